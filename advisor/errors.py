@@ -1,0 +1,30 @@
+"""What can go wrong for a user, each kind with its exit code and a hint that says what to do."""
+
+from __future__ import annotations
+
+
+class AdvisorError(Exception):
+    """An error to show as it stands: what happened and why (`message`), and what to do (`hint`)."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(AdvisorError):
+    """Bad arguments or settings, or an output that would overwrite somebody's file."""
+
+
+class TraceError(AdvisorError):
+    """The trace cannot be read, or holds nothing to analyse."""
+
+    exit_code = 3
+
+
+class RuleError(AdvisorError):
+    """A rule is malformed, or failed under `--strict`."""
+
+    exit_code = 4

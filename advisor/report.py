@@ -1,0 +1,237 @@
+"""What an analysis says: frozen structs, serialised as they stand (JSON schema 1; fields are added, never renamed)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA = 1
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+Basis = Literal["simulated", "bound", "measured"]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all that is reported."""
+
+
+class SourceLine(Struct):
+    file: str
+    line: int
+
+
+class Evidence(Struct):
+    """One place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
+
+    label: str
+    start_us: float
+    dur_us: float
+    count: int = 1
+    device: int | None = None
+    stream: int | None = None
+    thread: int | None = None
+    source: SourceLine | None = None
+
+
+class Code(Struct):
+    before: str
+    after: str
+
+
+class Fix(Struct):
+    """What to change. At least one step."""
+
+    title: str
+    steps: tuple[str, ...]
+    code: Code | None = None
+    url: str = ""
+    risk: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise ValueError(f"the fix {self.title!r} has no step")
+
+
+class Saving(Struct):
+    """What one step gains, in the trace's own time: 0 <= low <= expected <= high."""
+
+    low_us: float
+    expected_us: float
+    high_us: float
+    basis: Basis
+    removes: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_us <= self.expected_us <= self.high_us:
+            raise ValueError(f"a saving is ordered, not {self.low_us}, {self.expected_us}, {self.high_us}")
+
+
+class Finding(Struct):
+    """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
+
+    title: str
+    summary: str
+    severity: Severity
+    confidence: float
+    saving: Saving
+    evidence: tuple[Evidence, ...]
+    fix: Fix
+    rule: str = ""
+    ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"the finding {self.title!r} has no evidence")
+        if "\n" in self.summary or len(self.summary) > 240:
+            raise ValueError(f"the summary of {self.title!r} does not fit one line")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"confidence is 0 to 1, not {self.confidence}")
+
+
+class Clear(Struct):
+    """A rule looked and found nothing: `why` gives the value and the threshold."""
+
+    why: str
+    rule: str = ""
+
+
+class Skipped(Struct):
+    """A rule could not look: what was missing, and how to record it."""
+
+    why: str
+    record_with: str = ""
+    rule: str = ""
+
+
+class Failed(Struct):
+    """A rule broke; the others went on."""
+
+    rule: str
+    error: str
+
+
+class Recorded(Struct):
+    shapes: bool
+    stacks: bool
+    steps: int
+    memory: bool = False
+    syncs: bool = False
+
+
+class SourceInfo(Struct):
+    path: str
+    format: str
+    bytes: int
+    events: int
+    recorded: Recorded
+
+
+class DeviceInfo(Struct):
+    id: int
+    name: str
+    sm_count: int
+
+
+class Window(Struct):
+    """The analysed part of the trace. `basis` says what a step is; `step_us` is its steady period."""
+
+    start_us: float
+    end_us: float
+    steps: int
+    step_us: float
+    basis: Literal["profiler-step", "nvtx", "detected", "whole"]
+    detail: str = ""
+
+
+class Idle(Struct):
+    """Idle device time by cause; the causes sum to `DeviceTime.idle_us`."""
+
+    sync: float = 0.0
+    data_loading: float = 0.0
+    launch: float = 0.0
+    allocator: float = 0.0
+    host: float = 0.0
+    dependency: float = 0.0
+    profiler: float = 0.0
+    unknown: float = 0.0
+
+
+class DeviceTime(Struct):
+    """Where one device's window went; the five classes sum to `window_us`."""
+
+    device: int
+    window_us: float
+    compute_us: float
+    exposed_comm_us: float
+    exposed_copy_us: float
+    exposed_memset_us: float
+    idle_us: float
+    idle: Idle
+
+
+class Health(Struct):
+    """One question asked of the trace before any advice."""
+
+    check: str
+    status: Literal["ok", "degraded", "failed"]
+    detail: str
+
+
+class Prediction(Struct):
+    low: float
+    expected: float
+    high: float
+
+
+class Headline(Struct):
+    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings."""
+
+    bottleneck: str
+    summary: str
+    step_us: float
+    predicted_step_us: Prediction
+
+
+class KernelRow(Struct):
+    """GPU ops of one name and family in the window. Rates are NaN-free: 0 where they cannot be known."""
+
+    name: str
+    family: str
+    precision: str
+    calls: int
+    total_us: float
+    mean_us: float
+    share: float
+    """Of the device's busy time."""
+    op: str = ""
+    occupancy_pct: float = 0.0
+    gbps: float = 0.0
+    tflops: float = 0.0
+
+
+class Report(Struct):
+    """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
+
+    source: SourceInfo
+    devices: tuple[DeviceInfo, ...]
+    window: Window
+    time: tuple[DeviceTime, ...]
+    health: tuple[Health, ...]
+    headline: Headline
+    findings: tuple[Finding, ...]
+    clear: tuple[Clear, ...]
+    skipped: tuple[Skipped, ...]
+    failed: tuple[Failed, ...]
+    kernels: tuple[KernelRow, ...] = ()
+    schema: int = SCHEMA
+    advisor: str = ""
+
+    def to_json(self) -> bytes:
+        """The report as JSON schema 1."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Report:
+        """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is none."""
+        return msgspec.json.decode(data, type=cls)

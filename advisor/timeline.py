@@ -1,0 +1,208 @@
+"""The one model that every reader fills and every view reads: typed tables on one clock.
+
+Times are float64 microseconds from the trace's start (`start_us`, `dur_us`), exact to the nanosecond;
+`Timeline.base_ns` is the absolute time of 0 in nanoseconds. Strings are categoricals. A number that was
+not recorded is -1 (integers) or NaN (floats); a string that was not recorded is "".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advisor.errors import TraceError
+
+
+class GpuKind(str, Enum):
+    """What the GPU executed."""
+
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    GRAPH = "graph"
+    """A whole CUDA graph recorded as one span, its kernels unknown."""
+
+
+class CopyKind(str, Enum):
+    """Direction of a copy."""
+
+    HTOD = "HtoD"
+    DTOH = "DtoH"
+    DTOD = "DtoD"
+    HTOH = "HtoH"
+    PTOP = "PtoP"
+    UNKNOWN = ""
+
+
+class MemoryKind(str, Enum):
+    """Kind of memory at one end of a copy. Its number differs between CUPTI and nsys: readers map it."""
+
+    PAGEABLE = "pageable"
+    PINNED = "pinned"
+    DEVICE = "device"
+    ARRAY = "array"
+    MANAGED = "managed"
+    UNKNOWN = ""
+
+
+_TIMES = {"start_us": "f8", "dur_us": "f8"}
+_THREAD = {"pid": "i8", "tid": "i8"}
+
+TABLES: dict[str, dict[str, str]] = {
+    # One row each kernel, copy, memset or whole graph on a device; sorted by start.
+    "gpu_ops": {
+        "kind": "str", "name": "str", "device": "i4", "stream": "i8", **_TIMES,
+        "correlation": "i8", "external_id": "i8",
+        "bytes": "i8", "copy_kind": "str", "src_kind": "str", "dst_kind": "str",
+        "grid_blocks": "i8", "block_threads": "i4", "registers": "i4", "shared_bytes": "i8",
+        "occupancy_pct": "f8", "graph_id": "i8", "graph_node_id": "i8",
+        "collective": "str", "collective_dtype": "str", "group_size": "i4",
+        "in_elements": "i8", "out_elements": "i8",
+    },
+    # CUDA/HIP runtime and driver calls on host threads; sorted by start.
+    "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
+    # Framework ops (aten::mm, autograd nodes, compiled Triton calls). Dims, types, strides and concrete
+    # inputs are the recorded JSON text, one category for each distinct value.
+    "cpu_ops": {
+        "name": "str", **_THREAD, **_TIMES, "external_id": "i8", "sequence": "i8", "forward_thread": "i8",
+        "dims": "str", "types": "str", "strides": "str", "concrete": "str",
+        "kernel_file": "str", "call_stack": "str", "module": "str",
+    },
+    "python_calls": {"name": "str", **_THREAD, **_TIMES, "python_id": "i8", "parent_id": "i8", "module_id": "i8"},
+    # Host ranges named by the user or framework: record_function, ProfilerStep, NVTX.
+    "annotations": {"name": "str", **_THREAD, **_TIMES},
+    "gpu_annotations": {"name": "str", "device": "i4", "stream": "i8", **_TIMES},
+    "syncs": {
+        "kind": "str", "device": "i4", "stream": "i8", **_TIMES, "correlation": "i8",
+        "waits_on_stream": "i8", "waits_on_correlation": "i8",
+    },
+    # Allocator events: signed bytes (negative frees) and the totals after it.
+    "memory": {
+        **_THREAD, "start_us": "f8", "address": "i8", "bytes": "i8",
+        "allocated_bytes": "i8", "reserved_bytes": "i8", "device_type": "i4", "device": "i4",
+    },
+    # The profiler's own work and one-time driver work (lazy loading), as the producer names it.
+    "overheads": {"name": "str", **_THREAD, **_TIMES},
+    "threads": {**_THREAD, "name": "str"},
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU as the trace describes it; zero or "" where it does not."""
+
+    id: int
+    name: str = ""
+    sm_count: int = 0
+    compute_capability: tuple[int, int] = (0, 0)
+    memory_bytes: int = 0
+    warp_size: int = 0
+
+
+@dataclass(frozen=True)
+class ReadIssue:
+    """Something wrong in the file itself, found while reading it."""
+
+    check: str
+    detail: str
+    status: str = "degraded"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a timeline came from, and what its producer was told to record."""
+
+    path: str
+    format: str
+    bytes: int
+    """Size of the uncompressed input."""
+    events: int
+    """Events in the file, of every kind."""
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    syncs: bool = False
+    rank: int | None = None
+    world_size: int | None = None
+    issues: tuple[ReadIssue, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Versions of the producer, driver and runtime; never paths, hosts or environment."""
+
+
+def empty_column(dtype: str, n: int = 0) -> pd.Series:
+    """A column of `n` not-recorded values."""
+    if dtype == "str":
+        return pd.Series(pd.Categorical.from_codes(np.zeros(n, "i4"), categories=[""]))
+    return pd.Series(np.full(n, np.nan if dtype[0] == "f" else -1, dtype))
+
+
+def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
+    """Build one table of `TABLES[name]`; columns that are left out hold "not recorded"."""
+    spec = TABLES[name]
+    unknown = set(columns) - set(spec)
+    if unknown:
+        raise KeyError(f"table {name} has no column {sorted(unknown)}")
+    n = len(next(iter(columns.values()))) if columns else 0
+    data = {}
+    for column, dtype in spec.items():
+        if column not in columns:
+            data[column] = empty_column(dtype, n)
+        elif dtype == "str":
+            value = columns[column]
+            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else pd.Categorical(value))
+        else:
+            data[column] = pd.Series(np.asarray(columns[column], dtype))
+    return pd.DataFrame(data)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One process's trace: what hosts and devices did, when, on one clock (see the module's text).
+
+    Raises TraceError where a table lacks a column, has the wrong dtype or holds a negative duration.
+    """
+
+    source: Source
+    devices: tuple[Device, ...]
+    gpu_ops: pd.DataFrame
+    api_calls: pd.DataFrame
+    cpu_ops: pd.DataFrame
+    python_calls: pd.DataFrame
+    annotations: pd.DataFrame
+    gpu_annotations: pd.DataFrame
+    syncs: pd.DataFrame
+    memory: pd.DataFrame
+    overheads: pd.DataFrame
+    threads: pd.DataFrame
+    base_ns: int = 0
+
+    def __post_init__(self) -> None:
+        for name, spec in TABLES.items():
+            frame: pd.DataFrame = getattr(self, name)
+            if list(frame.columns) != list(spec):
+                raise TraceError(f"the reader built a table {name} with columns {list(frame.columns)}")
+            for column, dtype in spec.items():
+                found = frame[column].dtype
+                if (dtype == "str") != isinstance(found, pd.CategoricalDtype) or (dtype != "str" and found != np.dtype(dtype)):
+                    raise TraceError(f"the reader built {name}.{column} as {found}, not {dtype}")
+            if "dur_us" in spec and not (frame["dur_us"].to_numpy() >= 0).all():
+                raise TraceError(f"the reader let a negative or missing duration into {name}")
+            if "start_us" in spec and not np.isfinite(frame["start_us"].to_numpy()).all():
+                raise TraceError(f"the reader let an event without a time into {name}")
+
+    @classmethod
+    def build(cls, source: Source, devices: tuple[Device, ...] = (), base_ns: int = 0, **tables: pd.DataFrame) -> Timeline:
+        """Make a timeline from the tables at hand; the others are empty. Each is sorted by start, ties kept in order."""
+        for name in TABLES:
+            frame = tables.setdefault(name, table(name, {}))
+            if "start_us" in frame and not frame["start_us"].is_monotonic_increasing:
+                tables[name] = frame.sort_values("start_us", kind="stable", ignore_index=True)
+        return cls(source=source, devices=devices, base_ns=base_ns, **tables)
+
+    def device(self, device_id: int) -> Device:
+        """The device of that id, a nameless one where the trace does not describe it."""
+        return next((d for d in self.devices if d.id == device_id), Device(device_id))
