@@ -12,7 +12,7 @@ SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 Basis = Literal["simulated", "bound", "measured"]
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True):
+class Struct(msgspec.Struct, frozen=True):
     """Base of all that is reported."""
 
 
@@ -65,6 +65,21 @@ class Saving(Struct):
     def __post_init__(self) -> None:
         if not 0 <= self.low_us <= self.expected_us <= self.high_us:
             raise ValueError(f"a saving is ordered, not {self.low_us}, {self.expected_us}, {self.high_us}")
+
+
+HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
+"""Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
+against its own noise; a fifth is worth dropping other work for."""
+
+
+def severity_of(saving: Saving, step_us: float) -> Severity:
+    """How much a finding matters, by the share of the step that its fix is expected to save."""
+    share = saving.expected_us / step_us if step_us > 0 else 0.0
+    if share >= HIGH_SHARE:
+        return "high"
+    if share >= MEDIUM_SHARE:
+        return "medium"
+    return "low" if share >= LOW_SHARE else "info"
 
 
 class Finding(Struct):
@@ -210,9 +225,12 @@ class KernelRow(Struct):
     tflops: float = 0.0
 
 
-class Report(Struct):
+class Report(Struct, kw_only=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
+    # These two stand first in the JSON, so that a reader knows at once what it holds.
+    schema: int = SCHEMA
+    advisor: str = ""
     source: SourceInfo
     devices: tuple[DeviceInfo, ...]
     window: Window
@@ -224,8 +242,6 @@ class Report(Struct):
     skipped: tuple[Skipped, ...]
     failed: tuple[Failed, ...]
     kernels: tuple[KernelRow, ...] = ()
-    schema: int = SCHEMA
-    advisor: str = ""
 
     def to_json(self) -> bytes:
         """The report as JSON schema 1."""

@@ -1,0 +1,54 @@
+"""What CUDA and HIP runtime and driver calls do, by name: the one home of those names."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+
+
+class ApiRole(str, Enum):
+    """What a call means for a timeline."""
+
+    LAUNCH = "launch"
+    GRAPH_LAUNCH = "graph launch"
+    COPY = "copy"
+    MEMSET = "memset"
+    SYNC = "sync"
+    """Blocks the host until GPU work is done."""
+    ALLOCATION = "allocation"
+    EVENT = "event"
+    OTHER = "other"
+
+
+# nsys writes cudaLaunchKernel_v7000; per-thread default streams add _ptsz or _ptds.
+_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds|_spt)+$")
+_PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
+    (role, re.compile(pattern))
+    for role, pattern in (
+        (ApiRole.GRAPH_LAUNCH, r"(cuda|cu|hip)GraphLaunch$"),
+        (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative)*Launch(Cooperative)?(Kernel|Grid|HostFunc|$)"),
+        (ApiRole.SYNC, r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Context)Synchronize$"),
+        (ApiRole.COPY, r"(cuda|cu|hip)Memcpy(?!.*(Prefetch|Advise))"),
+        (ApiRole.MEMSET, r"(cuda|cu|hip)Memset"),
+        (
+            ApiRole.ALLOCATION,
+            r"(cuda|cu|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister|MemAlloc|MemFree|MemCreate"
+            r"|MemMap|MemUnmap|MemRelease|MemSetAccess|MemAddressReserve|MemAddressFree|MemHostAlloc|MemFreeHost|FreeHost"
+            r"|MallocHost|ExtMallocWithFlags)",
+        ),
+        (ApiRole.EVENT, r"(cuda|cu|hip)(Event|StreamWaitEvent)"),
+    )
+)
+
+
+@lru_cache(maxsize=4096)
+def role(name: str) -> ApiRole:
+    """The role of a runtime or driver call, by its name."""
+    name = _SUFFIX.sub("", name)
+    return next((r for r, pattern in _PATTERNS if pattern.match(name)), ApiRole.OTHER)
+
+
+def is_synchronous_copy(name: str) -> bool:
+    """Whether a copy call blocks by its definition (cudaMemcpy, cudaMemcpy2D), unlike its Async form."""
+    return (role(name) is ApiRole.COPY and "Async" not in name and "WithStream" not in name) or "hipMemcpyWithStream" in name

@@ -1,0 +1,259 @@
+"""The command line: the only module that prints, exits or picks colours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from advisor.errors import AdvisorError, RuleError, TraceError, UsageError
+
+if TYPE_CHECKING:
+    from advisor.report import Report
+
+app = typer.Typer(
+    help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+)
+
+GIB = 1 << 30
+PROGRESS_BYTES = 20 << 20
+"""A file from this size on takes long enough to read that people ask whether anything happens."""
+
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", help="text, html, markdown or json.", show_default="text and an HTML file")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
+
+
+@app.command()
+def analyze(
+    trace: Annotated[str, typer.Argument(help="A PyTorch profiler trace (.json, .json.gz), a TensorBoard log directory, or - for standard input.")],
+    format: FormatOption = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
+    rules: Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")] = None,
+    fail_on: Annotated[str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
+    max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
+) -> None:
+    """Say what makes the traced program slow and what to change.
+
+    Alone, it prints a summary and writes TRACE.advisor.html into the current directory.
+    """
+    from advisor import engine
+    from advisor.readers import load
+    from advisor.report import SEVERITIES
+    from advisor.rule import catalog
+
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
+    if max_gib <= 0:
+        raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
+    known = catalog(rules or ())
+    unknown = [r for r in rule or () if r not in known]
+    if unknown:
+        raise UsageError(f"there is no rule {', '.join(unknown)}", f"Rules are: {', '.join(sorted(known))}.")
+    chosen = [known[r] for r in dict.fromkeys(rule)] if rule else list(known.values())
+    _check_format(format)
+    target = None if output is None or str(output) == "-" else output
+    if target:
+        _check_target(target, force)
+    html = None
+    if format == "html" and output is None:
+        target = _html_path(trace)
+        _check_target(target, force)
+    elif format is None and output is None:
+        html = _html_path(trace)
+        _check_target(html, force)
+    with _progress(trace) as progress:
+        timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
+    report = engine.run(timeline, chosen)
+    _write(report, format or (_format_of(target) if target else "text"), target)
+    if html:
+        _write(report, "html", html)
+    if strict and report.failed:
+        raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
+    worst = engine.worst(report.findings)
+    if fail_on and worst and engine.SEVERITY_ORDER[worst] <= engine.SEVERITY_ORDER[fail_on]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    saved: Annotated[Path, typer.Argument(help="A report saved with --format json.")],
+    format: FormatOption = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Render a saved JSON report in another format."""
+    import msgspec
+
+    from advisor.report import SCHEMA, Report
+
+    _check_format(format)
+    try:
+        loaded = Report.from_json(saved.read_bytes())
+    except OSError as error:
+        raise TraceError(f"{saved} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise TraceError(f"{saved} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json") from None
+    if loaded.schema != SCHEMA:
+        raise TraceError(f"{saved} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it.")
+    target = None if output is None or str(output) == "-" else output
+    if format == "html" and output is None:
+        target = saved.with_suffix(".html").name and Path(f"{saved.stem}.html")
+    if target:
+        _check_target(target, force)
+    _write(loaded, format or (_format_of(target) if target else "text"), target)
+
+
+@app.command(name="rules")
+def list_rules() -> None:
+    """List the rules, one a line."""
+    from advisor.rule import catalog
+
+    for item in sorted(catalog().values(), key=lambda r: r.id):
+        print(f"{item.id:28} {item.title}")
+
+
+@app.command()
+def explain(rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")]) -> None:
+    """Print a rule's page: what it finds, how it measures, how to fix it and when to ignore it."""
+    from advisor.rule import catalog
+
+    known = catalog()
+    if rule not in known:
+        raise UsageError(f"there is no rule {rule}", f"Rules are: {', '.join(sorted(known))}.")
+    found = known[rule]
+    print(f"{rule}: {found.page}")
+    if found.options:
+        print("\nOptions")
+        for name, value in found.options.items():
+            print(f"{name} = {value}")
+
+
+@app.callback(invoke_without_command=True)
+def _main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"advisor {installed('trace-advisor')}")
+        raise typer.Exit
+
+
+def _check_format(name: str | None) -> None:
+    from advisor.reports import formats
+
+    if name is not None and name not in formats():
+        raise UsageError(f"there is no format {name}", f"Formats are: {', '.join(formats())}.")
+
+
+def _format_of(path: Path) -> str:
+    """The format that a file's suffix asks for, text where it asks for none."""
+    from advisor.reports import formats
+
+    return next((name for name, form in formats().items() if path.suffix == form.SUFFIX), "text")
+
+
+def _html_path(trace: str) -> Path:
+    """TRACE.advisor.html in the current directory."""
+    name = "stdin" if trace == "-" else Path(os.path.abspath(trace)).name
+    for suffix in (".gz", ".json", ".trace", ".pt"):
+        name = name.removesuffix(suffix)
+    return Path(f"{name or 'trace'}.advisor.html")
+
+
+# How a report of ours begins, in any format.
+_OURS = (b"trace-advisor", b'"schema": 1', b"advisor ")
+
+
+def _check_target(path: Path, force: bool) -> None:
+    """Refuse to overwrite what advisor did not write, before any work is done."""
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", "Give the path of a file.")
+    if force or not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        head = file.read(2048)
+    if not any(mark in head for mark in _OURS):
+        raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
+
+
+def _write(report: Report, name: str, target: Path | None) -> None:
+    from advisor.reports import formats, text
+
+    to_terminal = target is None and sys.stdout.isatty()
+    if name == text.NAME and to_terminal:
+        width = os.get_terminal_size().columns
+        rendered = text.render(report, width=width, color="NO_COLOR" not in os.environ)
+    else:
+        rendered = formats()[name].render(report)
+    if target is None:
+        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+        return
+    try:
+        # Whole or not at all: a crash leaves no half report.
+        part = target.with_name(f".{target.name}.part")
+        part.write_text(rendered, encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}", "Give another path with -o.") from None
+    print(f"wrote {target}", file=sys.stderr)
+
+
+class _progress:
+    """A progress bar on a terminal's standard error, for files that take a while; nothing elsewhere."""
+
+    def __init__(self, trace: str) -> None:
+        large = os.path.isfile(trace) and os.path.getsize(trace) >= PROGRESS_BYTES
+        self._bar = None
+        if (large or trace == "-") and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("reading", total=None)
+
+    def __enter__(self) -> _progress | None:
+        if self._bar:
+            self._bar.start()
+        return self if self._bar else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, done: int, size: int | None) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=done, total=size)
+
+
+def _fail(error: AdvisorError) -> NoReturn:
+    print(f"advisor: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  {error.hint}", file=sys.stderr)
+    raise SystemExit(error.exit_code)
+
+
+def main() -> None:
+    """Entry point: every known error becomes a message, a hint and its exit code."""
+    try:
+        app()
+    except AdvisorError as error:
+        _fail(error)
+    except BrokenPipeError:
+        # The reader of our output went away (head, less): no error of ours, and nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Measured numbers that ship with the package, as TOML beside the code."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """The tables of `advisor/NAME.toml`."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,136 @@
+"""Runs rules over a timeline and makes one report of what they say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from advisor.readers import load
+from advisor.report import (
+    SEVERITIES,
+    Clear,
+    DeviceInfo,
+    DeviceTime,
+    Failed,
+    Finding,
+    Idle,
+    Recorded,
+    Report,
+    Skipped,
+    SourceInfo,
+    Window,
+)
+from advisor.rule import Found, Rule, catalog
+from advisor.timeline import Timeline
+from advisor.views.gaps import Gaps
+from advisor.views.headline import headline
+from advisor.views.health import Checks
+from advisor.views.partition import Partition, total
+from advisor.views.ranking import KernelTable
+from advisor.views.steps import Steps
+from advisor.workspace import Workspace
+
+SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
+
+
+def analyze(
+    trace: str | os.PathLike[str] | Timeline, *, rules: Iterable[Rule] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Report:
+    """Read a trace (a path, or a timeline read before) and run rules over it, all of them by default.
+
+    Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
+    """
+    timeline = trace if isinstance(trace, Timeline) else load(trace)
+    return run(timeline, catalog().values() if rules is None else rules, options)
+
+
+def run(timeline: Timeline, rules: Iterable[Rule], options: Mapping[str, Mapping[str, Any]] | None = None) -> Report:
+    """Run rules over a timeline. A rule that raises is reported as failed and the others go on.
+
+    options: keyword options by rule id, over the rules' defaults.
+    """
+    workspace = Workspace(timeline)
+    found: list[Found] = []
+    clear, skipped, failed = [], [], []
+    for rule in rules:
+        try:
+            outcome = workspace.call(rule.function, **(options or {}).get(rule.id, {}))
+            named = _named(rule.id, outcome)
+        except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
+            failed.append(Failed(rule=rule.id, error=f"{type(error).__name__}: {error}"))
+            continue
+        if isinstance(named, Clear):
+            clear.append(named)
+        elif isinstance(named, Skipped):
+            skipped.append(named)
+        else:
+            found.extend(named)
+    found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
+    return _report(workspace, timeline, found, clear, skipped, failed)
+
+
+def _named(rule_id: str, outcome: Any) -> Any:
+    """The outcome with the rule's id filled in."""
+    if isinstance(outcome, (Clear, Skipped)):
+        return msgspec.structs.replace(outcome, rule=rule_id)
+    if not outcome:
+        raise TypeError("a rule returns findings, Clear or Skipped")
+    return [Found(msgspec.structs.replace(finding, rule=rule_id), edits) for finding, edits in outcome]
+
+
+def _report(
+    workspace: Workspace, timeline: Timeline, found: list[Found], clear: list[Clear], skipped: list[Skipped], failed: list[Failed]
+) -> Report:
+    steps = workspace.get(Steps)
+    source = timeline.source
+    return Report(
+        source=SourceInfo(
+            path=source.path, format=source.format, bytes=source.bytes, events=source.events,
+            recorded=Recorded(
+                shapes=source.shapes, stacks=source.stacks, steps=steps.steps if steps.repeats else 0,
+                memory=source.memory, syncs=source.syncs,
+            ),
+        ),
+        devices=_devices(timeline),
+        window=Window(
+            start_us=steps.start_us, end_us=steps.end_us, steps=steps.steps, step_us=steps.step_us,
+            basis=steps.basis, detail=steps.detail,
+        ),
+        time=tuple(_device_time(workspace, steps)),
+        health=workspace.get(Checks).results,
+        headline=headline(workspace, found),
+        findings=tuple(f.finding for f in found),
+        clear=tuple(clear), skipped=tuple(skipped), failed=tuple(failed),
+        kernels=workspace.get(KernelTable).rows,
+        advisor=version("trace-advisor"),
+    )
+
+
+def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:
+    """Devices that did something; all that are described where none did."""
+    used = np.unique(timeline.gpu_ops["device"].to_numpy()).tolist()
+    devices = [timeline.device(d) for d in used] or list(timeline.devices)
+    return tuple(DeviceInfo(id=d.id, name=d.name, sm_count=d.sm_count) for d in devices)
+
+
+def _device_time(workspace: Workspace, steps: Steps) -> Iterable[DeviceTime]:
+    gaps = workspace.get(Gaps)
+    for part in workspace.get(Partition).devices:
+        idle = float(total(part.idle).sum())
+        yield DeviceTime(
+            device=part.device, window_us=steps.end_us - steps.start_us,
+            compute_us=float(total(part.compute).sum()), exposed_comm_us=float(total(part.communication).sum()),
+            exposed_copy_us=float(total(part.copy).sum()), exposed_memset_us=float(total(part.memset).sum()),
+            idle_us=idle, idle=Idle(**gaps.by_device[part.device]),
+        )
+
+
+def worst(findings: Iterable[Finding]) -> str | None:
+    """The highest severity among findings, None without any."""
+    return min((f.severity for f in findings), key=SEVERITY_ORDER.__getitem__, default=None)

@@ -1,0 +1,115 @@
+"""Interval algebra on sorted numpy arrays. An interval set is a pair (starts, ends), float64, half-open [start, end).
+
+Every function is O(n log n), takes intervals in any order and, unless it says otherwise, overlapping ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Spans = tuple[Floats, Floats]
+
+EMPTY: Spans = (np.empty(0), np.empty(0))
+
+
+def union(starts: Floats, ends: Floats) -> Spans:
+    """The disjoint, sorted intervals that cover exactly what the given ones cover; touching ones merge, empty ones vanish."""
+    keep = ends > starts
+    starts, ends = starts[keep], ends[keep]
+    if not len(starts):
+        return EMPTY
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    first = np.r_[True, starts[1:] > reach[:-1]]
+    last = np.r_[first[1:], True]
+    return starts[first], reach[last]
+
+
+def length(spans: Spans) -> float:
+    """Total length of a disjoint set."""
+    return float((spans[1] - spans[0]).sum())
+
+
+def clip(spans: Spans, start: float, end: float) -> Spans:
+    """The part of each interval inside [start, end)."""
+    starts, ends = np.maximum(spans[0], start), np.minimum(spans[1], end)
+    keep = ends > starts
+    return starts[keep], ends[keep]
+
+
+def complement(spans: Spans, start: float, end: float) -> Spans:
+    """What of [start, end) a disjoint, sorted set leaves uncovered."""
+    starts, ends = clip(spans, start, end)
+    gap_starts, gap_ends = np.r_[start, ends], np.r_[starts, end]
+    keep = gap_ends > gap_starts
+    return gap_starts[keep], gap_ends[keep]
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """What of disjoint set `a` lies outside disjoint set `b`; both sorted."""
+    if not len(a[0]) or not len(b[0]):
+        return a
+    return intersect(a, complement(b, float(min(a[0][0], b[0][0])), float(max(a[1][-1], b[1][-1]))))
+
+
+def intersect(a: Spans, b: Spans) -> Spans:
+    """What two disjoint, sorted sets both cover."""
+    if not len(a[0]) or not len(b[0]):
+        return EMPTY
+    # Each pair that overlaps is found once: from a's interval, all of b's that end after its start and start before its end.
+    first = np.searchsorted(b[1], a[0], side="right")
+    last = np.searchsorted(b[0], a[1], side="left")
+    count = np.maximum(last - first, 0)
+    left = np.repeat(np.arange(len(count)), count)
+    right = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    return np.maximum(a[0][left], b[0][right]), np.minimum(a[1][left], b[1][right])
+
+
+def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
+    """For each interval, how much of it a disjoint, sorted set covers. Shape (n,)."""
+    if not len(spans[0]):
+        return np.zeros(len(starts))
+    covered = np.r_[0.0, np.cumsum(spans[1] - spans[0])]
+
+    def up_to(t: Floats) -> Floats:
+        i = np.searchsorted(spans[0], t, side="right")
+        inside = np.where(i > 0, np.maximum(spans[1][np.maximum(i, 1) - 1] - t, 0.0), 0.0)
+        result: Floats = covered[i] - inside
+        return result
+
+    return np.maximum(up_to(ends) - up_to(starts), 0.0)
+
+
+def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:
+    """For each interval, the row of the innermost interval of its group that is open when it starts, or -1. Shape (n,).
+
+    An interval that outlives its parent (profilers write those) counts as ending with it. Of equal intervals the
+    earlier row is the parent; an empty interval is nobody's parent.
+    """
+    parents = [-1] * len(starts)
+    order = np.lexsort((-ends, starts, group))
+    stack_rows: list[int] = []
+    stack_ends: list[float] = []
+    current = None
+    # A stack is sequential by nature; plain lists are the fastest way to run one here (about 0.3 µs an interval).
+    for row, g, start, end in zip(
+        order.tolist(), group[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True
+    ):
+        if g != current:
+            current = g
+            stack_rows.clear()
+            stack_ends.clear()
+        while stack_ends and stack_ends[-1] <= start:
+            stack_ends.pop()
+            stack_rows.pop()
+        if stack_rows:
+            parents[row] = stack_rows[-1]
+            end = min(end, stack_ends[-1])
+        if end > start:
+            stack_rows.append(row)
+            stack_ends.append(end)
+    return np.array(parents, np.int64)

@@ -1,0 +1,195 @@
+"""From lists of decoded values to columns: lenient with types, strings as integer codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+INT64 = (-(1 << 63), (1 << 63) - 1)
+_DIGITS = re.compile(r"-?\d+")
+
+# float64 holds microseconds to half a nanosecond below this, so that rounding is exact (DESIGN.md, "Reading fast").
+EXACT_BELOW_US = float(1 << 43)
+# Times beyond this do not fit int64 nanoseconds.
+_TIME_LIMIT_US = 9e15
+
+
+class Codes(dict[str, int]):
+    """Numbers strings in the order in which they are first asked for."""
+
+    def __missing__(self, key: str) -> int:
+        code = self[key] = len(self)
+        return code
+
+
+@dataclass
+class Strings:
+    """A column of strings: `values[code]` for each of `codes`."""
+
+    codes: NDArray[np.int32]
+    values: list[str]
+
+
+class InexactTimes(Exception):
+    """A time has a fraction that float64 does not hold: read the times as text."""
+
+
+def strings(values: Sequence[str]) -> Strings:
+    """Code a list of strings."""
+    codes = Codes()
+    return Strings(np.fromiter(map(codes.__getitem__, values), np.int32, len(values)), list(codes))
+
+
+def integers(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
+    """int64 of whatever was recorded; what is no number gives `missing`, unsigned 64-bit numbers wrap."""
+    try:
+        return np.array(values, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([integer(value, missing) for value in values], np.int64)
+
+
+def integer(value: Any, missing: int = -1) -> int:
+    """One value as an integer within int64. Text counts by the first number in it: `"stream 7"`, `"24572"`."""
+    if isinstance(value, str):
+        match = _DIGITS.search(value)
+        value = int(match[0]) if match and len(match[0]) < 25 else missing
+    elif isinstance(value, float):
+        value = int(value) if np.isfinite(value) else missing
+    elif not isinstance(value, int):
+        return missing
+    if INT64[0] <= value <= INT64[1]:
+        return int(value)
+    return (value & ((1 << 64) - 1)) - (1 << 64) if 0 < value < 1 << 64 else missing
+
+
+def floats(values: Sequence[Any]) -> NDArray[np.float64]:
+    """float64 of whatever was recorded; what is no number gives NaN."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_float(value) for value in values], np.float64)
+
+
+def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Microseconds, numbers or text, as exact nanoseconds; and where they are valid times.
+
+    Raises InexactTimes where float64 cannot hold one; given as `Microseconds` each is exact.
+    """
+    if values and isinstance(values[0], Microseconds):
+        exact = [value.nanoseconds() for value in values]
+        valid = np.array([ns is not None for ns in exact], bool)
+        return np.array([ns or 0 for ns in exact], np.int64), valid
+    us = floats(values)
+    valid = np.abs(us) < _TIME_LIMIT_US  # NaN is not
+    us = np.where(valid, us, 0.0)
+    whole = np.floor(us)
+    # round(us * 1000) is off by up to 253 ns on real traces: the product needs more bits than float64 has.
+    fraction = us - whole
+    if (fraction[np.abs(us) >= EXACT_BELOW_US] != 0).any():
+        raise InexactTimes
+    return whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64), valid
+
+
+@dataclass(frozen=True)
+class Microseconds:
+    """A time as it was written."""
+
+    text: str
+
+    def nanoseconds(self) -> int | None:
+        """Rounded half to even, as numpy's rint does; None where it is no time."""
+        from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+        try:
+            us = Decimal(self.text.strip('"'))
+            if not us.is_finite() or abs(us) >= _TIME_LIMIT_US:
+                return None
+            return int((us * 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+        except InvalidOperation:
+            return None
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+Column = NDArray[Any] | Strings
+
+START, DURATION = "start_ns", "dur_ns"
+"""Columns of times while they are collected: int64 nanoseconds on the trace's own clock."""
+
+
+@dataclass
+class _Parts:
+    """Arrays to join into one, those of a piece into blocks first: large blocks go back to the system when freed."""
+
+    small: list[NDArray[Any]] = field(default_factory=list)
+    blocks: list[NDArray[Any]] = field(default_factory=list)
+    _rows: int = 0
+
+    def append(self, part: NDArray[Any]) -> None:
+        self.small.append(part)
+        self._rows += len(part)
+        if self._rows >= _BLOCK_ROWS:
+            self._pack()
+
+    def joined(self) -> NDArray[Any]:
+        self._pack()
+        return self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks)
+
+    def _pack(self) -> None:
+        if self.small:
+            self.blocks.append(np.concatenate(self.small))
+        self.small, self._rows = [], 0
+
+
+_BLOCK_ROWS = 1 << 17
+
+
+@dataclass
+class Merger:
+    """Collects the columns of one table from many pieces of a file."""
+
+    rows: int = 0
+    earliest: int | None = None
+    """The smallest start so far, in nanoseconds."""
+    _parts: dict[str, _Parts] = field(default_factory=dict)
+    _codes: dict[str, Codes] = field(default_factory=dict)
+
+    def add(self, columns: dict[str, Column]) -> None:
+        """Append one piece's rows."""
+        for name, column in columns.items():
+            if isinstance(column, Strings):
+                codes = self._codes.setdefault(name, Codes())
+                renumber = np.fromiter(map(codes.__getitem__, column.values), np.int32, len(column.values))
+                column = renumber[column.codes]
+            elif name == START:
+                first = int(column.min())
+                self.earliest = first if self.earliest is None else min(first, self.earliest)
+            self._parts.setdefault(name, _Parts()).append(column)
+        self.rows += len(column)
+
+    def take(self, name: str) -> Any:
+        """Remove and return one whole column: an array, or a pandas Categorical of strings."""
+        column = self._parts.pop(name).joined()
+        codes = self._codes.pop(name, None)
+        return column if codes is None else categorical(column, list(codes))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are left."""
+        return list(self._parts)
+
+
+def categorical(codes: NDArray[Any], values: list[str]) -> Any:
+    """Codes and their distinct values as a pandas Categorical."""
+    return pd.Categorical.from_codes(codes, categories=pd.Index(values, dtype=None if values else object))

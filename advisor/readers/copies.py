@@ -1,0 +1,42 @@
+"""What a recorded copy says about its direction and the memory at its ends."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from advisor.timeline import CopyKind, MemoryKind
+
+# "Memcpy HtoD (Pageable -> Device)"
+_CUPTI = re.compile(r"Memcpy\s+(\w+)(?:\s*\((.+?)\s*->\s*(.+?)\))?")
+# roctracer's own names: CopyHostToDevice, hipMemcpyDeviceToHost
+_ROCM = re.compile(r"(Host|Device|Peer)To(Host|Device|Peer)", re.IGNORECASE)
+
+_COPY = {kind.value.lower(): kind for kind in CopyKind}
+# Arrays are memory of the device.
+_COPY |= {"htoa": CopyKind.HTOD, "atoh": CopyKind.DTOH, "atoa": CopyKind.DTOD, "atod": CopyKind.DTOD, "dtoa": CopyKind.DTOD}
+_COPY |= {"p2p": CopyKind.PTOP, "peertopeer": CopyKind.PTOP}
+
+_MEMORY = {kind.value: kind for kind in MemoryKind}
+_MEMORY |= {"device static": MemoryKind.DEVICE, "managed static": MemoryKind.MANAGED}
+
+
+@lru_cache(maxsize=4096)
+def describe_copy(name: str, kind: str = "", src: str = "", dst: str = "") -> tuple[str, str, str]:
+    """Direction (a CopyKind's value) and the source's and destination's MemoryKind values of a copy.
+
+    From its arguments where they say (`kind`, `src`, `dst`), else from its name; "" for what is not recorded,
+    "Host" among it: ROCm does not say whether the host's memory is pinned.
+    """
+    match = _CUPTI.match(name)
+    if match:
+        kind, src, dst = kind or match[1], src or match[2] or "", dst or match[3] or ""
+    elif rocm := _ROCM.search(name):
+        kind = kind or f"{rocm[1][0]}to{rocm[2][0]}"
+    copy = _COPY.get(kind.lower(), CopyKind.UNKNOWN)
+    return copy.value, memory_kind(src), memory_kind(dst)
+
+
+def memory_kind(text: str) -> str:
+    """The MemoryKind value of what a trace calls a kind of memory, in any case of letters."""
+    return _MEMORY.get(text.strip().lower(), MemoryKind.UNKNOWN).value

@@ -1,0 +1,79 @@
+"""Tells what a file is from its first bytes, and its name where those do not say."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from advisor.errors import TraceError
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+SNIFF_BYTES = 4096
+
+_PICKLE = (
+    "a Python pickle, perhaps a memory snapshot of torch.cuda.memory",
+    "Pickles can run code, so advisor never opens one here. Give the trace that prof.export_chrome_trace wrote.",
+)
+_ZIP = ("a zip archive", "Unzip it and give the trace in it. (What torch.save writes is a zip archive too, and no trace.)")
+_NSYS = ("an Nsight Systems report", "Export it first: nsys export --type sqlite {path}")
+_PERFETTO = (
+    "a binary Perfetto trace (protobuf)",
+    "Convert it with Perfetto's traceconv json, or record with prof.export_chrome_trace('trace.json.gz').",
+)
+
+_MAGIC = (
+    (b"PK\x03\x04", *_ZIP),
+    (b"PK\x05\x06", *_ZIP),
+    *((b"\x80" + bytes([protocol]), *_PICKLE) for protocol in range(2, 6)),
+    (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first: xz -dk {path}"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it first: zstd -d {path}"),
+    (b"BZh", "a bzip2 archive", "Unpack it first: bzip2 -dk {path}"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first: 7z x {path}"),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "Fetch it: git lfs pull"),
+    (b"NVR\x00", "an Nsight Compute report", "Export it first: ncu --import {path} --page raw --csv"),
+)
+
+_SUFFIX = {
+    ".nsys-rep": _NSYS,
+    ".qdrep": _NSYS,
+    ".qdstrm": _NSYS,
+    ".ncu-rep": ("an Nsight Compute report", "Export it first: ncu --import {path} --page raw --csv"),
+    ".pftrace": _PERFETTO,
+    ".perfetto-trace": _PERFETTO,
+    ".pb": ("a protobuf file (an XPlane of JAX or TensorFlow?)", "Export the trace as JSON: trace.json.gz beside it."),
+    ".pickle": _PICKLE,
+    ".pkl": _PICKLE,
+    ".pt": _PICKLE,
+    ".pth": _PICKLE,
+}
+
+
+def refuse_foreign(head: bytes, path: str) -> None:
+    """Raise TraceError, with what to do, where a file whose uncompressed bytes start with `head` cannot be JSON."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith((b"{", b"[")) and b"\0" not in head:
+        return
+    if not head:
+        raise TraceError(f"{path} is empty", "The program was perhaps stopped before the profiler wrote its trace.")
+    if not head.strip():
+        raise TraceError(f"{path} holds nothing but blanks", "Record the trace again.")
+    what, hint = _identify(head, text, path)
+    raise TraceError(f"{path} is {what}, not a trace that advisor reads", hint.format(path=path))
+
+
+def _identify(head: bytes, text: bytes, path: str) -> tuple[str, str]:
+    for magic, what, hint in _MAGIC:
+        if head.startswith(magic):
+            return what, hint
+    if head[257:262] == b"ustar":
+        return "a tar archive", "Unpack it first: tar xf {path}"
+    suffix = PurePath(path.removesuffix(".gz")).suffix.lower()
+    if suffix in _SUFFIX:
+        return _SUFFIX[suffix]
+    if text.startswith(b"<"):
+        return "HTML or XML", "A download may have given a login page: download the trace itself."
+    record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."
+    if b"\0" in head or sum(byte < 9 for byte in head) > 2:
+        return "a binary file of a kind that is not known", record
+    return f"text but not JSON (it starts with {text[:24].decode('utf-8', 'replace')!r})", record

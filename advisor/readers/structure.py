@@ -1,0 +1,91 @@
+"""The exact structure of a piece of JSON text: which brackets stand outside of strings, and how deep.
+
+Always right where the text is JSON, whatever its layout; where it is not, the caller's decode says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_QUOTE, _BACKSLASH, _OPEN_BRACE, _CLOSE_BRACE, _OPEN_LIST, _CLOSE_LIST = b'"\\{}[]'
+_BETWEEN = b" \t\r\n,"
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """Brackets outside of strings: their positions, bytes and the depth after each; and the quotes that are not escaped."""
+
+    quotes: NDArray[np.int64]
+    at: NDArray[np.int64]
+    byte: NDArray[np.uint8]
+    depth: NDArray[np.int64]
+
+    def in_string(self, position: int) -> bool:
+        """Whether the byte at `position` stands inside a string (an opening quote does not, a closing one does)."""
+        return bool(np.searchsorted(self.quotes, position) & 1)
+
+    def depth_at(self, position: int) -> int:
+        """How many brackets are open before `position`."""
+        before = int(np.searchsorted(self.at, position))
+        return int(self.depth[before - 1]) if before else 0
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects at depth 0 of a text that starts inside a list: each `text[start:end]`.
+
+    `stop` is the position of the list's closing bracket, or -1; `sound` is false where a bracket closes what was never opened.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    stop: int
+    sound: bool
+
+
+def brackets(text: bytes) -> Brackets:
+    """Find all brackets outside of strings in `text`, which starts outside of a string."""
+    data = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    if b'\\"' in text:
+        quotes = quotes[~_escaped(text, data, quotes)]
+    at = np.flatnonzero((data == _OPEN_BRACE) | (data == _CLOSE_BRACE) | (data == _OPEN_LIST) | (data == _CLOSE_LIST))
+    at = at[np.searchsorted(quotes, at) & 1 == 0]
+    byte = data[at]
+    opens = (byte == _OPEN_BRACE) | (byte == _OPEN_LIST)
+    return Brackets(quotes, at, byte, np.cumsum(np.where(opens, 1, -1)))
+
+
+def objects(text: bytes) -> Objects:
+    """Find the objects of a list whose text, after its `[` or after one of its members, is `text`."""
+    found = brackets(text)
+    below = np.flatnonzero(found.depth < 0)
+    n = int(below[0]) if below.size else found.at.size
+    at, byte, depth = found.at[:n], found.byte[:n], found.depth[:n]
+    starts = at[(byte == _OPEN_BRACE) & (depth == 1)]
+    ends = at[(byte == _CLOSE_BRACE) & (depth == 0)] + 1
+    if starts.size and text[: int(starts[0])].strip(_BETWEEN):
+        # Not at an event's start: what looks like one may be part of another.
+        return Objects(starts[:0], ends[:0], -1, False)
+    last = int(ends[-1]) if ends.size else 0
+    stop, sound = -1, starts.size - ends.size in (0, 1)
+    if below.size:
+        stop = int(found.at[n])
+        # Quotes that are not escaped turn strings inside out: a list ends after a whole event or not at all.
+        sound = sound and found.byte[n] == _CLOSE_LIST and not text[last:stop].strip(_BETWEEN)
+    return Objects(starts[: ends.size], ends, stop if sound else -1, bool(sound))
+
+
+def _escaped(text: bytes, data: NDArray[np.uint8], quotes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which quotes are escaped: an odd number of backslashes stands before them."""
+    escaped = np.zeros(quotes.size, bool)
+    after_backslash = np.flatnonzero((quotes > 0) & (data[quotes - 1] == _BACKSLASH))
+    for i, quote in zip(after_backslash.tolist(), quotes[after_backslash].tolist(), strict=True):
+        first = quote
+        while first > 0 and text[first - 1] == _BACKSLASH:
+            first -= 1
+        escaped[i] = (quote - first) & 1
+    return escaped

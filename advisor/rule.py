@@ -1,0 +1,134 @@
+"""What a rule is, and how rules are found.
+
+A rule is one function in a module of `advisor.rules` (or of a team's own package, entry-point group `advisor.rules`).
+Its parameters' annotations are the views it needs, the defaults of its keyword-only parameters are its options, and
+its docstring is its page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from advisor.errors import RuleError
+from advisor.report import Clear, Finding, Skipped
+from advisor.views.replay import Edits
+
+SECTIONS = (
+    "What it is", "Why it costs time", "How it is measured", "How to fix it", "When to ignore it", "References",
+)
+_ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
+
+
+class Found(NamedTuple):
+    """A finding, and the edits that its fix would make to the step, for the replay with every fix."""
+
+    finding: Finding
+    edits: Edits
+
+
+Outcome = list[Found] | Clear | Skipped
+"""What a rule returns: it found something, it looked and found nothing, or it could not look."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A function with its id, title and options. Raises RuleError where its page lacks a section or its id is no id."""
+
+    id: str
+    function: Callable[..., Outcome]
+
+    def __post_init__(self) -> None:
+        if not _ID.match(self.id):
+            raise RuleError(f"{self.id!r} is no rule id", "an id is kebab-case, a team's own is team/name")
+        missing = [s for s in SECTIONS if f"\n{s}\n" not in f"\n{self.page}\n"]
+        if missing:
+            raise RuleError(f"the page of rule {self.id} lacks: {', '.join(missing)}", "a rule's docstring is its page")
+
+    @property
+    def page(self) -> str:
+        """The rule's page: its title, then the sections, each a line above its text."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def title(self) -> str:
+        """First line of the page."""
+        return self.page.split("\n", 1)[0].rstrip(".")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Thresholds by name, with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def rule(rule_id: str) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Mark a function as the rule of that id."""
+
+    def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
+        function.advisor_rule = Rule(rule_id, function)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def rules_in(module: ModuleType) -> Iterator[Rule]:
+    """The rules a module defines."""
+    for value in vars(module).values():
+        found = getattr(value, "advisor_rule", None)
+        if isinstance(found, Rule) and value.__module__ == module.__name__:
+            yield found
+
+
+@cache
+def built_in() -> dict[str, Rule]:
+    """The rules of the package by id. One a module, named like its file."""
+    package = importlib.import_module("advisor.rules")
+    found = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        for item in rules_in(importlib.import_module(f"advisor.rules.{info.name}")):
+            if item.id.replace("-", "_") != info.name:
+                raise RuleError(f"rule {item.id} stands in {info.name}.py", "a rule's file has its name")
+            found[item.id] = item
+    return found
+
+
+def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
+    """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError."""
+    found = dict(built_in())
+    extra = [(p.name, p.load()) for p in importlib.metadata.entry_points(group="advisor.rules")]
+    extra += [(str(path), _load_file(path)) for path in paths]
+    for origin, value in extra:
+        items = list(rules_in(value)) if isinstance(value, ModuleType) else [getattr(value, "advisor_rule", None)]
+        for item in items:
+            if not isinstance(item, Rule):
+                raise RuleError(f"{origin} holds no rule", "mark a function with @advisor.rule('team/name')")
+            if "/" not in item.id:
+                raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
+            found[item.id] = item
+    return found
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"advisor_rules_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise RuleError(f"{path} is no Python file", "give the path of a .py file that defines rules")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(rule_id: str) -> str | None:
+    """The page of a rule, None for one that is not installed."""
+    found = catalog().get(rule_id)
+    return found.page if found else None

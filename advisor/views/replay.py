@@ -1,0 +1,256 @@
+"""The recorded steps as a schedule, and what an edit of it would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor import api, data
+from advisor.intervals import Floats, Ints, overlap_with
+from advisor.report import Basis, Saving
+from advisor.timeline import Timeline
+from advisor.views.host import CLOCK_SKEW_US, HostActivity
+from advisor.views.launches import Launches
+from advisor.views.schedule import Edit, Schedule, combine, period_us
+from advisor.views.steps import Steps
+
+BACK_TO_BACK_US = 5.0
+"""A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
+
+DEFAULT_LATENCY_US = 6.0
+"""Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
+
+MAX_ERROR = 0.15
+"""A replay further from the recording than this is no base for a figure: savings are then called bounds."""
+
+
+class Edits(NamedTuple):
+    """What a fix does to the step if it reaches least, what is likely, and most."""
+
+    low: Edit
+    expected: Edit
+    high: Edit
+
+    @classmethod
+    def all_of(cls, edits: Sequence[Edits]) -> Edits:
+        """Every fix applied, each at the same end."""
+        return cls(*(combine(*ends) for ends in zip(*edits, strict=True))) if edits else cls(combine(), combine(), combine())
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time.
+
+    error: relative distance of the recorded schedule's replayed period from the recorded period.
+    """
+
+    recorded: Schedule
+    corrected: Schedule
+    step_us: float
+    error: float
+
+    @property
+    def basis(self) -> Basis:
+        """What a saving from here may be called."""
+        return "simulated" if self.error <= MAX_ERROR else "bound"
+
+    def share(self, schedule: Schedule, edit: Edit) -> float:
+        """Share of a step that an edit saves on one schedule, 0 where it saves nothing."""
+        before = period_us(schedule)
+        return max(0.0, 1 - period_us(edit(schedule)) / before) if before > 0 else 0.0
+
+    def saving(self, edits: Edits, removes: str) -> Saving:
+        """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules."""
+        both = (self.corrected, self.recorded)
+        middle = self.share(self.corrected, edits.expected)
+        bottom = min(middle, *(self.share(s, edits.low) for s in both))
+        top = max(middle, *(self.share(s, edits.high) for s in both))
+        return Saving(
+            low_us=bottom * self.step_us, expected_us=middle * self.step_us, high_us=top * self.step_us,
+            basis=self.basis, removes=removes,
+        )
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Replay:
+        rows = _calls_of_window(timeline, steps, launches, host)
+        schedule = _schedule(timeline, steps, launches, host, rows) if len(rows) else _gpu_only(timeline, steps)
+        corrected = _without_profiler(timeline, steps, schedule) if len(rows) else schedule
+        found = period_us(schedule)
+        return cls(schedule, corrected, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+
+
+def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
+    """Rows of the calls that launch, wait or allocate on issuing threads in the host's part of the window."""
+    calls = timeline.api_calls
+    if not len(calls):
+        return np.empty(0, np.int64)
+    names = list(api.ApiRole)
+    chosen = np.isin(launches.roles, [names.index(r) for r in (api.ApiRole.SYNC, api.ApiRole.ALLOCATION)])
+    launched = launches.api[launches.api >= 0]
+    chosen[launched] = True
+    start = calls["start_us"].to_numpy()
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    chosen &= inside & host.on_threads(calls)
+    # Where most of the window's GPU work has no launch, the host's part is not in the trace.
+    ops = timeline.gpu_ops
+    in_window = (ops["start_us"] >= steps.start_us).to_numpy() & (ops["start_us"] < steps.end_us).to_numpy()
+    if in_window.sum() == 0 or (launches.api[in_window] >= 0).mean() < 0.5:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(chosen)
+
+
+def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, rows: Ints) -> Schedule:
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    start = calls["start_us"].to_numpy()[rows]
+    end = start + calls["dur_us"].to_numpy()[rows]
+    reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
+    host_us = np.maximum(start - reach, 0.0)
+    dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
+
+    position = np.full(len(calls), -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    op_call = np.where(launches.api >= 0, position[launches.api], -1)
+    op_row = np.flatnonzero(op_call >= 0)
+    op_start_all = ops["start_us"].to_numpy()
+    op_row = op_row[np.lexsort((op_start_all[op_row], op_call[op_row]))]
+    op_call = op_call[op_row]
+    op_start = op_start_all[op_row]
+    op_end = op_start + ops["dur_us"].to_numpy()[op_row]
+    _, stream = np.unique(
+        np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True
+    )
+    stream = stream.reshape(-1)
+    latency, gap, after = _gpu_rules(op_start, op_end, stream, start[op_call])
+    waits, tail, cost = _host_rules(timeline, launches, rows, start, end, op_call, op_end)
+    return Schedule(
+        call_row=rows, host_us=host_us, dispatch_us=dispatch, call_us=cost, waits_for=waits, tail_us=tail,
+        op_row=op_row, op_call=op_call, stream=stream, dur_us=op_end - op_start, latency_us=latency, gap_us=gap,
+        after=after, skip_op=np.zeros(len(op_row), bool), steps=steps.steps, periodic=steps.repeats,
+    )
+
+
+def _gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats) -> tuple[Floats, Floats, Ints]:
+    """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream."""
+    n = len(start)
+    previous_end = np.full(n, -np.inf)
+    for s in np.unique(stream):
+        rows = np.flatnonzero(stream == s)
+        previous_end[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
+    starved = launch > previous_end - CLOCK_SKEW_US
+    idle_gap = start - previous_end
+    queued = ~starved & (idle_gap >= 0)
+    usual_gap = float(np.median(idle_gap[queued & (idle_gap < BACK_TO_BACK_US)])) if (queued & (idle_gap < BACK_TO_BACK_US)).any() else 1.0
+    usual_latency = float(np.median((start - launch)[starved])) if starved.any() else DEFAULT_LATENCY_US
+    latency = np.where(starved, np.maximum(start - launch, 0.0), max(usual_latency, 0.0))
+    # Programmatic launch starts an op before the one ahead of it ends: a negative gap, kept.
+    gap = np.where(starved | ~np.isfinite(idle_gap), usual_gap, idle_gap)
+    after = np.full(n, -1, np.int64)
+    order = np.argsort(end, kind="stable")
+    ends = end[order]
+    for k in np.flatnonzero(queued & (idle_gap > BACK_TO_BACK_US)):
+        i = np.searchsorted(ends, start[k], side="right") - 1
+        while i >= 0 and ends[i] > start[k] - BACK_TO_BACK_US:
+            j = order[i]
+            if stream[j] != stream[k] and j < k:
+                after[k], gap[k] = j, usual_gap
+                break
+            i -= 1
+    return latency, gap, after
+
+
+def _host_rules(
+    timeline: Timeline, launches: Launches, rows: Ints, start: Floats, end: Floats, op_call: Ints, op_end: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait."""
+    n = len(rows)
+    waits, tail = np.full(n, -1, np.int64), np.zeros(n)
+    cost = end - start
+    names = list(api.ApiRole)
+    roles = launches.roles[rows]
+    waiting = np.isin(roles, [names.index(api.ApiRole.SYNC), names.index(api.ApiRole.ALLOCATION)])
+    is_sync = roles == names.index(api.ApiRole.SYNC)
+    is_copy = roles == names.index(api.ApiRole.COPY)
+    first_op = np.searchsorted(op_call, np.arange(n + 1))
+    usual = np.median(cost[~waiting]) if (~waiting).any() else 5.0
+    latest = np.maximum.accumulate(op_end) if len(op_end) else op_end
+    for i in np.flatnonzero(waiting | is_copy):
+        if is_copy[i]:
+            own = np.arange(first_op[i], first_op[i + 1])
+            own = own[op_end[own] <= end[i] + CLOCK_SKEW_US]
+            target = int(own[np.argmax(op_end[own])]) if len(own) else -1
+        else:
+            target = _last_done(op_end, latest, first_op[i], end[i])
+            if target >= 0 and not is_sync[i] and op_end[target] < start[i]:
+                target = -1
+        if target < 0:
+            continue
+        waits[i] = target
+        blocked = op_end[target] > start[i]
+        tail[i] = max(end[i] - op_end[target], 0.0) if blocked else 0.0
+        if blocked:
+            cost[i] = min(cost[i], usual) if is_copy[i] else 0.0
+    # A full launch queue blocks the launching call; the queue, not the call, is the cost.
+    launching = ~waiting & ~is_copy
+    if launching.any():
+        typical = float(np.median(cost[launching]))
+        cost = np.where(launching & (cost > 20 * typical) & (cost > 100.0) & _behind(start, latest, first_op), typical, cost)
+    return waits, tail, cost
+
+
+def _last_done(op_end: Floats, latest: Floats, launched: int, call_end: float) -> int:
+    """Of the ops launched so far, the last to end that ended before the call returned."""
+    for k in range(launched - 1, max(launched - 4096, -1), -1):
+        if op_end[k] <= call_end + CLOCK_SKEW_US:
+            # Later launches ended after the call: it waited for another stream. Earlier ones on this path ended sooner.
+            return k
+    return -1
+
+
+def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
+    """Whether the GPU still had work queued when each call was made."""
+    last = first_op[:-1] - 1
+    return np.where(last >= 0, latest[np.maximum(last, 0)] > start, False) if len(latest) else np.zeros(len(start), bool)
+
+
+def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule) -> Schedule:
+    """The schedule less what recording cost the host (advisor/profiler_cost.toml)."""
+    rates = data.load("profiler_cost")
+    start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
+    edges = np.r_[steps.host_start_us, start]
+    recording = np.zeros(len(start))
+    for frame, rate in ((timeline.cpu_ops, rates["cpu_op_us"]), (timeline.python_calls, rates["python_call_us"])):
+        times = frame["start_us"].to_numpy()
+        recording += rate * np.diff(np.searchsorted(times, edges))
+    others = np.searchsorted(timeline.api_calls["start_us"].to_numpy(), edges)
+    recording += rates["api_call_us"] * np.maximum(np.diff(others) - 1, 0)
+    keep = 1 - rates["max_share"]
+    # Only the time in which ops are issued is corrected: what the program does by itself may be anything.
+    dispatch = np.maximum(schedule.dispatch_us - recording, keep * schedule.dispatch_us)
+    host = schedule.host_us - schedule.dispatch_us + dispatch
+    cost = np.maximum(schedule.call_us - rates["api_call_us"], keep * schedule.call_us)
+    return schedule.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
+
+
+def _gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
+    """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps."""
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    row = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    start = start[row]
+    end = start + ops["dur_us"].to_numpy()[row]
+    _, stream = np.unique(np.c_[ops["device"].to_numpy()[row], ops["stream"].to_numpy()[row]], axis=0, return_inverse=True)
+    stream = stream.reshape(-1)
+    gap = np.zeros(len(row))
+    for s in np.unique(stream):
+        rows = np.flatnonzero(stream == s)
+        gap[rows] = start[rows] - np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
+    one, none = np.zeros(1), np.full(1, -1, np.int64)
+    return Schedule(
+        call_row=none, host_us=one, dispatch_us=one, call_us=one, waits_for=none, tail_us=one, op_row=row,
+        op_call=np.zeros(len(row), np.int64), stream=stream, dur_us=end - start, latency_us=np.zeros(len(row)),
+        gap_us=np.maximum(gap, 0.0), after=np.full(len(row), -1, np.int64), skip_op=np.zeros(len(row), bool),
+        steps=steps.steps, periodic=False,
+    )

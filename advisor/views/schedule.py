@@ -1,0 +1,233 @@
+"""A step as data that can be edited and run again: host calls in order, and the GPU ops they launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+
+Mask = np.ndarray
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Host calls (n_calls,) in the order they were made, and GPU ops (n_ops,) in the order they were launched.
+
+    Edits replace arrays and set `skip_*`; they never renumber, so that edits compose. All times in µs.
+
+    host_us: host time since the call before. dispatch_us: how much of it is issuing ops (the rest is the program's own).
+    call_us: the call itself, without what it waits. waits_for: op that must end before the call returns, -1 none;
+    an op of an earlier repeat is `op - n_ops`. tail_us: from that op's end to the call's return.
+    call_row: (n_calls,) row in `api_calls`. op_row: (n_ops,) row in `gpu_ops`.
+    op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle stream.
+    gap_us: after the op before on the stream. after: op on another stream that must end first, -1 none.
+    """
+
+    call_row: Ints
+    host_us: Floats
+    dispatch_us: Floats
+    call_us: Floats
+    waits_for: Ints
+    tail_us: Floats
+    op_row: Ints
+    op_call: Ints
+    stream: Ints
+    dur_us: Floats
+    latency_us: Floats
+    gap_us: Floats
+    after: Ints
+    skip_op: Mask
+    steps: int
+    periodic: bool
+
+    def edit(self, **arrays: np.ndarray) -> Schedule:
+        """The same schedule with some arrays replaced."""
+        return replace(self, **arrays)  # type: ignore[arg-type]
+
+    def ops_of(self, gpu_rows: Ints) -> Ints:
+        """Positions in this schedule of rows of `gpu_ops`; rows outside the schedule are left out."""
+        return np.flatnonzero(np.isin(self.op_row, gpu_rows))
+
+
+Edit = Callable[[Schedule], Schedule]
+"""What a fix does to a schedule."""
+
+REPEATS = 4
+"""Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
+
+
+def period_us(schedule: Schedule) -> float:
+    """Steady time of one step: the schedule is run back to back, each op and call as early as it can be."""
+    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
+    repeats = REPEATS if schedule.periodic else 1
+    first_op = np.searchsorted(schedule.op_call, np.arange(n_calls + 1)).tolist()
+    host, call, tail = schedule.host_us.tolist(), schedule.call_us.tolist(), schedule.tail_us.tolist()
+    waits, after, stream = schedule.waits_for.tolist(), schedule.after.tolist(), schedule.stream.tolist()
+    dur, latency, gap = schedule.dur_us.tolist(), schedule.latency_us.tolist(), schedule.gap_us.tolist()
+    skip = schedule.skip_op.tolist()
+    free = [-1e18] * (int(schedule.stream.max()) + 1 if n_ops else 0)
+    ends, before = [-1e18] * n_ops, [-1e18] * n_ops
+    t, done, finished = 0.0, 0.0, []
+    for _ in range(repeats):
+        for i in range(n_calls):
+            t += host[i]
+            for k in range(first_op[i], first_op[i + 1]):
+                s = stream[k]
+                if skip[k]:
+                    ends[k] = free[s]
+                    continue
+                start = t + latency[k]
+                if (ready := free[s] + gap[k]) > start:
+                    start = ready
+                if (a := after[k]) >= 0 and (ready := ends[a]) > start:
+                    start = ready
+                free[s] = ends[k] = start + dur[k]
+                if ends[k] > done:
+                    done = ends[k]
+            t += call[i]
+            w = waits[i]
+            if w != -1:
+                end = (ends[w] if w >= 0 else before[w]) + tail[i]
+                if end > t:
+                    t = end
+        finished.append(max(t, done))
+        before = ends[:]
+    total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
+    return total / schedule.steps
+
+
+def combine(*edits: Edit) -> Edit:
+    """All of several edits, one after the other."""
+
+    def combined(schedule: Schedule) -> Schedule:
+        for edit in edits:
+            schedule = edit(schedule)
+        return schedule
+
+    return combined
+
+
+def without_waits(calls: Ints) -> Edit:
+    """These calls (positions) no longer wait for the GPU, nor cost the host anything."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        waits, cost = schedule.waits_for.copy(), schedule.call_us.copy()
+        waits[calls], cost[calls] = -1, 0.0
+        return schedule.edit(waits_for=waits, call_us=cost)
+
+    return edit
+
+
+def with_durations(ops: Ints, dur_us: Floats) -> Edit:
+    """These ops (positions) take that long; never longer than another edit already made them."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        dur = schedule.dur_us.copy()
+        dur[ops] = np.minimum(dur[ops], dur_us)
+        return schedule.edit(dur_us=dur)
+
+    return edit
+
+
+def fused(kept: Ints, gone: Ints, dur_us: Floats) -> Edit:
+    """Ops `gone` (positions) disappear with the host time that issued them; `kept` do their work in `dur_us`."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        dur, skip = schedule.dur_us.copy(), schedule.skip_op.copy()
+        dur[kept] = dur_us
+        skip[gone] = True
+        host, dispatch, cost = schedule.host_us.copy(), schedule.dispatch_us.copy(), schedule.call_us.copy()
+        # A call whose ops are all gone is not made.
+        left = np.bincount(schedule.op_call[~skip], minlength=len(host))
+        calls = np.unique(schedule.op_call[gone])
+        calls = calls[left[calls] == 0]
+        host[calls] -= dispatch[calls]
+        dispatch[calls] = cost[calls] = 0.0
+        return schedule.edit(dur_us=dur, skip_op=skip, host_us=host, dispatch_us=dispatch, call_us=cost)
+
+    return edit
+
+
+def cheaper_dispatch(share: float) -> Edit:
+    """Issuing ops costs the host this share of what it did; waits and the program's own work stay."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        launches = np.zeros(len(schedule.call_us), bool)
+        launches[schedule.op_call] = True
+        return schedule.edit(
+            host_us=schedule.host_us - (1 - share) * schedule.dispatch_us,
+            dispatch_us=share * schedule.dispatch_us,
+            call_us=np.where(launches, share * schedule.call_us, schedule.call_us),
+        )
+
+    return edit
+
+
+def with_dispatch(keep: Floats) -> Edit:
+    """Issuing costs each call (n_calls,) this share of what it did; calls themselves stay."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        return schedule.edit(
+            host_us=schedule.host_us - (1 - keep) * schedule.dispatch_us, dispatch_us=keep * schedule.dispatch_us
+        )
+
+    return edit
+
+
+def batched(items: float, ops: Ints) -> Edit:
+    """One step serves `items` as it served one: per item, the host's part and these ops (positions) are shared."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        dur = schedule.dur_us.copy()
+        dur[ops] /= items
+        return schedule.edit(
+            host_us=schedule.host_us / items, dispatch_us=schedule.dispatch_us / items, call_us=schedule.call_us / items,
+            tail_us=schedule.tail_us / items, latency_us=schedule.latency_us / items, gap_us=schedule.gap_us / items, dur_us=dur,
+        )
+
+    return edit
+
+
+def as_graph(launch_us: float, node_gap_us: float) -> Edit:
+    """The step's launches become graph launches: one where the step begins and one after each wait of the host."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        n = len(schedule.call_us)
+        launches = np.zeros(n, bool)
+        launches[schedule.op_call[~schedule.skip_op]] = True
+        waits = schedule.waits_for != -1
+        starts = np.r_[True, waits[:-1]] if n else waits
+        # The first launch after each wait carries the graph's cost.
+        segment = np.cumsum(starts) - 1
+        rows = np.flatnonzero(launches)
+        _, first = np.unique(segment[rows], return_index=True)
+        cost = np.where(launches & ~waits, 0.0, schedule.call_us)
+        cost[rows[first]] += launch_us
+        return schedule.edit(
+            host_us=schedule.host_us - schedule.dispatch_us,
+            dispatch_us=np.zeros(n),
+            call_us=cost,
+            gap_us=np.minimum(schedule.gap_us, node_gap_us),
+        )
+
+    return edit
+
+
+def on_side_stream(ops: Ints, dur_us: Floats) -> Edit:
+    """These copies (positions) run on a stream of their own, prefetched: nothing waits for them in the same step."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        dur, stream, after, latency = (a.copy() for a in (schedule.dur_us, schedule.stream, schedule.after, schedule.latency_us))
+        dur[ops] = np.minimum(dur[ops], dur_us)
+        stream[ops] = schedule.stream.max() + 1
+        after[ops] = -1
+        after[np.isin(after, ops)] = -1
+        latency[ops] = np.minimum(latency[ops], 10.0)
+        waits = schedule.waits_for.copy()
+        waits[np.isin(waits, ops)] = -1
+        return schedule.edit(dur_us=dur, stream=stream, after=after, latency_us=latency, waits_for=waits)
+
+    return edit

@@ -1,0 +1,89 @@
+"""A report made fit to show: control characters made visible, texts and lists cut to a length, and what was cut."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from advisor.report import Report
+
+# Control characters, bidirectional overrides, invisible and unpaired ones: a name could use them to drive a terminal,
+# or to look like something else (CVE-2021-42574).
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SEVERAL_LINES = frozenset({"before", "after", "error", "record_with"})
+_PROSE = frozenset({"steps", "why", "detail", "risk", "removes", "title"})
+"""Written by rules, perhaps over several lines of source: a line break is a space."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most of each that a format shows. Lists are cut at their end: they come with what matters first."""
+
+    text: int = 2_000
+    findings: int = 200
+    evidence: int = 20
+    steps: int = 20
+    kernels: int = 300
+    rows: int = 200
+    """Of any other list."""
+    pages: int = 40
+    page: int = 12_000
+    """Rules' pages, and characters of each."""
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text with each unseen character written as its escape; line breaks and tabs stay where `lines` are wanted."""
+
+    def escape(match: re.Match[str]) -> str:
+        char = match[0]
+        if lines and char in "\n\t":
+            return char
+        return _NAMED.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
+
+    return _UNSEEN.sub(escape, text.replace("\r\n", "\n") if lines else text)
+
+
+def clip(text: str, most: int) -> str:
+    """The text, or its start and how many characters are missing."""
+    return text if len(text) <= most else f"{text[:most]}… (+{len(text) - most:,} characters)"
+
+
+def clean(report: Report, limits: Limits) -> Report:
+    """The same report, every string visible and clipped, every list cut."""
+
+    def walk(value: Any, key: str) -> Any:
+        if isinstance(value, str):
+            if key in _PROSE:
+                value = re.sub(r"\s*\n\s*", " ", value)
+            return clip(visible(value, lines=key in _SEVERAL_LINES), limits.text)
+        if isinstance(value, (list, tuple)):
+            return [walk(item, key) for item in value[: getattr(limits, key, limits.rows)]]
+        if isinstance(value, dict):
+            return {name: walk(item, name) for name, item in value.items()}
+        return value
+
+    made = walk(msgspec.to_builtins(report), "")
+    # A summary has its own limit, which escapes may pass: 240 characters of ESC become 960.
+    for finding in made["findings"]:
+        finding["summary"] = finding["summary"][:240]
+    return msgspec.convert(made, Report)
+
+
+def encodable(report: Report) -> Report:
+    """The same report, unpaired surrogates written as escapes: a path that is not UTF-8 holds some, and JSON cannot."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
+        if isinstance(value, (list, tuple)):
+            return [walk(item) for item in value]
+        return {name: walk(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    return msgspec.convert(walk(msgspec.to_builtins(report)), Report)

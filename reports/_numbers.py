@@ -1,0 +1,88 @@
+"""How the formats write numbers: three significant digits, and the unit that suits."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+UNKNOWN = "–"
+_TIMES = ((1.0, "µs"), (1e3, "ms"), (1e6, "s"))
+_SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+
+
+def three(value: float) -> str:
+    """Three significant digits, and thousands grouped: 1.23, 12.3, 123, 1,234."""
+    size = abs(value)
+    return f"{value:,.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    # 999.5 would be written 1000: the next unit takes over where the rounding does.
+    scale, unit = next((pair for pair in units if abs(value) / pair[0] < 999.5), units[-1])
+    return f"{three(value / scale)} {unit}"
+
+
+def duration(us: float) -> str:
+    """A time given in µs: `850 µs`, `12.4 ms`, `1.02 s`."""
+    if not isfinite(us):
+        return UNKNOWN
+    if us == 0:
+        return "0 µs"
+    return "<0.01 µs" if 0 < us < 0.005 else _scaled(us, _TIMES)
+
+
+def moment(us: float) -> str:
+    """A place in the trace, in ms to the µs, so that it can be found in a viewer."""
+    return f"{us / 1e3:,.3f} ms" if isfinite(us) else UNKNOWN
+
+
+def interval(low_us: float, high_us: float) -> str:
+    """`6.50 to 8.20 ms`, the unit said once where both share it."""
+    low, high = duration(low_us), duration(high_us)
+    number, _, unit = low.partition(" ")
+    return low if low == high else f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def size(count: float) -> str:
+    """Bytes, in powers of ten: `512 bytes`, `1.20 GB`."""
+    if not isfinite(count):
+        return UNKNOWN
+    return f"{count:,.0f} bytes" if count < 999.5 else _scaled(count, _SIZES)
+
+
+def percent(fraction: float) -> str:
+    """A share of one: `38%`, `4.2%`, `<0.1%`. Only all is 100%, and only nothing is 0%."""
+    if not isfinite(fraction):
+        return UNKNOWN
+    if fraction in (0, 1):
+        return f"{fraction:.0%}"
+    if 0 < fraction < 0.001:
+        return "<0.1%"
+    if 0.995 <= fraction < 1:
+        return f"{min(fraction, 0.999):.1%}"
+    return f"{fraction:.1%}" if abs(fraction) < 0.0995 else f"{fraction:.0%}"
+
+
+def count(number: int) -> str:
+    """A count, thousands grouped."""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 check`, `3 checks`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def rate(value: float) -> str:
+    """A rate that is 0 where it is not known."""
+    return three(value) if isfinite(value) and value > 0 else UNKNOWN
+
+
+def share(part: float, whole: float) -> float:
+    """The part of the whole, from 0 to 1; 0 of a whole that is nothing or not a number."""
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 and isfinite(part / whole) else 0.0
+
+
+def speedup(before: float, after: float) -> str:
+    """`1.75×`, of two times; empty where there is none to speak of."""
+    ratio = before / after if after > 0 else 0.0
+    return f"{three(ratio)}×" if isfinite(ratio) and ratio >= 1.005 else ""

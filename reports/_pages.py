@@ -1,0 +1,95 @@
+"""A rule's page, as blocks that a format can lay out."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Collection
+from typing import Literal, NamedTuple
+
+from advisor.reports._clean import visible
+
+from advisor.errors import AdvisorError
+
+_HEADING = re.compile(r"(#{1,6})\s+(?P<text>.+?)\s*#*$")
+_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+
+
+class Block(NamedTuple):
+    """A piece of a page; a list has one text an item, the others one text."""
+
+    kind: Literal["heading", "paragraph", "list", "code"]
+    texts: tuple[str, ...]
+
+
+def page(rule: str) -> str | None:
+    """The page of a rule, or None where it is not installed here (a saved report may name a team's rule)."""
+    from advisor import rule as rules  # finds the rules, which import what they compute with
+
+    try:
+        return rules.page(rule)
+    except AdvisorError:  # some plug-in is malformed: no reason to show no report
+        return None
+
+
+def page_blocks(rule: str, most: int) -> list[Block]:
+    """The first characters of a rule's page in blocks, without its first line, its title; none where there is no page."""
+    from advisor.rule import SECTIONS
+
+    _, _, text = (page(rule) or "").partition("\n")
+    return blocks(text[:most], SECTIONS)
+
+
+def blocks(text: str, sections: Collection[str]) -> list[Block]:
+    """The page in blocks: the titles of `sections` and `#` headings, fenced or indented code, lists, paragraphs."""
+    made: list[Block] = []
+    lines = textwrap.dedent(visible(text, lines=True).expandtabs(4)).strip("\n").split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip():
+            at += 1
+        elif line.lstrip().startswith("```"):
+            end = next((n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("```")), len(lines))
+            made.append(Block("code", (textwrap.dedent("\n".join(lines[at + 1 : end])),)))
+            at = end + 1
+        elif line.startswith("    "):
+            end = next((n for n in range(at, len(lines)) if lines[n].strip() and not lines[n].startswith("    ")), len(lines))
+            made.append(Block("code", (textwrap.dedent("\n".join(lines[at:end])).strip("\n"),)))
+            at = end
+        elif match := _HEADING.match(line):
+            made.append(Block("heading", (match["text"],)))
+            at += 1
+        elif line.strip() in sections:
+            made.append(Block("heading", (line.strip(),)))
+            at += 1
+        else:
+            end = next((n for n in range(at + 1, len(lines)) if _breaks(lines, n, sections)), len(lines))
+            made.append(_prose(lines[at:end]))
+            at = end
+    return made
+
+
+def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
+    """Whether a paragraph or list ends before this line."""
+    starts_list = bool(_ITEM.match(lines[at])) and not _ITEM.match(lines[at - 1]) and not lines[at - 1].startswith("  ")
+    return (
+        not lines[at].strip()
+        or lines[at].strip() in sections
+        or lines[at].lstrip().startswith("```")
+        or bool(_HEADING.match(lines[at]))
+        or starts_list
+    )
+
+
+def _prose(lines: list[str]) -> Block:
+    """A list where the first line is an item, else a paragraph."""
+    if not _ITEM.match(lines[0]):
+        return Block("paragraph", (" ".join(line.strip() for line in lines),))
+    items: list[str] = []
+    for line in lines:
+        if match := _ITEM.match(line):
+            items.append(line[match.end() :].strip())
+        else:
+            items[-1] += " " + line.strip()
+    return Block("list", tuple(items))

@@ -1,0 +1,120 @@
+"""One HTML file that needs nothing else: no network, no inline script but its own, readable without JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.reports import _numbers, _pages, _words
+from advisor.reports._clean import Limits, clean
+
+from advisor.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+NAME = "html"
+SUFFIX = ".html"
+
+LIMIT = 1_000_000
+"""The largest file, in bytes: one that mail, chat and CI artifacts still take and show."""
+_TEMPLATES = Path(__file__).with_name("templates")
+# The first that fits. What the last one lets through is under the limit whatever the names hold.
+_LIMITS = (
+    Limits(),
+    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20),
+    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000),
+    Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0),
+)
+_NAME_LENGTH = 88
+
+
+def render(report: Report) -> str:
+    """The report as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
+    for limits in _LIMITS:
+        document = _document(report, limits)
+        if len(document.encode()) <= LIMIT:
+            break
+    return document
+
+
+def _document(report: Report, limits: Limits) -> str:
+    shown = clean(report, limits)
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _environment().get_template("report.html.j2").render(
+        report=shown,
+        whole=report,
+        anchors=_words.anchors(shown.findings),
+        pages=_rule_pages(shown, limits),
+        trust=_words.trust(shown),
+        noun=_words.step_noun(shown),
+        style=_asset("report.css"),
+        script=script,
+        digest=digest,
+    )  # fmt: skip
+
+
+def _rule_pages(report: Report, limits: Limits) -> dict[int, list[_pages.Block]]:
+    """The page of each rule, by the position of the first finding of it."""
+    first: dict[str, int] = {}
+    for position, finding in enumerate(report.findings):
+        first.setdefault(finding.rule, position)
+    return {at: _pages.page_blocks(rule, limits.page) for rule, at in list(first.items())[: limits.pages]}
+
+
+@cache
+def _asset(name: str) -> str:
+    """A file that the page inlines. It may not close its own element."""
+    text = (_TEMPLATES / name).read_text(encoding="utf-8")
+    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} would end the element that it stands in")
+    return text
+
+
+def web(url: str) -> str:
+    """The address if it is one of the web, else nothing: a `javascript:` one is not to be clicked."""
+    return url if re.fullmatch(r"https?://[^\s\\]+", url, re.IGNORECASE) else ""
+
+
+def head_of(name: str) -> str:
+    """The start of a name that is too long for a table, or nothing where it is not."""
+    return f"{name[:_NAME_LENGTH]}…" if len(name) > _NAME_LENGTH + 8 else ""
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for function in (
+        _numbers.count,
+        _numbers.counted,
+        _numbers.duration,
+        _numbers.moment,
+        _numbers.percent,
+        _numbers.rate,
+        _numbers.size,
+        _words.code_spans,
+        _words.confidence,
+        _words.place,
+        _words.saving_basis,
+        _words.slices,
+        _words.source_line,
+        head_of,
+        web,
+    ):
+        made.filters[function.__name__] = function
+    made.globals.update(interval=_numbers.interval, share=_numbers.share, speedup=_numbers.speedup, words=_words)
+    return made

@@ -1,0 +1,164 @@
+"""The device waits for the host to issue the next kernel."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from advisor.rules._evidence import folded, milliseconds
+
+from advisor import api
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rule import Found, Outcome, rule
+from advisor.timeline import Timeline
+from advisor.views.gaps import Gaps
+from advisor.views.kernels import FAMILIES, Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.schedule import as_graph, cheaper_dispatch
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
+"""Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
+of replayed graphs in samples/ show them."""
+
+_BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
+_COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
+
+
+@rule("launch-gap")
+def launch_gap(
+    timeline: Timeline, steps: Steps, gaps: Gaps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay, sources: Sources,
+    *, min_idle_share: float = 0.10, min_saving_share: float = 0.03,
+) -> Outcome:
+    """Kernels wait to be launched
+
+    What it is
+    The GPU finishes each kernel before the host has launched the next one, so it idles between kernels although the
+    program has more work for it. The step takes as long as Python and the framework need to issue its kernels.
+
+    Why it costs time
+    Issuing one eager PyTorch op takes the host some 5 to 20 µs, whatever its size. A kernel that runs for less than that
+    is over before the next one arrives: a faster GPU would not make the step any faster.
+
+    How it is measured
+    Every gap in the busiest device's work inside the window ends with an op. If that op was launched after the gap began,
+    the gap is the host's. The part of it in which the host was issuing ops (not waiting for the GPU, loading data,
+    allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
+    take `min_idle_share` of the window (0.10: below that, the queue still runs ahead most of the time). The saving is a
+    replay of the step with cheaper launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes), for
+    training a third of today's cost of issuing, as compiled training steps reach; a saving under `min_saving_share`
+    (0.03) is not reported. The profiler's own cost is taken off the host's time before the replay.
+
+    How to fix it
+    Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
+    For training, compile the step and use a fused optimizer. Where shapes are fixed and compilation is not an option,
+    capture the step with `torch.cuda.CUDAGraph`. Otherwise give each launch more work: a larger batch.
+
+    When to ignore it
+    When the traced batch is smaller than what runs in production, or when latency of a single tiny request is what you
+    measure and compilation time cannot be paid. With data-dependent shapes CUDA graphs re-record and may gain nothing.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.compile.html
+    https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
+    """
+    if not len(timeline.gpu_ops):
+        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    if not (launches.api >= 0).any():
+        return Skipped(
+            why="no launch calls were recorded, so a gap cannot be told from waiting",
+            record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+        )
+    window = steps.end_us - steps.start_us
+    waiting = gaps.causes["launch"].to_numpy()
+    share = float(waiting.sum()) / window
+    if share < min_idle_share:
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the window; it would be reported from {min_idle_share:.0%}")
+    graphs = np.isin(launches.api, launches.calls_with(api.ApiRole.GRAPH_LAUNCH))
+    inside = ((timeline.gpu_ops["start_us"] >= steps.start_us) & (timeline.gpu_ops["start_us"] < steps.end_us)).to_numpy()
+    if graphs[inside].mean() > 0.5:
+        return Clear(
+            why=f"{graphs[inside].mean():.0%} of the GPU's work is already replayed from CUDA graphs; "
+            "gaps inside a replay come from recording it node by node"
+        )
+    training = any(_BACKWARD.search(n) for n in (*ops.categories, *timeline.annotations["name"].cat.categories))
+    compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
+    graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
+    edits = Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)
+    saving = replay.saving(edits, "the host's cost of issuing kernels one by one")
+    if saving.expected_us < min_saving_share * steps.step_us:
+        return Clear(
+            why=f"launch gaps are {share:.0%} of the recorded window, but without the profiler's own cost cheaper launches "
+            f"would save only {saving.expected_us / steps.step_us:.1%}"
+        )
+    big = np.flatnonzero(waiting > 0)
+    big = big[gaps.next_op[big] >= 0]
+    next_op = gaps.next_op[big]
+    names = [ops.name(int(o)) or FAMILIES[kernels.family[k]].value for o, k in zip(ops.of_gpu[next_op], next_op, strict=True)]
+    evidence = folded(
+        [f"idle before {n}" for n in names], gaps.start_us[big], waiting[big],
+        device=int(timeline.gpu_ops["device"].to_numpy()[next_op[0]]),
+        source=lambda rows: sources.most_common(launches.api[next_op[rows[:50]]]),
+    )
+    kernel_us = float(np.median(timeline.gpu_ops["dur_us"].to_numpy()[inside]))
+    per_step = int(inside.sum() / steps.steps)
+    summary = (
+        f"{per_step} GPU ops a step, half of them shorter than {kernel_us:.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
+        f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one."
+    )
+    finding = Finding(
+        title="The GPU waits for the host to launch kernels", summary=summary, severity=severity_of(saving, steps.step_us),
+        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6, saving=saving, evidence=evidence,
+        fix=_fix(training, compiled),
+    )
+    return [Found(finding, edits)]
+
+
+def _fix(training: bool, compiled: bool) -> Fix:
+    url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
+    risk = (
+        "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
+        "keep their memory. Fused kernels round differently in the last bits."
+    )
+    if compiled:
+        return Fix(
+            title="Replay the compiled code from CUDA graphs",
+            steps=(
+                'Compile with mode="reduce-overhead": the trace shows compiled code whose kernels are still launched one by one.',
+                "Look for graph breaks (TORCH_LOGS=graph_breaks): each one is a return to eager launches.",
+            ),
+            code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
+            url=url, risk=risk,
+        )
+    if training:
+        return Fix(
+            title="Compile the training step",
+            steps=(
+                "Compile the model, so that forward and backward launch fewer, larger kernels.",
+                "Use a fused optimizer: one launch a parameter group.",
+                "If shapes are fixed and the GPU still waits, capture the whole step in a torch.cuda.CUDAGraph.",
+            ),
+            code=Code(
+                before="loss = criterion(model(x), y)\nloss.backward()\noptimizer.step()",
+                after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
+                "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n\n"
+                "loss = criterion(model(x), y)\nloss.backward()\noptimizer.step()",
+            ),
+            url=url, risk=risk,
+        )
+    return Fix(
+        title="Compile the model into CUDA graphs",
+        steps=(
+            'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
+            "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
+            "If requests can wait for each other, batch them.",
+        ),
+        code=Code(
+            before="out = model(x)",
+            after='model = torch.compile(model, mode="reduce-overhead")\n\nwith torch.inference_mode():\n    out = model(x)',
+        ),
+        url=url, risk=risk,
+    )

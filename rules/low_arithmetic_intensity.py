@@ -1,0 +1,121 @@
+"""Matrix products on so few rows that reading the weights is all they do."""
+
+from __future__ import annotations
+
+import numpy as np
+from advisor.rules._evidence import gpu_evidence, milliseconds
+
+from advisor.kernels import Family
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rule import Found, Outcome, rule
+from advisor.timeline import Timeline
+from advisor.views.kernels import Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.roofline import Roofline
+from advisor.views.schedule import batched
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+FEW, LIKELY, MANY = 4, 16, 64
+"""How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
+are still most of the traffic, so the step takes as long as before."""
+
+
+@rule("low-arithmetic-intensity")
+def low_arithmetic_intensity(
+    timeline: Timeline, steps: Steps, ops: Ops, kernels: Kernels, roofline: Roofline, launches: Launches, replay: Replay, sources: Sources,
+    *, max_of_ridge: float = 0.10, min_busy_share: float = 0.25,
+) -> Outcome:
+    """Matrix products do too little work for what they read
+
+    What it is
+    Linear layers or matrix products whose inputs have few rows (a batch of one, one token at a time): each weight is
+    read from memory for a handful of multiplications.
+
+    Why it costs time
+    Arithmetic intensity is FLOPs per byte moved. Below the device's ridge point (peak FLOP/s over bandwidth, some 150 to
+    300 FLOP/byte in BF16) memory is the bound; at one row, intensity is about 1 and the Tensor Cores stand still. The
+    same weights would serve many rows in the same time.
+
+    How it is measured
+    FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
+    ridge point (0.10: a product closer to it gains little from batching). Reported where such kernels take
+    `min_busy_share` of the time the GPU works (0.25). The saving is the time of one request when 16 share a step (`low`
+    4, `high` 64): those kernels, other small ones and the host's part are shared; attention over each request's own
+    cache is not.
+
+    How to fix it
+    Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script). Where
+    one request must run alone, read fewer bytes: INT8, FP8 or INT4 weights, or several tokens at once with speculative
+    decoding.
+
+    When to ignore it
+    When latency of a single request is what counts and the weights are quantised already.
+
+    References
+    https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
+    Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
+    """
+    if not len(timeline.gpu_ops):
+        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    if not timeline.source.shapes:
+        return Skipped(why="input shapes were not recorded", record_with="profile(record_shapes=True)")
+    schedule = replay.recorded
+    rows = schedule.op_row
+    device = int(timeline.gpu_ops["device"].to_numpy()[rows[0]]) if len(rows) else 0
+    peaks = roofline.peaks.get(device)
+    if peaks is None:
+        name = timeline.device(device).name or "this device"
+        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/devices.toml")
+    dense = kernels.of(Family.GEMM)[rows]
+    if not dense.any():
+        return Clear(why="no matrix products in the window")
+    intensity = roofline.flops[rows] / np.maximum(roofline.bytes[rows], 1.0)
+    texts = np.asarray(kernels.precision, object)[rows]
+    ridges = {p: peaks.ridge(p or "fp32") for p in set(texts.tolist())}
+    ridge = np.array([r if (r := ridges[p]) else np.nan for p in texts])
+    starved = dense & (intensity < max_of_ridge * ridge)
+    busy = float(schedule.dur_us.sum())
+    share = float(schedule.dur_us[starved].sum()) / max(busy, 1e-9)
+    if share < min_busy_share:
+        known = dense & ~np.isnan(intensity)
+        middle = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
+        return Clear(
+            why=f"matrix products far below the ridge point take {share:.0%} of busy time{middle}; reported from {min_busy_share:.0%}"
+        )
+    shared = np.flatnonzero(starved | ~(dense | kernels.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)[rows]))
+    edits = Edits(batched(FEW, shared), batched(LIKELY, shared), batched(MANY, shared))
+    saving = replay.saving(edits, "reading the same weights again for every request")
+    found = np.flatnonzero(starved)
+    gpu_rows = rows[found]
+    dims = timeline.cpu_ops["dims"]
+    cost_op = roofline.cost_op[gpu_rows]
+    labels = [f"{ops.name(int(o))} {dims.iat[int(o)]}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(cost_op, found, strict=True)]
+    middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
+    reached = float(np.nansum(roofline.bytes[gpu_rows]) / schedule.dur_us[found].sum() / 1e3)
+    summary = (
+        f"{len(found) / steps.steps:.0f} matrix products a step do {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
+        f"they take {share:.0%} of its time, reading {reached:.0f} GB/s."
+    )
+    finding = Finding(
+        title="Matrix products do too little work for what they read", summary=summary, severity=severity_of(saving, steps.step_us),
+        confidence=0.75, saving=saving,
+        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.api[gpu_rows[m[:50]]])),
+        fix=Fix(
+            title="Batch requests together",
+            steps=(
+                f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1) / 4))} rows cost what one does. "
+                f"The saving is per request, with {LIKELY} in a step; a step of {milliseconds(steps.step_us)} itself does not shrink.",
+                "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
+            ),
+            code=Code(
+                before="for request in requests:\n    out = model(request.unsqueeze(0))",
+                after="for group in batches_of(requests, 16):\n    out = model(torch.stack(group))",
+            ),
+            url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
+            risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
+        ),
+    )
+    return [Found(finding, edits)]

@@ -1,0 +1,183 @@
+"""The host waits for the device inside the step, and the device then waits for the host."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from advisor.rules._evidence import folded, milliseconds
+
+from advisor import api
+from advisor.intervals import Floats, Ints, overlap_with, union
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rule import Found, Outcome, rule
+from advisor.timeline import CopyKind, Timeline
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.schedule import Schedule, combine, with_dispatch, without_waits
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+# Ops whose whole purpose is to bring a value to the host, and the Python calls that wait.
+_READS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
+_WAITS = re.compile(r"(: synchronize|_cuda_synchronize>|method 'item'|method 'tolist'|: wait_stream)$|built-in method (item|tolist|cpu|synchronize)")
+
+BIG_READ_BYTES = 1 << 20
+"""A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
+
+
+@rule("sync-stall")
+def sync_stall(
+    timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay, sources: Sources,
+    *, min_saving_share: float = 0.01, min_per_step: float = 2.0,
+) -> Outcome:
+    """The host waits for the GPU inside the step
+
+    What it is
+    Calls in the loop block the host until the GPU has caught up: `torch.cuda.synchronize()`, `.item()`, `.tolist()`,
+    `.cpu()`, `print(tensor)`, `if tensor:`, `nonzero()` and boolean indexing, which need a value or a size on the host.
+
+    Why it costs time
+    While it waits, the host cannot issue the kernels that come next. When the wait ends the GPU has nothing queued and
+    idles until the host has launched again. A wait at which the GPU still has work queued costs nothing.
+
+    How it is measured
+    Blocking calls are those that wait by definition, and copies to the host that returned only after their transfer. The
+    step is replayed without them: the host runs ahead as far as its own speed allows. What the step gains is the saving,
+    so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
+    `min_saving_share` of the step (0.01), or as a note from `min_per_step` waits a step (2: one a step may be logging).
+
+    How to fix it
+    Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
+    `torch.where`, boolean indexing by a mask, and remove `torch.cuda.synchronize()` left from timing code. Where a value
+    must be read, copy it with `non_blocking=True` into pinned memory and read it a step later.
+
+    When to ignore it
+    When the program must react to the value at once (early exit, sampling in an autoregressive loop), or when it
+    measures time on purpose.
+
+    References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
+    https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
+    """
+    if not len(timeline.gpu_ops):
+        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    if not len(timeline.api_calls):
+        return Skipped(why="no runtime calls were recorded", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    schedule = replay.recorded
+    waits = _waits(timeline, launches, ops, schedule)
+    per_step = len(waits) / steps.steps
+    if not len(waits):
+        return Clear(why="no call inside the window makes the host wait for the GPU")
+    with_wrapper = combine(without_waits(waits), with_dispatch(_without_wrappers(timeline, ops, schedule, waits)))
+    edits = Edits(without_waits(waits), with_wrapper, with_wrapper)
+    saving = replay.saving(edits, "the host's waits for the GPU")
+    share = saving.expected_us / steps.step_us
+    if share < min_saving_share and per_step < min_per_step:
+        return Clear(why=f"{per_step:.1f} waits a step, whose removal would gain {share:.1%}; reported from {min_saving_share:.0%}")
+    rows = schedule.call_row[waits]
+    calls = timeline.api_calls
+    names = [_label(ops, int(r), str(calls["name"].iloc[r])) for r in rows]
+    evidence = folded(
+        names, calls["start_us"].to_numpy()[rows], calls["dur_us"].to_numpy()[rows],
+        source=lambda members: sources.most_common(rows[members[:50]]),
+    )
+    severity = severity_of(saving, steps.step_us)
+    costs = share >= min_saving_share
+    spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / steps.steps)
+    summary = (
+        f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; "
+        + ("the GPU then idles until the host has launched again." if costs else
+           "removing them alone gains almost nothing, because something else bounds the step.")
+    )
+    finding = Finding(
+        title="The host waits for the GPU inside the step", summary=summary, severity=severity if costs else "low",
+        confidence=0.85 if replay.basis == "simulated" and steps.repeats else 0.6, saving=saving, evidence=evidence,
+        fix=_fix(names),
+    )
+    return [Found(finding, edits)]
+
+
+def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:
+    """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy."""
+    frame = timeline.gpu_ops
+    names = list(api.ApiRole)
+    role = launches.roles[schedule.call_row]
+    is_sync = (role == names.index(api.ApiRole.SYNC)) & (schedule.waits_for != -1)
+    kind, size = frame["copy_kind"], frame["bytes"].to_numpy()
+    uploads = launches.api[((kind == CopyKind.HTOD.value) & (launches.api >= 0)).to_numpy()]
+    reads = launches.api[((kind == CopyKind.DTOH.value) & (size <= BIG_READ_BYTES) & (launches.api >= 0)).to_numpy()]
+    big = launches.api[((kind == CopyKind.DTOH.value) & (size > BIG_READ_BYTES) & (launches.api >= 0)).to_numpy()]
+    # PyTorch makes a blocking copy of an asynchronous one and a stream sync, inside one op.
+    copying_ops = ops.of_call[np.r_[uploads, big]]
+    of_copy = np.isin(ops.of_call[schedule.call_row], copying_ops[copying_ops >= 0])
+    is_read = np.isin(schedule.call_row, reads) & (schedule.waits_for != -1)
+    return np.flatnonzero((is_sync & ~of_copy) | is_read)
+
+
+def _without_wrappers(timeline: Timeline, ops: Ops, schedule: Schedule, waits: Ints) -> Floats:
+    """(n_calls,) share of each call's dispatch that stays when the ops and Python calls around the waits go too."""
+    starts, ends = [], []
+    cpu, python = timeline.cpu_ops, timeline.python_calls
+    at = ops.of_call[schedule.call_row[waits]]
+    around = [int(o) for o in at[at >= 0]]
+    while around:
+        around = [o for o in around if _READS.search(ops.name(o))]
+        starts.append(cpu["start_us"].to_numpy()[around])
+        ends.append(starts[-1] + cpu["dur_us"].to_numpy()[around])
+        around = [int(p) for o in around if (p := ops.parent[o]) >= 0]
+    if len(python):
+        wait = np.array([bool(_WAITS.search(n)) for n in python["name"].cat.categories])[python["name"].cat.codes.to_numpy()]
+        starts.append(python["start_us"].to_numpy()[wait])
+        ends.append(starts[-1] + python["dur_us"].to_numpy()[wait])
+    spans = union(np.concatenate(starts), np.concatenate(ends)) if starts else (np.empty(0), np.empty(0))
+    call_start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
+    gone = overlap_with(call_start - schedule.host_us, call_start, spans)
+    keep = 1 - np.divide(gone, schedule.host_us, out=np.zeros(len(gone)), where=schedule.host_us > 0)
+    return np.clip(keep, 0.0, 1.0)
+
+
+def _label(ops: Ops, call: int, name: str) -> str:
+    """The op that waits, as the user knows it, and the call it made."""
+    chain = ops.chain(int(ops.of_call[call]))
+    outer = next((n for n in reversed(chain) if n.startswith("aten::")), "")
+    return f"{outer} ({name})" if outer else name
+
+
+_CODE = (
+    (re.compile(r"Synchronize\)?$"), Code(
+        before="loss.backward()\ntorch.cuda.synchronize()\noptimizer.step()",
+        after="loss.backward()\noptimizer.step()\n# for timing use torch.cuda.Event(enable_timing=True)",
+    ), "Remove torch.cuda.synchronize() from the loop; time with CUDA events."),
+    (re.compile(r"aten::(item|_local_scalar_dense)"), Code(
+        before="total += loss.item()",
+        after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())",
+    ), "Keep the value on the GPU and read it every N steps."),
+    (re.compile(r"aten::(nonzero|index|masked_select|unique|is_nonzero|_unique2)"), Code(
+        before="y = x[mask]          # its size must be known on the host",
+        after="y = torch.where(mask, x, 0.0)  # same shape, no wait",
+    ), "Replace boolean indexing, nonzero() and tensor conditions by torch.where or a mask of fixed shape."),
+    (re.compile(r"aten::(to|_to_copy|copy_|cpu)"), Code(
+        before="value = tensor.cpu()",
+        after="host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)\n"
+        "host.copy_(tensor, non_blocking=True)  # read it after an event, a step later",
+    ), "Copy to pinned memory with non_blocking=True and read the value a step later."),
+)
+
+
+def _fix(names: list[str]) -> Fix:
+    """Steps and code for the waits that are there, the most frequent first."""
+    chosen = []
+    for pattern, code, step in _CODE:
+        count = sum(bool(pattern.search(n)) for n in names)
+        if count:
+            chosen.append((count, code, step))
+    chosen.sort(key=lambda c: -c[0])
+    steps = tuple(step for _, _, step in chosen) or ("Move the call out of the loop, or do it every N steps.",)
+    return Fix(
+        title="Let the host run ahead", steps=(*steps, 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
+        code=chosen[0][1] if chosen else None,
+        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+        risk="Values are read later than before; code that reacts to them at once must be changed with care.",
+    )

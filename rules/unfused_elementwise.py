@@ -1,0 +1,178 @@
+"""Chains of pointwise kernels that each read and write all of their tensors."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from advisor.rules._evidence import gpu_evidence, milliseconds
+
+from advisor.intervals import Ints
+from advisor.kernels import Family
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rule import Found, Outcome, rule
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.kernels import Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.roofline import Roofline
+from advisor.views.schedule import fused
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+_OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
+LAUNCH_FLOOR_US = 2.0
+"""No kernel takes less, whatever it moves."""
+
+
+@rule("unfused-elementwise")
+def unfused_elementwise(
+    timeline: Timeline, steps: Steps, ops: Ops, kernels: Kernels, roofline: Roofline, launches: Launches, replay: Replay, sources: Sources,
+    *, min_chain: int = 2, min_saving_share: float = 0.03,
+) -> Outcome:
+    """Chains of pointwise kernels could be one kernel
+
+    What it is
+    Several pointwise ops in a row (add, multiply, activation, cast, clamp) on tensors of one size, each a kernel of its
+    own.
+
+    Why it costs time
+    Each kernel reads its whole input from device memory and writes its whole output, though the next one needs nothing
+    but that. Their time is memory traffic: a chain of ten moves ten times what one fused kernel would.
+
+    How it is measured
+    Pointwise kernels that follow each other on a stream, at least `min_chain` of them (2), on as many elements where
+    shapes were recorded; those of an optimizer step are left out. The fused kernel reads the chain's first inputs and
+    writes its last output at the bandwidth that the device reaches (devices.toml). `low` assumes that every further
+    input comes from memory too, `high` that none does, `expected` lies between; without shapes a fused kernel takes as
+    long as the chain's longest. The step is replayed with the chains fused; reported from `min_saving_share` (0.03).
+
+    How to fix it
+    `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
+    pass too.
+
+    When to ignore it
+    When the code runs once, when shapes change at every call, or when the intermediate results are needed elsewhere.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.compile.html
+    """
+    if not len(timeline.gpu_ops):
+        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    if not len(timeline.cpu_ops):
+        return Skipped(why="no framework ops were recorded", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+    schedule = replay.recorded
+    chains = _chains(timeline, ops, kernels, roofline, schedule.op_row, schedule.stream, min_chain)
+    if not chains:
+        return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
+    first = np.array([c[0] for c in chains])
+    gone = np.concatenate([c[1:] for c in chains])
+    durations = np.array([_fused_us(timeline, roofline, schedule.op_row[c], schedule.dur_us[c]) for c in chains])
+    edits = Edits(*(fused(first, gone, durations[:, i]) for i in (2, 1, 0)))
+    saving = replay.saving(edits, "memory traffic between pointwise kernels, and their launches")
+    share = saving.expected_us / steps.step_us
+    members = np.concatenate(chains)
+    spent = float(schedule.dur_us[members].sum()) / steps.steps
+    if share < min_saving_share:
+        return Clear(
+            why=f"{len(members) / steps.steps:.0f} pointwise kernels a step could fuse; that would gain {share:.1%}, "
+            f"reported from {min_saving_share:.0%}"
+        )
+    labels: list[str] = []
+    for chain in chains:
+        names = [ops.name(int(ops.of_gpu[r])).removeprefix("aten::") for r in schedule.op_row[chain]]
+        text = " → ".join(names if len(names) <= 12 else [*names[:11], f"… {len(names) - 11} more"])
+        labels.extend([text] * len(chain))
+    rows = schedule.op_row[members]
+    longest = max(len(c) for c in chains)
+    summary = (
+        f"{len(members) / steps.steps:.0f} pointwise kernels a step stand in {len(chains) / steps.steps:.0f} chains of up to {longest} and take "
+        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(durations[:, 1].sum()) / steps.steps)}."
+    )
+    finding = Finding(
+        title="Chains of pointwise kernels could be one kernel", summary=summary, severity=severity_of(saving, steps.step_us),
+        confidence=(0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8), saving=saving,
+        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.api[rows[m[:50]]])),
+        fix=Fix(
+            title="Compile the function that holds the chain",
+            steps=(
+                "Put torch.compile on the smallest function or module that holds the chain.",
+                "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
+            ),
+            code=Code(
+                before="def activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
+                after="@torch.compile\ndef activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+            risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
+        ),
+    )
+    return [Found(finding, edits)]
+
+
+def _chains(
+    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, rows: Ints, stream: Ints, min_chain: int
+) -> list[Ints]:
+    """Positions of pointwise kernels that follow each other on a stream, on as many elements, and hold two proper ones."""
+    pointwise = kernels.of(Family.ELEMENTWISE)[rows]
+    casts = kernels.of(Family.COPY)[rows] & (timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows]
+    optimizer = _in_optimizer(timeline, ops)[rows]
+    elements = _elements(timeline, ops)[rows]
+    member = (pointwise | casts) & ~optimizer
+    chains: list[Ints] = []
+    for s in np.unique(stream):
+        here = np.flatnonzero(stream == s)
+        m, n = member[here], elements[here]
+        joins = m[1:] & m[:-1] & ((n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0))
+        starts = np.flatnonzero(np.r_[True, ~joins])
+        for chain in np.split(here, starts[1:]):
+            if len(chain) >= min_chain and pointwise[chain].sum() >= 2 and member[chain[0]]:
+                chains.append(chain)
+    return chains
+
+
+def _in_optimizer(timeline: Timeline, ops: Ops) -> np.ndarray:
+    """(n_gpu,) whether an op was launched inside an optimizer step."""
+    notes = timeline.annotations
+    found = np.zeros(len(timeline.gpu_ops), bool)
+    launched = np.where(ops.of_gpu >= 0, timeline.cpu_ops["start_us"].to_numpy()[ops.of_gpu], np.nan)
+    matches = np.array([bool(_OPTIMIZER.search(n)) for n in notes["name"].cat.categories], bool)
+    for row in np.flatnonzero(matches[notes["name"].cat.codes.to_numpy()]) if len(notes) else ():
+        start = notes["start_us"].iat[row]
+        found |= (launched >= start) & (launched < start + notes["dur_us"].iat[row])
+    by_name = np.array([bool(_OPTIMIZER.search(n)) for n in ops.categories], bool)
+    found |= np.where(ops.of_gpu >= 0, by_name[ops.names[ops.of_gpu]], False)
+    return found
+
+
+def _elements(timeline: Timeline, ops: Ops) -> Ints:
+    """(n_gpu,) elements of the largest input of the op around each launch, -1 where shapes were not recorded."""
+    dims = timeline.cpu_ops["dims"]
+    by_category = np.array([_largest(text) for text in dims.cat.categories], np.int64)
+    of_op = by_category[dims.cat.codes.to_numpy()]
+    return np.where(ops.of_gpu >= 0, of_op[ops.of_gpu], -1)
+
+
+_LIST = re.compile(r"\[([\d,\s]*)\]")
+
+
+def _largest(dims: str) -> int:
+    sizes = [np.prod([int(n) for n in body.split(",")], dtype=object) for body in _LIST.findall(dims) if body.strip()]
+    return int(max(sizes, default=-1))
+
+
+def _fused_us(timeline: Timeline, roofline: Roofline, rows: Ints, dur_us: np.ndarray) -> tuple[float, float, float]:
+    """Time of a fused kernel if no further input is read from memory, if half are, if all are; never above the chain's own."""
+    whole, longest = float(dur_us.sum()), float(dur_us.max())
+    peaks = roofline.peaks.get(int(timeline.gpu_ops["device"].to_numpy()[rows[0]]))
+    moved = roofline.bytes[rows]
+    if peaks is None or peaks.achievable_bytes_per_s is None or np.isnan(moved).any():
+        return min(0.7 * longest, whole), min(longest, whole), min(1.5 * longest, whole)
+    # An op on n elements moves one output and its inputs; in a chain one input is what the op before has written.
+    per_tensor = float(np.median(moved)) / 2 if len(moved) else 0.0
+    least = 2 * per_tensor
+    most = float(moved.sum()) - 2 * per_tensor * (len(rows) - 1)
+    most = max(most, least)
+    times = [max(b / peaks.achievable_bytes_per_s * 1e6, LAUNCH_FLOOR_US) for b in (least, (least + most) / 2, most)]
+    return min(times[0], whole), min(times[1], whole), min(times[2], whole)

@@ -1,0 +1,126 @@
+"""What a workload is, and the few things its two sides share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where a workload runs. `tiny` swaps every size for a toy one and leaves functions uncompiled, so that CI can run it."""
+
+    device: torch.device
+    tiny: bool = False
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def size(self, full: int, tiny: int) -> int:
+        return tiny if self.tiny else full
+
+    def compile(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return function if self.tiny else torch.compile(function, **options)
+
+    def pin(self, tensor: Tensor) -> Tensor:
+        return tensor.pin_memory() if self.cuda else tensor
+
+    def synchronize(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+
+Make = Callable[[Setup], Step]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One program, slow and fixed; a control has only the fixed side.
+
+    `rule` is the planted bottleneck and the sample's folder. With `trap` the fix of `rule` is obvious and gains nothing.
+    `requests` is how much more work a fixed step does than a slow one: its time is divided by it.
+    The other fields are those of the manifest (see `entry`).
+    """
+
+    name: str
+    rule: str | None
+    what: str
+    fix: str
+    make_fixed: Make
+    make_slow: Make | None = None
+    main: bool = False
+    trap: bool = False
+    requests: float = 1.0
+    top: tuple[str, ...] = ()
+    gpu_bound: bool = False
+    fixed_quiet: bool = True
+    with_stack: bool = False
+
+    def sides(self) -> dict[str, Make]:
+        return {"slow": self.make_slow, "fixed": self.make_fixed} if self.make_slow else {"fixed": self.make_fixed}
+
+    def path(self, side: str) -> str:
+        if self.rule is None:
+            return f"healthy/{self.name}.json.gz"
+        return f"{self.rule}/{side}.json.gz" if self.main else f"{self.rule}/{self.name}.{side}.json.gz"
+
+    def entry(self, times_ms: dict[str, float]) -> dict[str, Any]:
+        """This workload's case in manifest.json, in the shape of the shared corpus."""
+        case: dict[str, Any] = {"rule": None if self.trap else self.rule}
+        if self.trap:
+            case["trap"] = self.rule
+        elif self.rule:
+            case["top"] = list(self.top or (self.rule,))
+        case |= {"what": self.what, "fix": self.fix}
+        case |= {f"{side}_ms": ms / (self.requests if side == "fixed" else 1.0) for side, ms in times_ms.items()}
+        case |= {"fixed_quiet": self.fixed_quiet, "saving": self.rule is not None, "step": self.gpu_bound}
+        case["kineto"] = {side: self.path(side) for side in times_ms}
+        return case
+
+
+class Prefetcher:
+    """Copies the next pinned batch on a stream of its own while the current one is being used."""
+
+    def __init__(self, batches: list[tuple[Tensor, ...]], setup: Setup) -> None:
+        self.batches, self.setup, self.turn = batches, setup, 0
+        self.stream = torch.cuda.Stream() if setup.cuda else None
+        self.ahead = self._copy()
+
+    def _copy(self) -> tuple[Tensor, ...]:
+        host = self.batches[self.turn % len(self.batches)]
+        self.turn += 1
+        with torch.cuda.stream(self.stream):
+            return tuple(tensor.to(self.setup.device, non_blocking=True) for tensor in host)
+
+    def next(self) -> tuple[Tensor, ...]:
+        batch = self.ahead
+        if self.stream is not None:
+            current = torch.cuda.current_stream()
+            current.wait_stream(self.stream)
+            for tensor in batch:
+                tensor.record_stream(current)
+        self.ahead = self._copy()
+        return batch
+
+
+def capture(step: Step, setup: Setup) -> Step:
+    """The whole step as one CUDA graph; the step must read and write tensors that stay where they are."""
+    if not setup.cuda:
+        return step
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
