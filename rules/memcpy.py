@@ -13,11 +13,12 @@ from advisor.intervals import Floats, Ints, clip, intersect, length, union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
 from advisor.timeline import CopyKind, MemoryKind, Timeline
+from advisor.views.host import HostActivity
 from advisor.views.launches import Launches
 from advisor.views.ops import Ops
 from advisor.views.partition import Partition
 from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Edit, Schedule, combine, on_side_stream, with_durations, without_waits
+from advisor.views.schedule import Schedule, combine, faster_copies, fused, on_side_stream, without_waits
 from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
@@ -33,7 +34,8 @@ _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 @rule("memcpy")
 def memcpy(
-    timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, partition: Partition, replay: Replay, sources: Sources,
+    timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, ops: Ops, partition: Partition, replay: Replay,
+    sources: Sources,
     *, min_saving_share: float = 0.03, small_bytes: int = 65536,
 ) -> Outcome:
     """Copies between host and device hold up the step
@@ -49,8 +51,8 @@ def memcpy(
     How it is measured
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
-    and on a stream of their own (`low`: still on the stream that computes); small copies (under `small_bytes`, 64 KiB:
-    below it latency, not bandwidth, is the cost) are replayed as if the tensor had been made on the GPU. Reported from
+    and on a stream of their own (`low`: still on the stream that computes; `high`: no pageable copy at all, as if the data
+    were made or kept on the GPU). Copies under `small_bytes` (64 KiB) cost their latency, not bandwidth. Reported from
     `min_saving_share` of the step (0.03). Copies within the device are not counted here.
 
     How to fix it
@@ -77,7 +79,7 @@ def memcpy(
     copies = copies[~reads[copies]]
     if not len(copies):
         return Clear(why="no copy between host and device inside the window")
-    edits = _edits(timeline, launches, ops, schedule, copies, size, small_bytes)
+    edits = _edits(timeline, launches, host, ops, schedule, copies, size, small_bytes)
     saving = replay.saving(edits, "copies between host and device that overlap no compute")
     share = saving.expected_us / steps.step_us
     rows = schedule.op_row[copies]
@@ -108,20 +110,30 @@ def memcpy(
 
 
 def _edits(
-    timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule, copies: Ints, size: Floats, small_bytes: int
+    timeline: Timeline, launches: Launches, host: HostActivity, ops: Ops, schedule: Schedule, copies: Ints, size: Floats,
+    small_bytes: int,
 ) -> Edits:
     peaks = find(timeline.device(int(timeline.gpu_ops["device"].to_numpy()[schedule.op_row[copies[0]]])).name)
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     pinned_us = COPY_LATENCY_US + size.clip(min=0) / rate
-    large, tiny = copies[size[copies] >= small_bytes], copies[size[copies] < small_bytes]
-    waits = _waits_of(timeline, launches, ops, schedule, copies)
-    pinned: list[Edit] = [without_waits(waits), with_durations(large, pinned_us[large])]
-    hidden: list[Edit] = [without_waits(waits), on_side_stream(large, pinned_us[large])]
-    gone: Edit = with_durations(tiny, np.full(len(tiny), COPY_LATENCY_US))
-    return Edits(combine(*pinned), combine(*hidden, gone), combine(*hidden, gone))
+    frame = timeline.gpu_ops
+    pageable = ((frame["src_kind"] == MemoryKind.PAGEABLE.value) | (frame["dst_kind"] == MemoryKind.PAGEABLE.value)).to_numpy()
+    # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
+    pageable = pageable | np.isin(launches.api, host.blocking_copies)
+    slow = copies[pageable[schedule.op_row[copies]]]
+    large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
+    waits = _waits_of(launches, ops, schedule, copies)
+    faster = combine(
+        without_waits(waits), faster_copies(large, pinned_us[large]), faster_copies(tiny, np.full(len(tiny), COPY_LATENCY_US))
+    )
+    # Copies that have a stream to themselves are ahead already.
+    computing = np.unique(schedule.stream[~np.isin(np.arange(len(schedule.op_row)), copies)])
+    hidden = combine(faster, on_side_stream(copies[np.isin(schedule.stream[copies], computing)]))
+    gone = combine(without_waits(waits), fused(copies[:0], slow, np.empty(0)), hidden)
+    return Edits(faster, hidden, gone)
 
 
-def _waits_of(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule, copies: Ints) -> Ints:
+def _waits_of(launches: Launches, ops: Ops, schedule: Schedule, copies: Ints) -> Ints:
     """Positions of the calls that wait for these copies: the copying call itself, and the sync inside the same op."""
     own = schedule.op_call[copies]
     copying = ops.of_call[schedule.call_row[own]]

@@ -8,20 +8,20 @@ import numpy as np
 from advisor.rules._evidence import folded, milliseconds
 
 from advisor import api
-from advisor.intervals import Floats, Ints, overlap_with, union
+from advisor.intervals import Ints, overlap_with, union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.launches import Launches
 from advisor.views.ops import Ops
 from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, combine, with_dispatch, without_waits
+from advisor.views.schedule import Edit, Schedule, combine, fused, with_dispatch, without_waits
 from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
-# Ops whose whole purpose is to bring a value to the host, and the Python calls that wait.
-_READS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
-_WAITS = re.compile(r"(: synchronize|_cuda_synchronize>|method 'item'|method 'tolist'|: wait_stream)$|built-in method (item|tolist|cpu|synchronize)")
+# Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
+_WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+_WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
 BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
@@ -44,7 +44,8 @@ def sync_stall(
 
     How it is measured
     Blocking calls are those that wait by definition, and copies to the host that returned only after their transfer. The
-    step is replayed without them: the host runs ahead as far as its own speed allows. What the step gains is the saving,
+    step is replayed without them (`low`), and without the ops and Python calls that exist only to wait: the host runs ahead
+    as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step (0.01), or as a note from `min_per_step` waits a step (2: one a step may be logging).
 
@@ -70,8 +71,8 @@ def sync_stall(
     per_step = len(waits) / steps.steps
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
-    with_wrapper = combine(without_waits(waits), with_dispatch(_without_wrappers(timeline, ops, schedule, waits)))
-    edits = Edits(without_waits(waits), with_wrapper, with_wrapper)
+    removed = _without_waiting_ops(timeline, launches, ops, schedule, waits)
+    edits = Edits(without_waits(waits), removed, removed)
     saving = replay.saving(edits, "the host's waits for the GPU")
     share = saving.expected_us / steps.step_us
     if share < min_saving_share and per_step < min_per_step:
@@ -116,33 +117,38 @@ def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule)
     return np.flatnonzero((is_sync & ~of_copy) | is_read)
 
 
-def _without_wrappers(timeline: Timeline, ops: Ops, schedule: Schedule, waits: Ints) -> Floats:
-    """(n_calls,) share of each call's dispatch that stays when the ops and Python calls around the waits go too."""
-    starts, ends = [], []
+def _without_waiting_ops(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule, waits: Ints) -> Edit:
+    """The waits go, with the ops and Python calls that exist only to wait, their kernels and the host time in them."""
     cpu, python = timeline.cpu_ops, timeline.python_calls
+    doomed = np.zeros(len(cpu), bool)
     at = ops.of_call[schedule.call_row[waits]]
-    around = [int(o) for o in at[at >= 0]]
-    while around:
-        around = [o for o in around if _READS.search(ops.name(o))]
-        starts.append(cpu["start_us"].to_numpy()[around])
-        ends.append(starts[-1] + cpu["dur_us"].to_numpy()[around])
-        around = [int(p) for o in around if (p := ops.parent[o]) >= 0]
+    for op in np.unique(at[at >= 0]):
+        while op >= 0 and _WAITING_OPS.search(ops.name(int(op))):
+            doomed[op] = True
+            op = ops.parent[op]
+    rows = np.flatnonzero(doomed)
+    starts, ends = cpu["start_us"].to_numpy()[rows], (cpu["start_us"] + cpu["dur_us"]).to_numpy()[rows]
     if len(python):
-        wait = np.array([bool(_WAITS.search(n)) for n in python["name"].cat.categories])[python["name"].cat.codes.to_numpy()]
-        starts.append(python["start_us"].to_numpy()[wait])
-        ends.append(starts[-1] + python["dur_us"].to_numpy()[wait])
-    spans = union(np.concatenate(starts), np.concatenate(ends)) if starts else (np.empty(0), np.empty(0))
+        names = np.array([bool(_WAITING_CALLS.search(n)) for n in python["name"].cat.categories])
+        calls = names[python["name"].cat.codes.to_numpy()]
+        starts = np.r_[starts, python["start_us"].to_numpy()[calls]]
+        ends = np.r_[ends, (python["start_us"] + python["dur_us"]).to_numpy()[calls]]
     call_start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
-    gone = overlap_with(call_start - schedule.host_us, call_start, spans)
-    keep = 1 - np.divide(gone, schedule.host_us, out=np.zeros(len(gone)), where=schedule.host_us > 0)
-    return np.clip(keep, 0.0, 1.0)
+    inside = overlap_with(call_start - schedule.host_us, call_start, union(starts, ends))
+    keep = 1 - np.divide(inside, schedule.host_us, out=np.zeros(len(inside)), where=schedule.host_us > 0)
+    gone = np.isin(ops.outermost_where(doomed)[ops.of_gpu[schedule.op_row]], rows) & (ops.of_gpu[schedule.op_row] >= 0)
+    return combine(
+        without_waits(waits), fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)), with_dispatch(np.clip(keep, 0.0, 1.0))
+    )
 
 
 def _label(ops: Ops, call: int, name: str) -> str:
     """The op that waits, as the user knows it, and the call it made."""
-    chain = ops.chain(int(ops.of_call[call]))
-    outer = next((n for n in reversed(chain) if n.startswith("aten::")), "")
-    return f"{outer} ({name})" if outer else name
+    chain = [n for n in ops.chain(int(ops.of_call[call])) if n.startswith("aten::")]
+    if not chain:
+        return name
+    waiting = next((n for n in reversed(chain) if _WAITING_OPS.search(n)), chain[-1])
+    return f"{waiting} in {chain[-1]} ({name})" if waiting != chain[-1] else f"{waiting} ({name})"
 
 
 _CODE = (

@@ -170,9 +170,11 @@ def _fused_us(timeline: Timeline, roofline: Roofline, rows: Ints, dur_us: np.nda
     if peaks is None or peaks.achievable_bytes_per_s is None or np.isnan(moved).any():
         return min(0.7 * longest, whole), min(longest, whole), min(1.5 * longest, whole)
     # An op on n elements moves one output and its inputs; in a chain one input is what the op before has written.
-    per_tensor = float(np.median(moved)) / 2 if len(moved) else 0.0
+    per_tensor = float(moved.min()) / 2
     least = 2 * per_tensor
     most = float(moved.sum()) - 2 * per_tensor * (len(rows) - 1)
     most = max(most, least)
-    times = [max(b / peaks.achievable_bytes_per_s * 1e6, LAUNCH_FLOOR_US) for b in (least, (least + most) / 2, most)]
+    reached, peak = peaks.achievable_bytes_per_s, peaks.bytes_per_s or peaks.achievable_bytes_per_s
+    rates = (peak, reached, 0.8 * reached)
+    times = [max(b / r * 1e6, LAUNCH_FLOOR_US) for b, r in zip((least, (least + most) / 2, most), rates, strict=True)]
     return min(times[0], whole), min(times[1], whole), min(times[2], whole)

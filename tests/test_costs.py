@@ -6,6 +6,7 @@ import gzip
 import inspect
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 
 from advisor.costs import DTYPE_BYTES, OPS, op_cost
 from advisor.costs.products import Attention, AttentionBackward, Convolution
-from advisor.kernels import Family, op_family
+from advisor.devices import find
+from advisor.kernels import Family, op_family, precision
 from tests.paths import needs_shared, shared_files
 
 BF16 = "c10::BFloat16"
@@ -286,6 +288,36 @@ def test_types_and_ops_of_the_shared_corpus_are_known() -> None:
     assert wanted <= priced
     in_table = {name for name in seen if name.removeprefix("aten::").removesuffix("_") in OPS}
     assert {name for name in in_table - priced if "foreach" not in name and "fused" not in name} <= {"aten::cat", "aten::stack"}
+
+
+@needs_shared
+def test_no_op_of_the_shared_corpus_beats_the_chip() -> None:
+    """What a formula counts too much shows as a rate above the H200's peak (a cost counted for each kernel, a sparse peak)."""
+    h200 = find("NVIDIA H200")
+    assert h200 is not None and h200.bytes_per_s is not None and h200.l2_mbytes is not None
+    checked = 0
+    for path in shared_files("corpus/kineto/*.json.gz"):
+        if path.name.startswith("recompiles.slow"):
+            continue
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        ops = {event["args"].get("External id"): event for event in events if event.get("cat") == "cpu_op"}
+        spent: Counter[int] = Counter()
+        for event in events:
+            if event.get("cat") == "kernel" and event["args"].get("External id") in ops:
+                spent[event["args"]["External id"]] += event["dur"]
+        for op, dur_us in spent.items():
+            args = ops[op]["args"]
+            if "Input Dims" in args:
+                call = args["Input Dims"], args["Input type"], args.get("Concrete Inputs"), args.get("Input Strides")
+                if (found := op_cost(ops[op]["name"], *call)) is not None:
+                    kind = precision("gemm", json.dumps(args["Input type"])) or "tf32"
+                    peak = h200.flops_per_s(kind)
+                    assert peak is not None
+                    assert found.flops / dur_us * 1e6 < peak, (path.name, ops[op])
+                    if found.bytes > 2 * h200.l2_mbytes * MI:
+                        assert found.bytes / dur_us * 1e6 < h200.bytes_per_s, (path.name, ops[op])
+                    checked += 1
+    assert checked > 10_000
 
 
 # ------------------------------------------------------------------------------------------------ against torch

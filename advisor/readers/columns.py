@@ -91,7 +91,8 @@ def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bo
     whole = np.floor(us)
     # round(us * 1000) is off by up to 253 ns on real traces: the product needs more bits than float64 has.
     fraction = us - whole
-    if (fraction[np.abs(us) >= EXACT_BELOW_US] != 0).any():
+    # Far beyond, float64 drops the fraction itself: only the type tells that there was one.
+    if any(not isinstance(values[i], int) for i in np.flatnonzero(np.abs(us) >= EXACT_BELOW_US).tolist()):
         raise InexactTimes
     return whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64), valid
 
@@ -167,6 +168,7 @@ class Merger:
 
     def add(self, columns: dict[str, Column]) -> None:
         """Append one piece's rows."""
+        rows = 0
         for name, column in columns.items():
             if isinstance(column, Strings):
                 codes = self._codes.setdefault(name, Codes())
@@ -176,7 +178,8 @@ class Merger:
                 first = int(column.min())
                 self.earliest = first if self.earliest is None else min(first, self.earliest)
             self._parts.setdefault(name, _Parts()).append(column)
-        self.rows += len(column)
+            rows = len(column)
+        self.rows += rows
 
     def take(self, name: str) -> Any:
         """Remove and return one whole column: an array, or a pandas Categorical of strings."""

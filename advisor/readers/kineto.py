@@ -103,12 +103,14 @@ class _Collected:
     def issues(self) -> list[ReadIssue]:
         found = []
         if self.bad_durations:
-            found.append(
-                ReadIssue("durations", f"{self.bad_durations:,} events had a negative or impossible duration: taken as 0")
-            )
+            found.append(ReadIssue("durations", f"took a negative or impossible duration as 0 in {_events(self.bad_durations)}"))
         if self.bad_times:
-            found.append(ReadIssue("timestamps", f"{self.bad_times:,} events had no valid start time: left out"))
+            found.append(ReadIssue("timestamps", f"left out {_events(self.bad_times)} without a valid start time"))
         return found
+
+
+def _events(n: int) -> str:
+    return f"{n:,} event" if n == 1 else f"{n:,} events"
 
 
 def _as_written(ns: int) -> Microseconds:
@@ -143,14 +145,14 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
     """What kept the file from being read whole."""
     found = []
     if stream.truncated:
-        found.append(f"{stream.truncated}; {events:,} whole events before byte {text.end:,} of the uncompressed text were read")
+        found.append(f"{stream.truncated}; read {_events(events)}, whole up to byte {text.end:,} of the uncompressed text")
     elif not text.whole:
         found.append(
             f"the file ends at byte {stream.total:,}, before its list of events does; "
-            f"{events:,} whole events, up to byte {text.end:,}, were read"
+            f"read {_events(events)}, whole up to byte {text.end:,}"
         )
     if text.bad:
-        found.append(f"{text.bad:,} events are not valid JSON and were left out, the first at byte {text.first_bad:,}")
+        found.append(f"left out {_events(text.bad)} of invalid JSON, the first at byte {text.first_bad:,}")
     return [ReadIssue("complete-file", detail) for detail in found]
 
 
@@ -251,7 +253,9 @@ def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
             columns["dur_us"] = values / 1000.0
         else:
             columns[column] = _one_spelling(values) if column in _JSON_COLUMNS else values
-    return table(name, columns)
+    # Without a copy: pandas would otherwise hold the whole table three times while it is made.
+    frame: pd.DataFrame = pd.DataFrame({column: columns[column] for column in TABLES[name]}, copy=False)
+    return frame
 
 
 def _devices(metadata: dict[str, Any]) -> tuple[Device, ...]:

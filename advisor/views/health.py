@@ -31,7 +31,7 @@ class Checks:
             _reading(timeline, "complete-file", "every event of the file was read"),
             _reading(timeline, "durations", "no event has a negative or absurd duration"),
             _causality(timeline, launches),
-            _links(timeline, launches),
+            _links(timeline, launches, steps),
             _steps(steps),
             _replay(timeline, replay),
         ))
@@ -62,12 +62,13 @@ def _causality(timeline: Timeline, launches: Launches) -> Health:
     )
 
 
-def _links(timeline: Timeline, launches: Launches) -> Health:
+def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "launch-links"
-    n = len(timeline.gpu_ops)
-    if not n:
-        return Health(check=check, status="ok", detail="the trace holds no GPU work")
-    linked = float((launches.api >= 0).mean())
+    start = timeline.gpu_ops["start_us"].to_numpy()
+    inside = (start >= steps.start_us) & (start < steps.end_us)
+    if not inside.any():
+        return Health(check=check, status="ok", detail="the window holds no GPU work")
+    linked = float((launches.api[inside] >= 0).mean())
     if launches.ambiguous:
         return Health(
             check=check, status="degraded",

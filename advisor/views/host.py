@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from advisor import api
-from advisor.intervals import EMPTY, Ints, Spans, union
+from advisor.intervals import EMPTY, Floats, Ints, Spans, union
 from advisor.timeline import Timeline
 from advisor.views.launches import Launches
 
@@ -89,9 +89,18 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     ops, calls = timeline.gpu_ops, timeline.api_calls
     rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & (launches.api >= 0))
     caller = launches.api[rows]
-    op_end = (ops["start_us"] + ops["dur_us"]).to_numpy()[rows]
+    op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
-    return np.unique(caller[op_end <= call_end + CLOCK_SKEW_US])
+    return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
+
+
+def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:
+    """(n,) whether a copy's call was still running when half of its transfer was done.
+
+    A pageable copy's call returns once the last piece is staged, some 10 µs before the transfer ends.
+    """
+    held: np.ndarray = call_end >= op_start + 0.5 * op_dur
+    return held
 
 
 def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:

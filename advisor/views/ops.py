@@ -50,6 +50,15 @@ class Ops:
             op = int(self.parent[op])
         return found
 
+    def outermost_where(self, chosen: np.ndarray) -> Ints:
+        """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
+        found = np.where(chosen, np.arange(len(chosen)), -1)
+        up = self.parent.copy()
+        while (alive := up >= 0).any():
+            found = np.where(alive & chosen[up], up, found)
+            up = np.where(alive, self.parent[up], -1)
+        return found
+
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:
         ops, calls = timeline.cpu_ops, timeline.api_calls

@@ -12,13 +12,19 @@ from advisor import api, data
 from advisor.intervals import Floats, Ints, overlap_with
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
-from advisor.views.host import CLOCK_SKEW_US, HostActivity
+from advisor.views.host import CLOCK_SKEW_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
 from advisor.views.schedule import Edit, Schedule, combine, period_us
 from advisor.views.steps import Steps
 
 BACK_TO_BACK_US = 5.0
 """A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
+
+EVENT_WAIT_US = 12.0
+"""An op that waits for an event of another stream starts within this of the op before the event; 5 to 9 µs are usual."""
+
+PROMPT_US = 100.0
+"""A launch on an idle stream that takes longer to start waits for something else: an event, or work before the window."""
 
 DEFAULT_LATENCY_US = 6.0
 """Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
@@ -123,8 +129,10 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
         np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True
     )
     stream = stream.reshape(-1)
-    latency, gap, after = _gpu_rules(op_start, op_end, stream, start[op_call])
-    waits, tail, cost = _host_rules(timeline, launches, rows, start, end, op_call, op_end)
+    latency, gap, after = _gpu_rules(
+        op_start, op_end, stream, start[op_call], np.isin(launches.api[op_row], host.blocking_copies)
+    )
+    waits, tail, cost = _host_rules(timeline, launches, rows, start, end, op_call, op_start, op_end)
     return Schedule(
         call_row=rows, host_us=host_us, dispatch_us=dispatch, call_us=cost, waits_for=waits, tail_us=tail,
         op_row=op_row, op_call=op_call, stream=stream, dur_us=op_end - op_start, latency_us=latency, gap_us=gap,
@@ -132,37 +140,42 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
     )
 
 
-def _gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats) -> tuple[Floats, Floats, Ints]:
-    """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream."""
+def _gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray) -> tuple[Floats, Floats, Ints]:
+    """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
+
+    staged: copies whose host staged the data first, which takes as long as it takes.
+    """
     n = len(start)
     previous_end = np.full(n, -np.inf)
     for s in np.unique(stream):
         rows = np.flatnonzero(stream == s)
         previous_end[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
     starved = launch > previous_end - CLOCK_SKEW_US
-    idle_gap = start - previous_end
-    queued = ~starved & (idle_gap >= 0)
-    usual_gap = float(np.median(idle_gap[queued & (idle_gap < BACK_TO_BACK_US)])) if (queued & (idle_gap < BACK_TO_BACK_US)).any() else 1.0
-    usual_latency = float(np.median((start - launch)[starved])) if starved.any() else DEFAULT_LATENCY_US
-    latency = np.where(starved, np.maximum(start - launch, 0.0), max(usual_latency, 0.0))
+    delay, idle_gap = start - launch, start - previous_end
+    close = ~starved & (idle_gap >= 0) & (idle_gap < BACK_TO_BACK_US)
+    usual_gap = float(np.median(idle_gap[close])) if close.any() else 1.0
+    prompt = starved & (delay >= 0) & (delay < PROMPT_US)
+    usual_latency = float(np.median(delay[prompt])) if prompt.any() else DEFAULT_LATENCY_US
+    latency = np.where(starved, np.maximum(delay, 0.0), usual_latency)
     # Programmatic launch starts an op before the one ahead of it ends: a negative gap, kept.
     gap = np.where(starved | ~np.isfinite(idle_gap), usual_gap, idle_gap)
     after = np.full(n, -1, np.int64)
     order = np.argsort(end, kind="stable")
     ends = end[order]
-    for k in np.flatnonzero(queued & (idle_gap > BACK_TO_BACK_US)):
-        i = np.searchsorted(ends, start[k], side="right") - 1
-        while i >= 0 and ends[i] > start[k] - BACK_TO_BACK_US:
+    for k in np.flatnonzero((~starved & (idle_gap > BACK_TO_BACK_US)) | (starved & (delay >= PROMPT_US) & ~staged)):
+        latency[k], first = usual_latency if starved[k] else latency[k], int(np.searchsorted(ends, start[k], side="right")) - 1
+        for i in range(first, -1, -1):
             j = order[i]
+            if ends[i] <= start[k] - EVENT_WAIT_US:
+                break
             if stream[j] != stream[k] and j < k:
                 after[k], gap[k] = j, usual_gap
                 break
-            i -= 1
     return latency, gap, after
 
 
 def _host_rules(
-    timeline: Timeline, launches: Launches, rows: Ints, start: Floats, end: Floats, op_call: Ints, op_end: Floats
+    timeline: Timeline, launches: Launches, rows: Ints, start: Floats, end: Floats, op_call: Ints, op_start: Floats, op_end: Floats
 ) -> tuple[Ints, Floats, Floats]:
     """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait."""
     n = len(rows)
@@ -179,7 +192,7 @@ def _host_rules(
     for i in np.flatnonzero(waiting | is_copy):
         if is_copy[i]:
             own = np.arange(first_op[i], first_op[i + 1])
-            own = own[op_end[own] <= end[i] + CLOCK_SKEW_US]
+            own = own[held_by_copy(op_start[own], op_end[own] - op_start[own], np.full(len(own), end[i]))]
             target = int(own[np.argmax(op_end[own])]) if len(own) else -1
         else:
             target = _last_done(op_end, latest, first_op[i], end[i])
@@ -189,7 +202,8 @@ def _host_rules(
             continue
         waits[i] = target
         blocked = op_end[target] > start[i]
-        tail[i] = max(end[i] - op_end[target], 0.0) if blocked else 0.0
+        # Negative where a copy's call returns with the last piece still on its way.
+        tail[i] = end[i] - op_end[target] if blocked else 0.0
         if blocked:
             cost[i] = min(cost[i], usual) if is_copy[i] else 0.0
     # A full launch queue blocks the launching call; the queue, not the call, is the cost.

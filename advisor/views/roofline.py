@@ -68,13 +68,13 @@ def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
     rows = np.flatnonzero(wanted & (frame["dims"] != "").to_numpy())
     if not len(rows):
         return costs, known
-    keys = pd.DataFrame({c: frame[c].cat.codes.to_numpy()[rows] for c in ("name", "dims", "types", "concrete")})
+    keys = pd.DataFrame({c: frame[c].cat.codes.to_numpy()[rows] for c in ("name", "dims", "types", "concrete", "strides")})
     group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
     values = [frame[c].cat.categories for c in keys.columns]
     found: list[Cost | None] = []
     for codes in keys.drop_duplicates().itertuples(index=False):
-        name, dims, types, concrete = (v[c] if c >= 0 else "" for v, c in zip(values, codes, strict=True))
-        found.append(op_cost(name, json.loads(dims), json.loads(types or "[]"), json.loads(concrete) if concrete else None))
+        name, *texts = (v[c] if c >= 0 else "" for v, c in zip(values, codes, strict=True))
+        found.append(op_cost(name, *(json.loads(text) if text else None for text in texts)))
     table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
     good = ~np.isnan(table[:, 0])
     costs[rows[good]] = table[good]

@@ -121,13 +121,18 @@ def without_waits(calls: Ints) -> Edit:
     return edit
 
 
-def with_durations(ops: Ints, dur_us: Floats) -> Edit:
-    """These ops (positions) take that long; never longer than another edit already made them."""
+ASYNC_LATENCY_US = 10.0
+"""From the call of an asynchronous copy to its start on an idle stream, at most, as the captures show."""
+
+
+def faster_copies(ops: Ints, dur_us: Floats) -> Edit:
+    """These copies (positions) take that long and start without being staged; never slower than they were."""
 
     def edit(schedule: Schedule) -> Schedule:
-        dur = schedule.dur_us.copy()
+        dur, latency = schedule.dur_us.copy(), schedule.latency_us.copy()
         dur[ops] = np.minimum(dur[ops], dur_us)
-        return schedule.edit(dur_us=dur)
+        latency[ops] = np.minimum(latency[ops], ASYNC_LATENCY_US)
+        return schedule.edit(dur_us=dur, latency_us=latency)
 
     return edit
 
@@ -216,18 +221,16 @@ def as_graph(launch_us: float, node_gap_us: float) -> Edit:
     return edit
 
 
-def on_side_stream(ops: Ints, dur_us: Floats) -> Edit:
-    """These copies (positions) run on a stream of their own, prefetched: nothing waits for them in the same step."""
+def on_side_stream(ops: Ints) -> Edit:
+    """These copies (positions) run on a stream of their own, ahead: no op of the same step waits for them."""
 
     def edit(schedule: Schedule) -> Schedule:
-        dur, stream, after, latency = (a.copy() for a in (schedule.dur_us, schedule.stream, schedule.after, schedule.latency_us))
-        dur[ops] = np.minimum(dur[ops], dur_us)
+        stream, after = schedule.stream.copy(), schedule.after.copy()
         stream[ops] = schedule.stream.max() + 1
         after[ops] = -1
         after[np.isin(after, ops)] = -1
-        latency[ops] = np.minimum(latency[ops], 10.0)
         waits = schedule.waits_for.copy()
         waits[np.isin(waits, ops)] = -1
-        return schedule.edit(dur_us=dur, stream=stream, after=after, latency_us=latency, waits_for=waits)
+        return schedule.edit(stream=stream, after=after, waits_for=waits)
 
     return edit

@@ -11,7 +11,8 @@ Events = list[dict[str, Any]]
 METADATA = {
     "schemaVersion": 1,
     "deviceProperties": [
-        {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "computeMajor": 9, "computeMinor": 0, "warpSize": 32, "numSms": 132}
+        {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "computeMajor": 9, "computeMinor": 0,
+         "warpSize": 32, "numSms": 132}
     ],
     "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},
     "cuda_driver_version": 13000,
@@ -45,7 +46,7 @@ EVENTS: Events = [
     {**x("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 4346407437060.5, 3, 0, 20), "args": {
         "device": 0, "stream": 172722288, "correlation": 12, "bytes": 4096}},
     {**x("gpu_memset", "Memset (Device)", 4346407437070.5, 0.7, 0, 7), "args": {"device": 0, "stream": 7, "bytes": 64}},
-    x("python_function", "train.py(3): <module> ☃ é", 4346407436950.0, 8000, Python_id=2, Python_parent_id=None, Python_module_id=0),
+    x("python_function", "t.py(3): <module> ☃ é", 4346407436950.0, 8000, Python_id=2, Python_parent_id=None, Python_module_id=0),
     x("python_function", "train.py(9): step", 4346407436951.0, 7000, Python_id=3, Python_parent_id=2),
     x("gpu_user_annotation", "ProfilerStep#3", 4346407437039.999, 60, 0, 7, External_id=4),
     {**x("cuda_sync", "Stream Sync", 4346407437080.0, 2.25, 0, 1000007), "args": {

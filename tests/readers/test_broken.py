@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -72,7 +73,7 @@ def test_a_cut_file_says_where(chunk_bytes: int) -> None:
     assert (
         issue.check == "complete-file"
         and f"byte {cut:,}" in issue.detail
-        and f"25 whole events, up to byte {end:,}" in issue.detail
+        and f"read 25 events, whole up to byte {end:,}" in issue.detail
     )
     assert timeline.source.metadata == {"schemaVersion": 7}
 
@@ -180,7 +181,7 @@ def test_a_hole_in_the_middle_costs_what_it_touches(chunk_bytes: int) -> None:
 def test_the_report_counts_damaged_events() -> None:
     timeline = read(LAYOUTS["kineto"](numbered(30)).replace('"op 11"', '"a"b"').replace('"op 20"', '"a"b"'))
     (issue,) = timeline.source.issues
-    assert issue.check == "complete-file" and issue.detail.startswith("2 events are not valid JSON")
+    assert issue.check == "complete-file" and "2 events of invalid JSON" in issue.detail
 
 
 @settings(max_examples=100, deadline=None)
@@ -188,10 +189,8 @@ def test_the_report_counts_damaged_events() -> None:
 def test_no_damage_raises_anything_but_a_trace_error(at: int, junk: bytes, gone: int, chunk_bytes: int) -> None:
     text = LAYOUTS["kineto"](numbered(20)).encode()
     at %= len(text)
-    try:
+    with contextlib.suppress(TraceError):
         kineto.read(Stream(io.BytesIO(text[:at] + junk + text[at + gone :])), "test", chunk_bytes)
-    except TraceError:
-        pass
 
 
 # Limits

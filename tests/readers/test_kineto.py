@@ -175,7 +175,7 @@ def test_impossible_durations_are_zero_and_reported() -> None:
     timeline = one(*(x("cpu_op", "o", 1, dur) for dur in (-1, -0.001, week + 1, week, 0)), {**x("cpu_op", "o", 1), "dur": None})
     assert timeline.cpu_ops["dur_us"].tolist() == [0, 0, 0, 0, week, 0, 0]
     (issue,) = timeline.source.issues
-    assert issue.check == "durations" and issue.detail.startswith("3 events")
+    assert issue.check == "durations" and "3 events" in issue.detail
 
 
 def test_an_event_without_duration_lasts_nothing() -> None:
@@ -190,7 +190,7 @@ def test_events_without_a_time_are_reported() -> None:
     )
     assert len(timeline.cpu_ops) == 1
     (issue,) = timeline.source.issues
-    assert issue.check == "timestamps" and issue.detail.startswith("3 events")
+    assert issue.check == "timestamps" and "3 events" in issue.detail
 
 
 def test_begin_and_end_events_are_joined() -> None:

@@ -58,7 +58,7 @@ _EVENT = st.builds(
     _NASTY,
     st.sampled_from(["cpu_op", "kernel", "other"]),
     st.integers(0, 10**12).map(lambda ns: ns / 1000),
-    st.recursive(st.integers(-9, 9) | _NASTY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NASTY, inner, max_size=3)),
+    st.recursive(st.integers(-9, 9) | _NASTY, lambda x: st.lists(x, max_size=3) | st.dictionaries(_NASTY, x, max_size=3)),
 )  # fmt: skip
 
 
