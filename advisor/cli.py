@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 GIB = 1 << 30
@@ -32,13 +35,20 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file tha
 
 @app.command()
 def analyze(
-    trace: Annotated[str, typer.Argument(help="A PyTorch profiler trace (.json, .json.gz), a TensorBoard log directory, or - for standard input.")],
+    trace: Annotated[
+        str,
+        typer.Argument(help="A PyTorch profiler trace (.json, .json.gz), a TensorBoard log directory, or - for standard input."),
+    ],
     format: FormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
-    rules: Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")] = None,
-    fail_on: Annotated[str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
+    ] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
 ) -> None:
@@ -78,9 +88,11 @@ def analyze(
     if html:
         _write(report, "html", html)
     if strict and report.failed:
-        raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
+        raise RuleError(
+            f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand."
+        )
     worst = engine.worst(report.findings)
-    if fail_on and worst and engine.SEVERITY_ORDER[worst] <= engine.SEVERITY_ORDER[fail_on]:
+    if fail_on and worst and SEVERITIES.index(worst) <= [*SEVERITIES].index(fail_on):
         raise typer.Exit(1)
 
 
@@ -100,14 +112,20 @@ def report(
     try:
         loaded = Report.from_json(saved.read_bytes())
     except OSError as error:
-        raise TraceError(f"{saved} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
+        raise TraceError(
+            f"{saved} cannot be read: {error.strerror}", "Give the path of a report saved with --format json."
+        ) from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise TraceError(f"{saved} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json") from None
+        raise TraceError(
+            f"{saved} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json"
+        ) from None
     if loaded.schema != SCHEMA:
-        raise TraceError(f"{saved} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it.")
+        raise TraceError(
+            f"{saved} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it."
+        )
     target = None if output is None or str(output) == "-" else output
     if format == "html" and output is None:
-        target = saved.with_suffix(".html").name and Path(f"{saved.stem}.html")
+        target = Path(f"{saved.stem}.html")
     if target:
         _check_target(target, force)
     _write(loaded, format or (_format_of(target) if target else "text"), target)

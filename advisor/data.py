@@ -16,4 +16,5 @@ else:
 @cache
 def load(name: str) -> dict[str, Any]:
     """The tables of `advisor/NAME.toml`."""
-    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    tables: dict[str, Any] = tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    return tables

@@ -21,6 +21,7 @@ from advisor.report import (
     Idle,
     Recorded,
     Report,
+    Severity,
     Skipped,
     SourceInfo,
     Window,
@@ -39,7 +40,9 @@ SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
 
 
 def analyze(
-    trace: str | os.PathLike[str] | Timeline, *, rules: Iterable[Rule] | None = None,
+    trace: str | os.PathLike[str] | Timeline,
+    *,
+    rules: Iterable[Rule] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Report:
     """Read a trace (a path, or a timeline read before) and run rules over it, all of them by default.
@@ -91,22 +94,34 @@ def _report(
     source = timeline.source
     return Report(
         source=SourceInfo(
-            path=source.path, format=source.format, bytes=source.bytes, events=source.events,
+            path=source.path,
+            format=source.format,
+            bytes=source.bytes,
+            events=source.events,
             recorded=Recorded(
-                shapes=source.shapes, stacks=source.stacks, steps=steps.steps if steps.repeats else 0,
-                memory=source.memory, syncs=source.syncs,
+                shapes=source.shapes,
+                stacks=source.stacks,
+                steps=steps.steps if steps.repeats else 0,
+                memory=source.memory,
+                syncs=source.syncs,
             ),
         ),
         devices=_devices(timeline),
         window=Window(
-            start_us=steps.start_us, end_us=steps.end_us, steps=steps.steps, step_us=steps.step_us,
-            basis=steps.basis, detail=steps.detail,
+            start_us=steps.start_us,
+            end_us=steps.end_us,
+            steps=steps.steps,
+            step_us=steps.step_us,
+            basis=steps.basis,
+            detail=steps.detail,
         ),
         time=tuple(_device_time(workspace, steps)),
         health=workspace.get(Checks).results,
         headline=headline(workspace, found),
         findings=tuple(f.finding for f in found),
-        clear=tuple(clear), skipped=tuple(skipped), failed=tuple(failed),
+        clear=tuple(clear),
+        skipped=tuple(skipped),
+        failed=tuple(failed),
         kernels=workspace.get(KernelTable).rows,
         advisor=version("trace-advisor"),
     )
@@ -124,13 +139,17 @@ def _device_time(workspace: Workspace, steps: Steps) -> Iterable[DeviceTime]:
     for part in workspace.get(Partition).devices:
         idle = float(total(part.idle).sum())
         yield DeviceTime(
-            device=part.device, window_us=steps.end_us - steps.start_us,
-            compute_us=float(total(part.compute).sum()), exposed_comm_us=float(total(part.communication).sum()),
-            exposed_copy_us=float(total(part.copy).sum()), exposed_memset_us=float(total(part.memset).sum()),
-            idle_us=idle, idle=Idle(**gaps.by_device[part.device]),
+            device=part.device,
+            window_us=steps.end_us - steps.start_us,
+            compute_us=float(total(part.compute).sum()),
+            exposed_comm_us=float(total(part.communication).sum()),
+            exposed_copy_us=float(total(part.copy).sum()),
+            exposed_memset_us=float(total(part.memset).sum()),
+            idle_us=idle,
+            idle=Idle(**gaps.by_device[part.device]),
         )
 
 
-def worst(findings: Iterable[Finding]) -> str | None:
+def worst(findings: Iterable[Finding]) -> Severity | None:
     """The highest severity among findings, None without any."""
     return min((f.severity for f in findings), key=SEVERITY_ORDER.__getitem__, default=None)

@@ -12,16 +12,12 @@ SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 Basis = Literal["simulated", "bound", "measured"]
 
 
-class Struct(msgspec.Struct, frozen=True):
-    """Base of all that is reported."""
-
-
-class SourceLine(Struct):
+class SourceLine(msgspec.Struct, frozen=True):
     file: str
     line: int
 
 
-class Evidence(Struct):
+class Evidence(msgspec.Struct, frozen=True):
     """One place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
 
     label: str
@@ -34,12 +30,12 @@ class Evidence(Struct):
     source: SourceLine | None = None
 
 
-class Code(Struct):
+class Code(msgspec.Struct, frozen=True):
     before: str
     after: str
 
 
-class Fix(Struct):
+class Fix(msgspec.Struct, frozen=True):
     """What to change. At least one step."""
 
     title: str
@@ -53,7 +49,7 @@ class Fix(Struct):
             raise ValueError(f"the fix {self.title!r} has no step")
 
 
-class Saving(Struct):
+class Saving(msgspec.Struct, frozen=True):
     """What one step gains, in the trace's own time: 0 <= low <= expected <= high."""
 
     low_us: float
@@ -82,7 +78,7 @@ def severity_of(saving: Saving, step_us: float) -> Severity:
     return "low" if share >= LOW_SHARE else "info"
 
 
-class Finding(Struct):
+class Finding(msgspec.Struct, frozen=True):
     """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
 
     title: str
@@ -104,14 +100,14 @@ class Finding(Struct):
             raise ValueError(f"confidence is 0 to 1, not {self.confidence}")
 
 
-class Clear(Struct):
+class Clear(msgspec.Struct, frozen=True):
     """A rule looked and found nothing: `why` gives the value and the threshold."""
 
     why: str
     rule: str = ""
 
 
-class Skipped(Struct):
+class Skipped(msgspec.Struct, frozen=True):
     """A rule could not look: what was missing, and how to record it."""
 
     why: str
@@ -119,14 +115,14 @@ class Skipped(Struct):
     rule: str = ""
 
 
-class Failed(Struct):
+class Failed(msgspec.Struct, frozen=True):
     """A rule broke; the others went on."""
 
     rule: str
     error: str
 
 
-class Recorded(Struct):
+class Recorded(msgspec.Struct, frozen=True):
     shapes: bool
     stacks: bool
     steps: int
@@ -134,7 +130,7 @@ class Recorded(Struct):
     syncs: bool = False
 
 
-class SourceInfo(Struct):
+class SourceInfo(msgspec.Struct, frozen=True):
     path: str
     format: str
     bytes: int
@@ -142,13 +138,13 @@ class SourceInfo(Struct):
     recorded: Recorded
 
 
-class DeviceInfo(Struct):
+class DeviceInfo(msgspec.Struct, frozen=True):
     id: int
     name: str
     sm_count: int
 
 
-class Window(Struct):
+class Window(msgspec.Struct, frozen=True):
     """The analysed part of the trace. `basis` says what a step is; `step_us` is its steady period."""
 
     start_us: float
@@ -159,7 +155,7 @@ class Window(Struct):
     detail: str = ""
 
 
-class Idle(Struct):
+class Idle(msgspec.Struct, frozen=True):
     """Idle device time by cause; the causes sum to `DeviceTime.idle_us`."""
 
     sync: float = 0.0
@@ -172,7 +168,7 @@ class Idle(Struct):
     unknown: float = 0.0
 
 
-class DeviceTime(Struct):
+class DeviceTime(msgspec.Struct, frozen=True):
     """Where one device's window went; the five classes sum to `window_us`."""
 
     device: int
@@ -185,7 +181,7 @@ class DeviceTime(Struct):
     idle: Idle
 
 
-class Health(Struct):
+class Health(msgspec.Struct, frozen=True):
     """One question asked of the trace before any advice."""
 
     check: str
@@ -193,13 +189,13 @@ class Health(Struct):
     detail: str
 
 
-class Prediction(Struct):
+class Prediction(msgspec.Struct, frozen=True):
     low: float
     expected: float
     high: float
 
 
-class Headline(Struct):
+class Headline(msgspec.Struct, frozen=True):
     """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings."""
 
     bottleneck: str
@@ -208,7 +204,7 @@ class Headline(Struct):
     predicted_step_us: Prediction
 
 
-class KernelRow(Struct):
+class KernelRow(msgspec.Struct, frozen=True):
     """GPU ops of one name and family in the window. Rates are NaN-free: 0 where they cannot be known."""
 
     name: str
@@ -225,7 +221,7 @@ class KernelRow(Struct):
     tflops: float = 0.0
 
 
-class Report(Struct, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.

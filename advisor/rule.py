@@ -25,7 +25,12 @@ from advisor.report import Clear, Finding, Skipped
 from advisor.views.replay import Edits
 
 SECTIONS = (
-    "What it is", "Why it costs time", "How it is measured", "How to fix it", "When to ignore it", "References",
+    "What it is",
+    "Why it costs time",
+    "How it is measured",
+    "How to fix it",
+    "When to ignore it",
+    "References",
 )
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
 

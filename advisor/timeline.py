@@ -55,35 +55,72 @@ _THREAD = {"pid": "i8", "tid": "i8"}
 TABLES: dict[str, dict[str, str]] = {
     # One row each kernel, copy, memset or whole graph on a device; sorted by start.
     "gpu_ops": {
-        "kind": "str", "name": "str", "device": "i4", "stream": "i8", **_TIMES,
-        "correlation": "i8", "external_id": "i8",
-        "bytes": "i8", "copy_kind": "str", "src_kind": "str", "dst_kind": "str",
-        "grid_blocks": "i8", "block_threads": "i4", "registers": "i4", "shared_bytes": "i8",
-        "occupancy_pct": "f8", "graph_id": "i8", "graph_node_id": "i8",
-        "collective": "str", "collective_dtype": "str", "group_size": "i4",
-        "in_elements": "i8", "out_elements": "i8",
+        "kind": "str",
+        "name": "str",
+        "device": "i4",
+        "stream": "i8",
+        **_TIMES,
+        "correlation": "i8",
+        "external_id": "i8",
+        "bytes": "i8",
+        "copy_kind": "str",
+        "src_kind": "str",
+        "dst_kind": "str",
+        "grid_blocks": "i8",
+        "block_threads": "i4",
+        "registers": "i4",
+        "shared_bytes": "i8",
+        "occupancy_pct": "f8",
+        "graph_id": "i8",
+        "graph_node_id": "i8",
+        "collective": "str",
+        "collective_dtype": "str",
+        "group_size": "i4",
+        "in_elements": "i8",
+        "out_elements": "i8",
     },
     # CUDA/HIP runtime and driver calls on host threads; sorted by start.
     "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
     # Framework ops (aten::mm, autograd nodes, compiled Triton calls). Dims, types, strides and concrete
     # inputs are the recorded JSON text, one category for each distinct value.
     "cpu_ops": {
-        "name": "str", **_THREAD, **_TIMES, "external_id": "i8", "sequence": "i8", "forward_thread": "i8",
-        "dims": "str", "types": "str", "strides": "str", "concrete": "str",
-        "kernel_file": "str", "call_stack": "str", "module": "str",
+        "name": "str",
+        **_THREAD,
+        **_TIMES,
+        "external_id": "i8",
+        "sequence": "i8",
+        "forward_thread": "i8",
+        "dims": "str",
+        "types": "str",
+        "strides": "str",
+        "concrete": "str",
+        "kernel_file": "str",
+        "call_stack": "str",
+        "module": "str",
     },
     "python_calls": {"name": "str", **_THREAD, **_TIMES, "python_id": "i8", "parent_id": "i8", "module_id": "i8"},
     # Host ranges named by the user or framework: record_function, ProfilerStep, NVTX.
     "annotations": {"name": "str", **_THREAD, **_TIMES},
     "gpu_annotations": {"name": "str", "device": "i4", "stream": "i8", **_TIMES},
     "syncs": {
-        "kind": "str", "device": "i4", "stream": "i8", **_TIMES, "correlation": "i8",
-        "waits_on_stream": "i8", "waits_on_correlation": "i8",
+        "kind": "str",
+        "device": "i4",
+        "stream": "i8",
+        **_TIMES,
+        "correlation": "i8",
+        "waits_on_stream": "i8",
+        "waits_on_correlation": "i8",
     },
     # Allocator events: signed bytes (negative frees) and the totals after it.
     "memory": {
-        **_THREAD, "start_us": "f8", "address": "i8", "bytes": "i8",
-        "allocated_bytes": "i8", "reserved_bytes": "i8", "device_type": "i4", "device": "i4",
+        **_THREAD,
+        "start_us": "f8",
+        "address": "i8",
+        "bytes": "i8",
+        "allocated_bytes": "i8",
+        "reserved_bytes": "i8",
+        "device_type": "i4",
+        "device": "i4",
     },
     # The profiler's own work and one-time driver work (lazy loading), as the producer names it.
     "overheads": {"name": "str", **_THREAD, **_TIMES},
@@ -136,8 +173,10 @@ class Source:
 def empty_column(dtype: str, n: int = 0) -> pd.Series:
     """A column of `n` not-recorded values."""
     if dtype == "str":
-        return pd.Series(pd.Categorical.from_codes(np.zeros(n, "i4"), categories=[""]))
-    return pd.Series(np.full(n, np.nan if dtype[0] == "f" else -1, dtype))
+        column: pd.Series = pd.Series(pd.Categorical.from_codes(np.zeros(n, "i4"), categories=pd.Index([""], dtype=object)))
+        return column
+    numbers: pd.Series = pd.Series(np.full(n, np.nan if dtype[0] == "f" else -1, dtype))
+    return numbers
 
 
 def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
@@ -153,10 +192,11 @@ def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
             data[column] = empty_column(dtype, n)
         elif dtype == "str":
             value = columns[column]
-            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else pd.Categorical(value))
+            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else pd.Categorical(value), copy=False)
         else:
-            data[column] = pd.Series(np.asarray(columns[column], dtype))
-    return pd.DataFrame(data)
+            data[column] = pd.Series(np.asarray(columns[column], dtype), copy=False)
+    frame: pd.DataFrame = pd.DataFrame(data, copy=False)
+    return frame
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ import textwrap
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from advisor.errors import AdvisorError
 from advisor.reports._clean import visible
 
-from advisor.errors import AdvisorError
-
 _HEADING = re.compile(r"(#{1,6})\s+(?P<text>.+?)\s*#*$")
+_LINK = re.compile(r"https?://\S+")
 _ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 
 
 class Block(NamedTuple):
-    """A piece of a page; a list has one text an item, the others one text."""
+    """A piece of a page; a list and links have one text an item, the others one text."""
 
-    kind: Literal["heading", "paragraph", "list", "code"]
+    kind: Literal["heading", "paragraph", "list", "links", "code"]
     texts: tuple[str, ...]
 
 
@@ -83,7 +83,9 @@ def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
 
 
 def _prose(lines: list[str]) -> Block:
-    """A list where the first line is an item, else a paragraph."""
+    """Links where each line is one, a list where the first line is an item, else a paragraph."""
+    if all(_LINK.fullmatch(line.strip()) for line in lines):
+        return Block("links", tuple(line.strip() for line in lines))
     if not _ITEM.match(lines[0]):
         return Block("paragraph", (" ".join(line.strip() for line in lines),))
     items: list[str] = []

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from advisor.reports._numbers import counted, duration, percent, share, speedup
-
 from advisor.report import DeviceTime, Evidence, Finding, Report
+from advisor.reports._numbers import counted, duration, percent, share, speedup
 
 _BUSY = (
     ("compute", "Compute"),
@@ -53,8 +52,8 @@ class Slice:
 
     @property
     def short(self) -> str:
-        """The label without the word idle."""
-        return self.label.removeprefix("Idle: ")
+        """The label for a narrow place: what the exposed or idle time is about."""
+        return self.label.removeprefix("Idle: ").removeprefix("Exposed ").capitalize()
 
 
 def slices(time: DeviceTime) -> list[Slice]:
@@ -115,7 +114,7 @@ def trust(report: Report) -> Trust:
         return Trust(
             "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} found a weakness: {', '.join(degraded[:4])}."
         )
-    return Trust("ok", "Yes", f"all {total} checks of it passed." if total > 1 else "its one check passed.")
+    return Trust("ok", "Yes", f"all {total} checks passed." if total > 1 else "its one check passed.")
 
 
 def place(evidence: Evidence) -> str:

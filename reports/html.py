@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.report import Report
 from advisor.reports import _numbers, _pages, _words
 from advisor.reports._clean import Limits, clean
-
-from advisor.report import Report
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.reports._clean import encodable
-
 from advisor.report import Report
+from advisor.reports._clean import encodable
 
 NAME = "json"
 SUFFIX = ".json"

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from advisor.report import Finding, Report
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._words import (
@@ -24,8 +25,6 @@ from advisor.reports._words import (
     trust,
     window_basis,
 )
-
-from advisor.report import Finding, Report
 
 NAME = "markdown"
 SUFFIX = ".md"

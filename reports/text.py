@@ -5,10 +5,6 @@ from __future__ import annotations
 import io
 import shlex
 
-from advisor.reports import _words
-from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
-from advisor.reports._words import Slice
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
@@ -16,6 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from advisor.report import DeviceTime, Finding, Report
+from advisor.reports import _words
+from advisor.reports._clean import Limits, clean
+from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
+from advisor.reports._words import Slice
 
 NAME = "text"
 SUFFIX = ".txt"

@@ -15,7 +15,11 @@ ROWS = 8
 
 
 def folded(
-    labels: Sequence[str], start_us: Floats, dur_us: Floats, *, device: int | None = None,
+    labels: Sequence[str],
+    start_us: Floats,
+    dur_us: Floats,
+    *,
+    device: int | None = None,
     source: Callable[[Ints], SourceLine | None] | None = None,
 ) -> tuple[Evidence, ...]:
     """One row a distinct label: its first start, total duration and count. `source` gets the positions of a row's members."""
@@ -24,21 +28,34 @@ def folded(
     rows = []
     for value in np.argsort(-total, kind="stable")[:ROWS]:
         members = np.flatnonzero(group == value)
-        rows.append(Evidence(
-            label=str(values[value]), start_us=float(start_us[members].min()), dur_us=float(total[value]),
-            count=len(members), device=device, source=source(members) if source else None,
-        ))
+        rows.append(
+            Evidence(
+                label=str(values[value]),
+                start_us=float(start_us[members].min()),
+                dur_us=float(total[value]),
+                count=len(members),
+                device=device,
+                source=source(members) if source else None,
+            )
+        )
     rest = len(values) - ROWS
     if rest > 0:
         others = ~np.isin(group, np.argsort(-total, kind="stable")[:ROWS])
-        rows.append(Evidence(
-            label=f"({rest} more kinds)", start_us=float(start_us[others].min()), dur_us=float(dur_us[others].sum()),
-            count=int(others.sum()), device=device,
-        ))
+        rows.append(
+            Evidence(
+                label=f"({rest} more kinds)",
+                start_us=float(start_us[others].min()),
+                dur_us=float(dur_us[others].sum()),
+                count=int(others.sum()),
+                device=device,
+            )
+        )
     return tuple(rows)
 
 
-def gpu_evidence(timeline: Timeline, rows: Ints, labels: Sequence[str], source: Callable[[Ints], SourceLine | None] | None = None) -> tuple[Evidence, ...]:
+def gpu_evidence(
+    timeline: Timeline, rows: Ints, labels: Sequence[str], source: Callable[[Ints], SourceLine | None] | None = None
+) -> tuple[Evidence, ...]:
     """Evidence of rows of `gpu_ops`."""
     ops = timeline.gpu_ops
     device = int(ops["device"].to_numpy()[rows[0]])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from advisor.rules._evidence import folded, milliseconds
 
 from advisor import api
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
+from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
 from advisor.views.kernels import FAMILIES, Kernels
@@ -30,8 +31,17 @@ _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 
 @rule("launch-gap")
 def launch_gap(
-    timeline: Timeline, steps: Steps, gaps: Gaps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay, sources: Sources,
-    *, min_idle_share: float = 0.10, min_saving_share: float = 0.03,
+    timeline: Timeline,
+    steps: Steps,
+    gaps: Gaps,
+    launches: Launches,
+    ops: Ops,
+    kernels: Kernels,
+    replay: Replay,
+    sources: Sources,
+    *,
+    min_idle_share: float = 0.10,
+    min_saving_share: float = 0.03,
 ) -> Outcome:
     """Kernels wait to be launched
 
@@ -66,18 +76,18 @@ def launch_gap(
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
     if not len(timeline.gpu_ops):
-        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
-    if not (launches.api >= 0).any():
+        return NO_GPU_WORK
+    if not (launches.call >= 0).any():
         return Skipped(
             why="no launch calls were recorded, so a gap cannot be told from waiting",
-            record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+            record_with=RECORD_BOTH,
         )
     window = steps.end_us - steps.start_us
     waiting = gaps.causes["launch"].to_numpy()
     share = float(waiting.sum()) / window
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the window; it would be reported from {min_idle_share:.0%}")
-    graphs = np.isin(launches.api, launches.calls_with(api.ApiRole.GRAPH_LAUNCH))
+    graphs = np.isin(launches.call, launches.calls_with(api.ApiRole.GRAPH_LAUNCH))
     inside = ((timeline.gpu_ops["start_us"] >= steps.start_us) & (timeline.gpu_ops["start_us"] < steps.end_us)).to_numpy()
     if graphs[inside].mean() > 0.5:
         return Clear(
@@ -87,7 +97,9 @@ def launch_gap(
     training = any(_BACKWARD.search(n) for n in (*ops.categories, *timeline.annotations["name"].cat.categories))
     compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
     graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)
+    edits = (
+        Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)
+    )
     saving = replay.saving(edits, "the host's cost of issuing kernels one by one")
     if saving.expected_us < min_saving_share * steps.step_us:
         return Clear(
@@ -99,9 +111,11 @@ def launch_gap(
     next_op = gaps.next_op[big]
     names = [ops.name(int(o)) or FAMILIES[kernels.family[k]].value for o, k in zip(ops.of_gpu[next_op], next_op, strict=True)]
     evidence = folded(
-        [f"idle before {n}" for n in names], gaps.start_us[big], waiting[big],
+        [f"idle before {n}" for n in names],
+        gaps.start_us[big],
+        waiting[big],
         device=int(timeline.gpu_ops["device"].to_numpy()[next_op[0]]),
-        source=lambda rows: sources.most_common(launches.api[next_op[rows[:50]]]),
+        source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
     )
     kernel_us = float(np.median(timeline.gpu_ops["dur_us"].to_numpy()[inside]))
     per_step = int(inside.sum() / steps.steps)
@@ -110,8 +124,12 @@ def launch_gap(
         f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one."
     )
     finding = Finding(
-        title="The GPU waits for the host to launch kernels", summary=summary, severity=severity_of(saving, steps.step_us),
-        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6, saving=saving, evidence=evidence,
+        title="The GPU waits for the host to launch kernels",
+        summary=summary,
+        severity=severity_of(saving, steps.step_us),
+        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6,
+        saving=saving,
+        evidence=evidence,
         fix=_fix(training, compiled),
     )
     return [Found(finding, edits)]
@@ -131,7 +149,8 @@ def _fix(training: bool, compiled: bool) -> Fix:
                 "Look for graph breaks (TORCH_LOGS=graph_breaks): each one is a return to eager launches.",
             ),
             code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
-            url=url, risk=risk,
+            url=url,
+            risk=risk,
         )
     if training:
         return Fix(
@@ -147,7 +166,8 @@ def _fix(training: bool, compiled: bool) -> Fix:
                 "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n\n"
                 "loss = criterion(model(x), y)\nloss.backward()\noptimizer.step()",
             ),
-            url=url, risk=risk,
+            url=url,
+            risk=risk,
         )
     return Fix(
         title="Compile the model into CUDA graphs",
@@ -160,5 +180,6 @@ def _fix(training: bool, compiled: bool) -> Fix:
             before="out = model(x)",
             after='model = torch.compile(model, mode="reduce-overhead")\n\nwith torch.inference_mode():\n    out = model(x)',
         ),
-        url=url, risk=risk,
+        url=url,
+        risk=risk,
     )

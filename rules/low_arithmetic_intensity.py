@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from advisor.rules._evidence import gpu_evidence, milliseconds
 
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.kernels import Kernels
 from advisor.views.launches import Launches
@@ -25,8 +26,17 @@ are still most of the traffic, so the step takes as long as before."""
 
 @rule("low-arithmetic-intensity")
 def low_arithmetic_intensity(
-    timeline: Timeline, steps: Steps, ops: Ops, kernels: Kernels, roofline: Roofline, launches: Launches, replay: Replay, sources: Sources,
-    *, max_of_ridge: float = 0.10, min_busy_share: float = 0.25,
+    timeline: Timeline,
+    steps: Steps,
+    ops: Ops,
+    kernels: Kernels,
+    roofline: Roofline,
+    launches: Launches,
+    replay: Replay,
+    sources: Sources,
+    *,
+    max_of_ridge: float = 0.10,
+    min_busy_share: float = 0.25,
 ) -> Outcome:
     """Matrix products do too little work for what they read
 
@@ -59,9 +69,9 @@ def low_arithmetic_intensity(
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
     if not len(timeline.gpu_ops):
-        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return NO_GPU_WORK
     if not timeline.source.shapes:
-        return Skipped(why="input shapes were not recorded", record_with="profile(record_shapes=True)")
+        return Skipped(why="input shapes were not recorded", record_with=RECORD_SHAPES)
     schedule = replay.recorded
     rows = schedule.op_row
     device = int(timeline.gpu_ops["device"].to_numpy()[rows[0]]) if len(rows) else 0
@@ -81,9 +91,9 @@ def low_arithmetic_intensity(
     share = float(schedule.dur_us[starved].sum()) / max(busy, 1e-9)
     if share < min_busy_share:
         known = dense & ~np.isnan(intensity)
-        middle = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
+        typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
         return Clear(
-            why=f"matrix products far below the ridge point take {share:.0%} of busy time{middle}; reported from {min_busy_share:.0%}"
+            why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}"
         )
     shared = np.flatnonzero(starved | ~(dense | kernels.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)[rows]))
     edits = Edits(batched(FEW, shared), batched(LIKELY, shared), batched(MANY, shared))
@@ -100,13 +110,16 @@ def low_arithmetic_intensity(
         f"they take {share:.0%} of its time, reading {reached:.0f} GB/s."
     )
     finding = Finding(
-        title="Matrix products do too little work for what they read", summary=summary, severity=severity_of(saving, steps.step_us),
-        confidence=0.75, saving=saving,
-        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.api[gpu_rows[m[:50]]])),
+        title="Matrix products do too little work for what they read",
+        summary=summary,
+        severity=severity_of(saving, steps.step_us),
+        confidence=0.75,
+        saving=saving,
+        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
         fix=Fix(
             title="Batch requests together",
             steps=(
-                f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1) / 4))} rows cost what one does. "
+                f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
                 f"The saving is per request, with {LIKELY} in a step; a step of {milliseconds(steps.step_us)} itself does not shrink.",
                 "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
             ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from advisor.rules._evidence import gpu_evidence, milliseconds
 
 from advisor import api
 from advisor.devices import find
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.report import Clear, Code, Finding, Fix, severity_of
 from advisor.rule import Found, Outcome, rule
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.host import HostActivity
 from advisor.views.launches import Launches
@@ -28,15 +29,25 @@ DEFAULT_LINK_GBPS = 22.0
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
 
-_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
+_CREATES = re.compile(
+    r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$"
+)
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
 @rule("memcpy")
 def memcpy(
-    timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, ops: Ops, partition: Partition, replay: Replay,
+    timeline: Timeline,
+    steps: Steps,
+    launches: Launches,
+    host: HostActivity,
+    ops: Ops,
+    partition: Partition,
+    replay: Replay,
     sources: Sources,
-    *, min_saving_share: float = 0.03, small_bytes: int = 65536,
+    *,
+    min_saving_share: float = 0.03,
+    small_bytes: int = 65536,
 ) -> Outcome:
     """Copies between host and device hold up the step
 
@@ -68,7 +79,7 @@ def memcpy(
     https://docs.pytorch.org/docs/stable/data.html#memory-pinning
     """
     if not len(timeline.gpu_ops):
-        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return NO_GPU_WORK
     frame = timeline.gpu_ops
     schedule = replay.recorded
     between = frame["copy_kind"].isin(_HOST_COPIES).to_numpy()
@@ -101,16 +112,25 @@ def memcpy(
         f"{memory}; {milliseconds(exposed)} of each {milliseconds(steps.step_us)} step overlap no compute."
     )
     finding = Finding(
-        title="Copies between host and device hold up the step", summary=summary, severity=severity_of(saving, steps.step_us),
-        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6, saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda members: sources.most_common(launches.api[rows[members[:50]]])),
+        title="Copies between host and device hold up the step",
+        summary=summary,
+        severity=severity_of(saving, steps.step_us),
+        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6,
+        saving=saving,
+        evidence=gpu_evidence(timeline, rows, labels, lambda members: sources.most_common(launches.call[rows[members[:50]]])),
         fix=_fix(pageable_share, created, small),
     )
     return [Found(finding, edits)]
 
 
 def _edits(
-    timeline: Timeline, launches: Launches, host: HostActivity, ops: Ops, schedule: Schedule, copies: Ints, size: Floats,
+    timeline: Timeline,
+    launches: Launches,
+    host: HostActivity,
+    ops: Ops,
+    schedule: Schedule,
+    copies: Ints,
+    size: Floats,
     small_bytes: int,
 ) -> Edits:
     peaks = find(timeline.device(int(timeline.gpu_ops["device"].to_numpy()[schedule.op_row[copies[0]]])).name)
@@ -119,7 +139,7 @@ def _edits(
     frame = timeline.gpu_ops
     pageable = ((frame["src_kind"] == MemoryKind.PAGEABLE.value) | (frame["dst_kind"] == MemoryKind.PAGEABLE.value)).to_numpy()
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
-    pageable = pageable | np.isin(launches.api, host.blocking_copies)
+    pageable = pageable | np.isin(launches.call, host.blocking_copies)
     slow = copies[pageable[schedule.op_row[copies]]]
     large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
     waits = _waits_of(launches, ops, schedule, copies)
@@ -183,11 +203,14 @@ def _fix(pageable_share: float, created: float, small: float) -> Fix:
                 before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',
                 after='mask = torch.zeros(n, n, device="cuda")\nids = torch.tensor(values, pin_memory=True).to("cuda", non_blocking=True)',
             ),
-            url=url, risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
+            url=url,
+            risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
         )
     steps = []
     if pageable_share > 0:
-        steps.append("Pin the memory that is copied: DataLoader(pin_memory=True), or tensor.pin_memory() once for buffers that are reused.")
+        steps.append(
+            "Pin the memory that is copied: DataLoader(pin_memory=True), or tensor.pin_memory() once for buffers that are reused."
+        )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")
     if small >= 0.5:
@@ -206,6 +229,8 @@ def _fix(pageable_share: float, created: float, small: float) -> Fix:
     )
     return Fix(
         title="Pin the host memory and copy ahead" if pageable_share > 0 else "Copy ahead on a stream of its own",
-        steps=tuple(steps), code=Code(before='for batch in batches:\n    x = batch.to("cuda")\n    step(x)', after=after), url=url,
+        steps=tuple(steps),
+        code=Code(before='for batch in batches:\n    x = batch.to("cuda")\n    step(x)', after=after),
+        url=url,
         risk="Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done.",
     )

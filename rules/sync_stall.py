@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from advisor.rules._evidence import folded, milliseconds
 
 from advisor import api
 from advisor.intervals import Ints, overlap_with, union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
+from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.launches import Launches
 from advisor.views.ops import Ops
@@ -20,7 +21,9 @@ from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
-_WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+_WAITING_OPS = re.compile(
+    r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$"
+)
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
 BIG_READ_BYTES = 1 << 20
@@ -29,8 +32,15 @@ BIG_READ_BYTES = 1 << 20
 
 @rule("sync-stall")
 def sync_stall(
-    timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay, sources: Sources,
-    *, min_saving_share: float = 0.01, min_per_step: float = 2.0,
+    timeline: Timeline,
+    steps: Steps,
+    launches: Launches,
+    ops: Ops,
+    replay: Replay,
+    sources: Sources,
+    *,
+    min_saving_share: float = 0.01,
+    min_per_step: float = 2.0,
 ) -> Outcome:
     """The host waits for the GPU inside the step
 
@@ -63,9 +73,9 @@ def sync_stall(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
     if not len(timeline.gpu_ops):
-        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return NO_GPU_WORK
     if not len(timeline.api_calls):
-        return Skipped(why="no runtime calls were recorded", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return Skipped(why="no runtime calls were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
     waits = _waits(timeline, launches, ops, schedule)
     per_step = len(waits) / steps.steps
@@ -76,25 +86,33 @@ def sync_stall(
     saving = replay.saving(edits, "the host's waits for the GPU")
     share = saving.expected_us / steps.step_us
     if share < min_saving_share and per_step < min_per_step:
-        return Clear(why=f"{per_step:.1f} waits a step, whose removal would gain {share:.1%}; reported from {min_saving_share:.0%}")
+        return Clear(
+            why=f"{per_step:.1f} waits a step, whose removal would gain {share:.1%}; reported from {min_saving_share:.0%}"
+        )
     rows = schedule.call_row[waits]
     calls = timeline.api_calls
     names = [_label(ops, int(r), str(calls["name"].iloc[r])) for r in rows]
     evidence = folded(
-        names, calls["start_us"].to_numpy()[rows], calls["dur_us"].to_numpy()[rows],
+        names,
+        calls["start_us"].to_numpy()[rows],
+        calls["dur_us"].to_numpy()[rows],
         source=lambda members: sources.most_common(rows[members[:50]]),
     )
     severity = severity_of(saving, steps.step_us)
     costs = share >= min_saving_share
     spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / steps.steps)
-    summary = (
-        f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; "
-        + ("the GPU then idles until the host has launched again." if costs else
-           "removing them alone gains almost nothing, because something else bounds the step.")
+    summary = f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; " + (
+        "the GPU then idles until the host has launched again."
+        if costs
+        else "removing them alone gains almost nothing, because something else bounds the step."
     )
     finding = Finding(
-        title="The host waits for the GPU inside the step", summary=summary, severity=severity if costs else "low",
-        confidence=0.85 if replay.basis == "simulated" and steps.repeats else 0.6, saving=saving, evidence=evidence,
+        title="The host waits for the GPU inside the step",
+        summary=summary,
+        severity=severity if costs else "low",
+        confidence=0.85 if replay.basis == "simulated" and steps.repeats else 0.6,
+        saving=saving,
+        evidence=evidence,
         fix=_fix(names),
     )
     return [Found(finding, edits)]
@@ -107,9 +125,9 @@ def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule)
     role = launches.roles[schedule.call_row]
     is_sync = (role == names.index(api.ApiRole.SYNC)) & (schedule.waits_for != -1)
     kind, size = frame["copy_kind"], frame["bytes"].to_numpy()
-    uploads = launches.api[((kind == CopyKind.HTOD.value) & (launches.api >= 0)).to_numpy()]
-    reads = launches.api[((kind == CopyKind.DTOH.value) & (size <= BIG_READ_BYTES) & (launches.api >= 0)).to_numpy()]
-    big = launches.api[((kind == CopyKind.DTOH.value) & (size > BIG_READ_BYTES) & (launches.api >= 0)).to_numpy()]
+    uploads = launches.call[((kind == CopyKind.HTOD.value) & (launches.call >= 0)).to_numpy()]
+    reads = launches.call[((kind == CopyKind.DTOH.value) & (size <= BIG_READ_BYTES) & (launches.call >= 0)).to_numpy()]
+    big = launches.call[((kind == CopyKind.DTOH.value) & (size > BIG_READ_BYTES) & (launches.call >= 0)).to_numpy()]
     # PyTorch makes a blocking copy of an asynchronous one and a stream sync, inside one op.
     copying_ops = ops.of_call[np.r_[uploads, big]]
     of_copy = np.isin(ops.of_call[schedule.call_row], copying_ops[copying_ops >= 0])
@@ -138,7 +156,9 @@ def _without_waiting_ops(timeline: Timeline, launches: Launches, ops: Ops, sched
     keep = 1 - np.divide(inside, schedule.host_us, out=np.zeros(len(inside)), where=schedule.host_us > 0)
     gone = np.isin(ops.outermost_where(doomed)[ops.of_gpu[schedule.op_row]], rows) & (ops.of_gpu[schedule.op_row] >= 0)
     return combine(
-        without_waits(waits), fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)), with_dispatch(np.clip(keep, 0.0, 1.0))
+        without_waits(waits),
+        fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)),
+        with_dispatch(np.clip(keep, 0.0, 1.0)),
     )
 
 
@@ -152,23 +172,39 @@ def _label(ops: Ops, call: int, name: str) -> str:
 
 
 _CODE = (
-    (re.compile(r"Synchronize\)?$"), Code(
-        before="loss.backward()\ntorch.cuda.synchronize()\noptimizer.step()",
-        after="loss.backward()\noptimizer.step()\n# for timing use torch.cuda.Event(enable_timing=True)",
-    ), "Remove torch.cuda.synchronize() from the loop; time with CUDA events."),
-    (re.compile(r"aten::(item|_local_scalar_dense)"), Code(
-        before="total += loss.item()",
-        after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())",
-    ), "Keep the value on the GPU and read it every N steps."),
-    (re.compile(r"aten::(nonzero|index|masked_select|unique|is_nonzero|_unique2)"), Code(
-        before="y = x[mask]          # its size must be known on the host",
-        after="y = torch.where(mask, x, 0.0)  # same shape, no wait",
-    ), "Replace boolean indexing, nonzero() and tensor conditions by torch.where or a mask of fixed shape."),
-    (re.compile(r"aten::(to|_to_copy|copy_|cpu)"), Code(
-        before="value = tensor.cpu()",
-        after="host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)\n"
-        "host.copy_(tensor, non_blocking=True)  # read it after an event, a step later",
-    ), "Copy to pinned memory with non_blocking=True and read the value a step later."),
+    (
+        re.compile(r"Synchronize\)?$"),
+        Code(
+            before="loss.backward()\ntorch.cuda.synchronize()\noptimizer.step()",
+            after="loss.backward()\noptimizer.step()\n# for timing use torch.cuda.Event(enable_timing=True)",
+        ),
+        "Remove torch.cuda.synchronize() from the loop; time with CUDA events.",
+    ),
+    (
+        re.compile(r"aten::(item|_local_scalar_dense)"),
+        Code(
+            before="total += loss.item()",
+            after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())",
+        ),
+        "Keep the value on the GPU and read it every N steps.",
+    ),
+    (
+        re.compile(r"aten::(nonzero|index|masked_select|unique|is_nonzero|_unique2)"),
+        Code(
+            before="y = x[mask]          # its size must be known on the host",
+            after="y = torch.where(mask, x, 0.0)  # same shape, no wait",
+        ),
+        "Replace boolean indexing, nonzero() and tensor conditions by torch.where or a mask of fixed shape.",
+    ),
+    (
+        re.compile(r"aten::(to|_to_copy|copy_|cpu)"),
+        Code(
+            before="value = tensor.cpu()",
+            after="host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)\n"
+            "host.copy_(tensor, non_blocking=True)  # read it after an event, a step later",
+        ),
+        "Copy to pinned memory with non_blocking=True and read the value a step later.",
+    ),
 )
 
 
@@ -182,7 +218,8 @@ def _fix(names: list[str]) -> Fix:
     chosen.sort(key=lambda c: -c[0])
     steps = tuple(step for _, _, step in chosen) or ("Move the call out of the loop, or do it every N steps.",)
     return Fix(
-        title="Let the host run ahead", steps=(*steps, 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
+        title="Let the host run ahead",
+        steps=(*steps, 'Find the rest with torch.cuda.set_sync_debug_mode("warn").'),
         code=chosen[0][1] if chosen else None,
         url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
         risk="Values are read later than before; code that reacts to them at once must be changed with care.",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from advisor.rules._evidence import gpu_evidence, milliseconds
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, union
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rule import Found, Outcome, rule
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.kernels import Kernels
 from advisor.views.launches import Launches
@@ -28,8 +29,17 @@ LAUNCH_FLOOR_US = 2.0
 
 @rule("unfused-elementwise")
 def unfused_elementwise(
-    timeline: Timeline, steps: Steps, ops: Ops, kernels: Kernels, roofline: Roofline, launches: Launches, replay: Replay, sources: Sources,
-    *, min_chain: int = 2, min_saving_share: float = 0.03,
+    timeline: Timeline,
+    steps: Steps,
+    ops: Ops,
+    kernels: Kernels,
+    roofline: Roofline,
+    launches: Launches,
+    replay: Replay,
+    sources: Sources,
+    *,
+    min_chain: int = 2,
+    min_saving_share: float = 0.03,
 ) -> Outcome:
     """Chains of pointwise kernels could be one kernel
 
@@ -59,9 +69,9 @@ def unfused_elementwise(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
     if not len(timeline.gpu_ops):
-        return Skipped(why="the trace holds no GPU work", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return NO_GPU_WORK
     if not len(timeline.cpu_ops):
-        return Skipped(why="no framework ops were recorded", record_with="profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])")
+        return Skipped(why="no framework ops were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
     chains = _chains(timeline, ops, kernels, roofline, schedule.op_row, schedule.stream, min_chain)
     if not chains:
@@ -91,9 +101,12 @@ def unfused_elementwise(
         f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(durations[:, 1].sum()) / steps.steps)}."
     )
     finding = Finding(
-        title="Chains of pointwise kernels could be one kernel", summary=summary, severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8), saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.api[rows[m[:50]]])),
+        title="Chains of pointwise kernels could be one kernel",
+        summary=summary,
+        severity=severity_of(saving, steps.step_us),
+        confidence=(0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8),
+        saving=saving,
+        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
         fix=Fix(
             title="Compile the function that holds the chain",
             steps=(
@@ -128,7 +141,7 @@ def _chains(
         starts = np.flatnonzero(np.r_[True, ~joins])
         for chain in np.split(here, starts[1:]):
             if len(chain) >= min_chain and pointwise[chain].sum() >= 2 and member[chain[0]]:
-                chains.append(chain)
+                chains += [chain]
     return chains
 
 
@@ -138,9 +151,12 @@ def _in_optimizer(timeline: Timeline, ops: Ops) -> np.ndarray:
     found = np.zeros(len(timeline.gpu_ops), bool)
     launched = np.where(ops.of_gpu >= 0, timeline.cpu_ops["start_us"].to_numpy()[ops.of_gpu], np.nan)
     matches = np.array([bool(_OPTIMIZER.search(n)) for n in notes["name"].cat.categories], bool)
-    for row in np.flatnonzero(matches[notes["name"].cat.codes.to_numpy()]) if len(notes) else ():
-        start = notes["start_us"].iat[row]
-        found |= (launched >= start) & (launched < start + notes["dur_us"].iat[row])
+    if len(notes):
+        rows = matches[notes["name"].cat.codes.to_numpy()]
+        start = notes["start_us"].to_numpy()[rows]
+        spans = union(start, start + notes["dur_us"].to_numpy()[rows])
+        inside = np.searchsorted(spans[0], launched, side="right") - 1
+        found |= (inside >= 0) & (launched < np.r_[spans[1], 0.0][inside])
     by_name = np.array([bool(_OPTIMIZER.search(n)) for n in ops.categories], bool)
     found |= np.where(ops.of_gpu >= 0, by_name[ops.names[ops.of_gpu]], False)
     return found

@@ -31,6 +31,7 @@ os.environ.setdefault("TEARDOWN_CUPTI", "0")
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from traces import gpu_busy_us, scrub, write
+
 from workloads import REGISTRY, Setup, Workload
 from workloads.base import Step
 

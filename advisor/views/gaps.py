@@ -82,7 +82,7 @@ def _device_gaps(
     causes["host" if len(timeline.cpu_ops) or len(timeline.api_calls) else "unknown"] += rest
     # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
     after = np.where(starved, gap_end - issued, 0.0)
-    blocked = np.isin(launches.api[next_op], host.blocking_copies) & (next_op >= 0)
+    blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
     causes["sync"] += np.where(blocked, after, 0.0)
     causes["launch"] += np.where(blocked, 0.0, after)
     causes["dependency"] += np.where(known & ~starved, gap_end - gap_start, 0.0)

@@ -44,7 +44,9 @@ def headline(workspace: Workspace, found: Sequence[Found]) -> Headline:
     )
     main = workspace.get(Partition).main
     if main is None or not main.busy_us:
-        return Headline(bottleneck="cpu-only", summary="The trace records no GPU work.", step_us=step, predicted_step_us=predicted)
+        return Headline(
+            bottleneck="cpu-only", summary="The trace records no GPU work.", step_us=step, predicted_step_us=predicted
+        )
     bottleneck, summary = _bound(workspace, main, steps)
     return Headline(bottleneck=bottleneck, summary=summary, step_us=step, predicted_step_us=predicted)
 
@@ -58,7 +60,8 @@ def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[s
         name, why = _IDLE[max(causes, key=causes.__getitem__)]
         return name, f"The GPU is idle for {idle / window:.0%} of the {span}, mostly {why}."
     shares = {
-        "copy": float(total(main.copy).sum()), "communication": float(total(main.communication).sum()),
+        "copy": float(total(main.copy).sum()),
+        "communication": float(total(main.communication).sum()),
         "compute": float(total(main.compute).sum()),
     }
     largest = max(shares, key=shares.__getitem__)
@@ -72,7 +75,10 @@ def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[s
     dur = ops["dur_us"].to_numpy()
     dense = float(dur[inside & kernels.of(*_DENSE)].sum()) / max(float(dur[inside].sum()), 1e-9)
     if dense >= 0.5:
-        return "compute-bound", f"Kernels run for {share:.0%} of the {span}; {dense:.0%} of that is matrix products, convolutions and attention."
+        return (
+            "compute-bound",
+            f"Kernels run for {share:.0%} of the {span}; {dense:.0%} of that is matrix products, convolutions and attention.",
+        )
     return "memory-bound", (
         f"Kernels run for {share:.0%} of the {span}, but only {dense:.0%} of that is matrix products, convolutions or attention: "
         "the rest moves memory."

@@ -27,22 +27,25 @@ class Checks:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay) -> Checks:
-        return cls((
-            _reading(timeline, "complete-file", "every event of the file was read"),
-            _reading(timeline, "durations", "no event has a negative or absurd duration"),
-            _causality(timeline, launches),
-            _links(timeline, launches, steps),
-            _steps(steps),
-            _replay(timeline, replay),
-        ))
+        return cls(
+            (
+                _reading(timeline, "complete-file", "every event of the file was read"),
+                _reading(timeline, "timestamps", "no event has a time that cannot be read"),
+                _reading(timeline, "durations", "no event has a negative or absurd duration"),
+                _causality(timeline, launches),
+                _links(timeline, launches, steps),
+                _steps(steps),
+                _replay(timeline, replay),
+            )
+        )
 
 
 def _reading(timeline: Timeline, check: str, good: str) -> Health:
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
         return Health(check=check, status="ok", detail=good)
-    status = "failed" if any(i.status == "failed" for i in issues) else "degraded"
-    return Health(check=check, status=status, detail="; ".join(i.detail for i in issues))
+    failed = any(i.status == "failed" for i in issues)
+    return Health(check=check, status="failed" if failed else "degraded", detail="; ".join(i.detail for i in issues))
 
 
 def _causality(timeline: Timeline, launches: Launches) -> Health:
@@ -56,7 +59,8 @@ def _causality(timeline: Timeline, launches: Launches) -> Health:
         return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it")
     share = bad / int(known.sum())
     return Health(
-        check=check, status="failed" if share > 0.05 else "degraded",
+        check=check,
+        status="failed" if share > 0.05 else "degraded",
         detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs: "
         "host and device clocks disagree, so gaps cannot be blamed on the host",
     )
@@ -68,15 +72,17 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     inside = (start >= steps.start_us) & (start < steps.end_us)
     if not inside.any():
         return Health(check=check, status="ok", detail="the window holds no GPU work")
-    linked = float((launches.api[inside] >= 0).mean())
+    linked = float((launches.call[inside] >= 0).mean())
     if launches.ambiguous:
         return Health(
-            check=check, status="degraded",
+            check=check,
+            status="degraded",
             detail=f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
         )
     if linked < 0.7:
         return Health(
-            check=check, status="degraded",
+            check=check,
+            status="degraded",
             detail=f"only {linked:.0%} of GPU ops have their launch in the trace; record CPU and CUDA activities together",
         )
     return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them")
@@ -87,7 +93,9 @@ def _steps(steps: Steps) -> Health:
     if steps.basis == "whole":
         return Health(check=check, status="degraded", detail=f"{steps.detail}; record with a schedule and prof.step()")
     if steps.steps < 2:
-        return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead: record three or more")
+        return Health(
+            check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead: record three or more"
+        )
     spread = float(np.ptp(steps.periods_us)) / steps.step_us
     detail = f"{steps.steps} whole steps, {steps.periods_us.min() / 1000:.2f} to {steps.periods_us.max() / 1000:.2f} ms"
     if spread > STEP_SPREAD:
@@ -99,7 +107,8 @@ def _replay(timeline: Timeline, replay: Replay) -> Health:
     check = "replay"
     if not len(timeline.gpu_ops):
         return Health(check=check, status="ok", detail="no GPU work to replay")
-    status = "ok" if replay.error <= MAX_ERROR else "degraded"
-    return Health(check=check, status=status, detail=f"the replayed step is {replay.error:.1%} off the recorded one")
-
-
+    return Health(
+        check=check,
+        status="ok" if replay.error <= MAX_ERROR else "degraded",
+        detail=f"the replayed step is {replay.error:.1%} off the recorded one",
+    )

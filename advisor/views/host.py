@@ -37,7 +37,7 @@ class HostActivity:
     launch: Spans
     blocking_copies: Ints
     """Rows of `api_calls`: copies that held the host until their transfer was done, whatever their name says."""
-    threads: frozenfrozenset[tuple[int, int]]
+    threads: frozenset[tuple[int, int]]
 
     def on_threads(self, frame: pd.DataFrame) -> np.ndarray:
         """(n,) whether each row of a host table is on a thread that issues GPU work."""
@@ -87,8 +87,8 @@ class HostActivity:
 
 def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & (launches.api >= 0))
-    caller = launches.api[rows]
+    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & (launches.call >= 0))
+    caller = launches.call[rows]
     op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
     return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
@@ -104,7 +104,7 @@ def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarr
 
 
 def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:
-    rows = np.unique(launches.api[launches.api >= 0])
+    rows = np.unique(launches.call[launches.call >= 0])
     calls = timeline.api_calls.iloc[rows]
     threads = frozenset(zip(calls["pid"].tolist(), calls["tid"].tolist(), strict=True))
     if not threads:
@@ -119,5 +119,3 @@ def _on_threads(frame: pd.DataFrame, threads: frozenset[tuple[int, int]]) -> np.
     for p, t in threads:
         found |= (pid == p) & (tid == t)
     return found
-
-

@@ -34,7 +34,8 @@ class Kernels:
 
     def of(self, *families: Family) -> np.ndarray:
         """(n_gpu,) whether an op is a kernel of one of these families."""
-        return np.isin(self.family, [_ORDER[f] for f in families])
+        found: np.ndarray = np.isin(self.family, [_ORDER[f] for f in families])
+        return found
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops) -> Kernels:
@@ -45,12 +46,14 @@ class Kernels:
         # Names repeat, so each distinct (kernel, op, input types, collective) is judged once.
         types = timeline.cpu_ops["types"]
         op_rows = ops.of_gpu
-        keys = pd.DataFrame({
-            "name": frame["name"].cat.codes.to_numpy(),
-            "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
-            "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
-            "collective": frame["collective"].cat.codes.to_numpy(),
-        })
+        keys = pd.DataFrame(
+            {
+                "name": frame["name"].cat.codes.to_numpy(),
+                "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
+                "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
+                "collective": frame["collective"].cat.codes.to_numpy(),
+            }
+        )
         group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
         distinct = keys.drop_duplicates().to_numpy()
         names, collectives = frame["name"].cat.categories, frame["collective"].cat.categories

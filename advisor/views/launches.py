@@ -15,12 +15,12 @@ from advisor.timeline import Timeline
 class Launches:
     """For each row of `gpu_ops`, the call that launched it; a CUDA graph's call launches many.
 
-    api: (n_gpu,) row of `api_calls`, -1 where none was recorded. start_us: (n_gpu,) start of that call, NaN where none.
+    call: (n_gpu,) row of `api_calls`, -1 where none was recorded. start_us: (n_gpu,) start of that call, NaN where none.
     roles: (n_api,) the role of each call, as positions in `list(api.ApiRole)`.
     ambiguous: how many GPU ops carry a correlation id that several calls share (merged ranks do that).
     """
 
-    api: Ints
+    call: Ints
     start_us: Floats
     roles: Ints
     ambiguous: int

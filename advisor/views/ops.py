@@ -74,9 +74,13 @@ class Ops:
         outermost = np.arange(n)
         while (up := parent[outermost] >= 0).any():
             outermost[up] = parent[outermost[up]]
-        launcher = launches.api
+        launcher = launches.call
         of_gpu = np.where(launcher >= 0, of_call[launcher], -1) if len(of_call) else np.full(len(launcher), -1, np.int64)
         return cls(
-            parent, of_call, of_gpu, outermost,
-            ops["name"].cat.codes.to_numpy().astype(np.int64), tuple(ops["name"].cat.categories),
+            parent,
+            of_call,
+            of_gpu,
+            outermost,
+            ops["name"].cat.codes.to_numpy().astype(np.int64),
+            tuple(ops["name"].cat.categories),
         )

@@ -52,13 +52,14 @@ class Partition:
         for number in np.unique(device):
             here = device == number
             covered: Spans = (np.empty(0), np.empty(0))
-            exposed = []
+            exposed: list[Spans] = []
             for chosen in classes:
                 rows = here & chosen
                 spans = clip(union(start[rows], end[rows]), *window)
                 exposed.append(subtract(spans, covered))
                 covered = union(np.r_[covered[0], spans[0]], np.r_[covered[1], spans[1]])
-            made.append(DevicePartition(int(number), *exposed, complement(covered, *window)))
+            compute, communication, copy, memset = exposed
+            made.append(DevicePartition(int(number), compute, communication, copy, memset, complement(covered, *window)))
         return cls(tuple(made))
 
 

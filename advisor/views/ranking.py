@@ -31,26 +31,42 @@ class KernelTable:
         inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
         op = ops.of_gpu[inside]
         copied = np.where(frame["bytes"].to_numpy()[inside] > 0, frame["bytes"].to_numpy()[inside], np.nan)
-        data = pd.DataFrame({
-            "name": frame["name"].cat.codes.to_numpy()[inside],
-            "family": kernels.family[inside],
-            "precision": np.asarray(kernels.precision, object)[inside],
-            "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
-            "dur": frame["dur_us"].to_numpy()[inside],
-            "occupancy": frame["occupancy_pct"].to_numpy()[inside] * frame["dur_us"].to_numpy()[inside],
-            "bytes": np.fmax(copied, roofline.bytes[inside]),
-            "flops": roofline.flops[inside],
-        })
+        data = pd.DataFrame(
+            {
+                "name": frame["name"].cat.codes.to_numpy()[inside],
+                "family": kernels.family[inside],
+                "precision": np.asarray(kernels.precision, object)[inside],
+                "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
+                "dur": frame["dur_us"].to_numpy()[inside],
+                "occupancy": frame["occupancy_pct"].to_numpy()[inside] * frame["dur_us"].to_numpy()[inside],
+                "bytes": np.fmax(copied, roofline.bytes[inside]),
+                "flops": roofline.flops[inside],
+            }
+        )
         whole = float(data["dur"].sum()) or 1.0
-        grouped = data.groupby(["name", "family", "precision"], sort=False).agg(
-            calls=("dur", "size"), total=("dur", "sum"), op=("op", "first"), bytes=("bytes", "sum"), flops=("flops", "sum"),
-            occupancy=("occupancy", "sum"),
-        ).sort_values("total", ascending=False, kind="stable").reset_index()
+        grouped = (
+            data.groupby(["name", "family", "precision"], sort=False)
+            .agg(
+                calls=("dur", "size"),
+                total=("dur", "sum"),
+                op=("op", "first"),
+                bytes=("bytes", "sum"),
+                flops=("flops", "sum"),
+                occupancy=("occupancy", "sum"),
+            )
+            .sort_values("total", ascending=False, kind="stable")
+            .reset_index()
+        )
         names = frame["name"].cat.categories
         rows = [
             KernelRow(
-                name=str(names[r.name_]), family=FAMILIES[r.family].value, precision=r.precision, calls=int(r.calls),
-                total_us=float(r.total), mean_us=float(r.total / r.calls), share=float(r.total / whole),
+                name=str(names[r.name_]),
+                family=FAMILIES[r.family].value,
+                precision=r.precision,
+                calls=int(r.calls),
+                total_us=float(r.total),
+                mean_us=float(r.total / r.calls),
+                share=float(r.total / whole),
                 op=ops.categories[r.op] if r.op >= 0 else "",
                 occupancy_pct=float(np.nan_to_num(r.occupancy / r.total)) if r.total else 0.0,
                 gbps=float(r.bytes / r.total / 1e3) if r.total else 0.0,
@@ -62,8 +78,15 @@ class KernelTable:
             rest = grouped.iloc[ROWS:]
             total = float(rest["total"].sum())
             calls = int(rest["calls"].sum())
-            rows.append(KernelRow(
-                name=f"({len(rest)} more names)", family="other", precision="", calls=calls, total_us=total,
-                mean_us=total / calls, share=total / whole,
-            ))
+            rows.append(
+                KernelRow(
+                    name=f"({len(rest)} more names)",
+                    family="other",
+                    precision="",
+                    calls=calls,
+                    total_us=total,
+                    mean_us=total / calls,
+                    share=total / whole,
+                )
+            )
         return cls(tuple(rows))

@@ -75,8 +75,11 @@ class Replay:
         bottom = min(middle, *(self.share(s, edits.low) for s in both))
         top = max(middle, *(self.share(s, edits.high) for s in both))
         return Saving(
-            low_us=bottom * self.step_us, expected_us=middle * self.step_us, high_us=top * self.step_us,
-            basis=self.basis, removes=removes,
+            low_us=bottom * self.step_us,
+            expected_us=middle * self.step_us,
+            high_us=top * self.step_us,
+            basis=self.basis,
+            removes=removes,
         )
 
     @classmethod
@@ -95,7 +98,7 @@ def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host:
         return np.empty(0, np.int64)
     names = list(api.ApiRole)
     chosen = np.isin(launches.roles, [names.index(r) for r in (api.ApiRole.SYNC, api.ApiRole.ALLOCATION)])
-    launched = launches.api[launches.api >= 0]
+    launched = launches.call[launches.call >= 0]
     chosen[launched] = True
     start = calls["start_us"].to_numpy()
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
@@ -103,7 +106,7 @@ def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host:
     # Where most of the window's GPU work has no launch, the host's part is not in the trace.
     ops = timeline.gpu_ops
     in_window = (ops["start_us"] >= steps.start_us).to_numpy() & (ops["start_us"] < steps.end_us).to_numpy()
-    if in_window.sum() == 0 or (launches.api[in_window] >= 0).mean() < 0.5:
+    if in_window.sum() == 0 or (launches.call[in_window] >= 0).mean() < 0.5:
         return np.empty(0, np.int64)
     return np.flatnonzero(chosen)
 
@@ -118,25 +121,36 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
 
     position = np.full(len(calls), -1, np.int64)
     position[rows] = np.arange(len(rows))
-    op_call = np.where(launches.api >= 0, position[launches.api], -1)
+    op_call = np.where(launches.call >= 0, position[launches.call], -1)
     op_row = np.flatnonzero(op_call >= 0)
     op_start_all = ops["start_us"].to_numpy()
     op_row = op_row[np.lexsort((op_start_all[op_row], op_call[op_row]))]
     op_call = op_call[op_row]
     op_start = op_start_all[op_row]
     op_end = op_start + ops["dur_us"].to_numpy()[op_row]
-    _, stream = np.unique(
-        np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True
-    )
+    _, stream = np.unique(np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True)
     stream = stream.reshape(-1)
     latency, gap, after = _gpu_rules(
-        op_start, op_end, stream, start[op_call], np.isin(launches.api[op_row], host.blocking_copies)
+        op_start, op_end, stream, start[op_call], np.isin(launches.call[op_row], host.blocking_copies)
     )
     waits, tail, cost = _host_rules(timeline, launches, rows, start, end, op_call, op_start, op_end)
     return Schedule(
-        call_row=rows, host_us=host_us, dispatch_us=dispatch, call_us=cost, waits_for=waits, tail_us=tail,
-        op_row=op_row, op_call=op_call, stream=stream, dur_us=op_end - op_start, latency_us=latency, gap_us=gap,
-        after=after, skip_op=np.zeros(len(op_row), bool), steps=steps.steps, periodic=steps.repeats,
+        call_row=rows,
+        host_us=host_us,
+        dispatch_us=dispatch,
+        call_us=cost,
+        waits_for=waits,
+        tail_us=tail,
+        op_row=op_row,
+        op_call=op_call,
+        stream=stream,
+        dur_us=op_end - op_start,
+        latency_us=latency,
+        gap_us=gap,
+        after=after,
+        skip_op=np.zeros(len(op_row), bool),
+        steps=steps.steps,
+        periodic=steps.repeats,
     )
 
 
@@ -175,7 +189,14 @@ def _gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged:
 
 
 def _host_rules(
-    timeline: Timeline, launches: Launches, rows: Ints, start: Floats, end: Floats, op_call: Ints, op_start: Floats, op_end: Floats
+    timeline: Timeline,
+    launches: Launches,
+    rows: Ints,
+    start: Floats,
+    end: Floats,
+    op_call: Ints,
+    op_start: Floats,
+    op_end: Floats,
 ) -> tuple[Ints, Floats, Floats]:
     """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait."""
     n = len(rows)
@@ -263,8 +284,20 @@ def _gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         gap[rows] = start[rows] - np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
     one, none = np.zeros(1), np.full(1, -1, np.int64)
     return Schedule(
-        call_row=none, host_us=one, dispatch_us=one, call_us=one, waits_for=none, tail_us=one, op_row=row,
-        op_call=np.zeros(len(row), np.int64), stream=stream, dur_us=end - start, latency_us=np.zeros(len(row)),
-        gap_us=np.maximum(gap, 0.0), after=np.full(len(row), -1, np.int64), skip_op=np.zeros(len(row), bool),
-        steps=steps.steps, periodic=False,
+        call_row=none,
+        host_us=one,
+        dispatch_us=one,
+        call_us=one,
+        waits_for=none,
+        tail_us=one,
+        op_row=row,
+        op_call=np.zeros(len(row), np.int64),
+        stream=stream,
+        dur_us=end - start,
+        latency_us=np.zeros(len(row)),
+        gap_us=np.maximum(gap, 0.0),
+        after=np.full(len(row), -1, np.int64),
+        skip_op=np.zeros(len(row), bool),
+        steps=steps.steps,
+        periodic=False,
     )

@@ -74,7 +74,8 @@ def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
     found: list[Cost | None] = []
     for codes in keys.drop_duplicates().itertuples(index=False):
         name, *texts = (v[c] if c >= 0 else "" for v, c in zip(values, codes, strict=True))
-        found.append(op_cost(name, *(json.loads(text) if text else None for text in texts)))
+        dims, types, concrete, strides = (json.loads(text) if text else [] for text in texts)
+        found.append(op_cost(name, dims, types, concrete, strides))
     table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
     good = ~np.isnan(table[:, 0])
     costs[rows[good]] = table[good]

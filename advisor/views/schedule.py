@@ -189,8 +189,13 @@ def batched(items: float, ops: Ints) -> Edit:
         dur = schedule.dur_us.copy()
         dur[ops] /= items
         return schedule.edit(
-            host_us=schedule.host_us / items, dispatch_us=schedule.dispatch_us / items, call_us=schedule.call_us / items,
-            tail_us=schedule.tail_us / items, latency_us=schedule.latency_us / items, gap_us=schedule.gap_us / items, dur_us=dur,
+            host_us=schedule.host_us / items,
+            dispatch_us=schedule.dispatch_us / items,
+            call_us=schedule.call_us / items,
+            tail_us=schedule.tail_us / items,
+            latency_us=schedule.latency_us / items,
+            gap_us=schedule.gap_us / items,
+            dur_us=dur,
         )
 
     return edit

@@ -18,7 +18,9 @@ Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 _PROFILER_STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
 _NUMBER = re.compile(r"\d+")
 # Ranges that the framework opens by itself and that do not span a step.
-_FRAMEWORK = re.compile(r"Optimizer\.|enumerate\(|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\[")
+_FRAMEWORK = re.compile(
+    r"Optimizer\.|enumerate\(|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\["
+)
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 
 MIN_REPEATS = 3
@@ -123,7 +125,7 @@ def _optimizer_steps(timeline: Timeline) -> Marks | None:
 
 def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
     """The shortest period with which the sequence of launched kernels repeats almost exactly, most of the trace long."""
-    rows = np.flatnonzero(launches.api >= 0)
+    rows = np.flatnonzero(launches.call >= 0)
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
     codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
     n = len(codes)
@@ -175,8 +177,15 @@ def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: L
         detail += f"; the first {skip} left out as start-up"
     edges, host_edges = edges[skip:], host_edges[skip:]
     return Steps(
-        basis, detail, float(edges[0]), float(edges[-1]), float(host_edges[0]), float(host_edges[-1]),
-        len(edges) - 1, np.diff(edges), clock,
+        basis,
+        detail,
+        float(edges[0]),
+        float(edges[-1]),
+        float(host_edges[0]),
+        float(host_edges[-1]),
+        len(edges) - 1,
+        np.diff(edges),
+        clock,
     )
 
 
@@ -216,8 +225,15 @@ def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
         window_end = max(end, float(op_end[inside].max()))
         clock = "gpu" if window_end > end else "host"
     return Steps(
-        basis, detail + "; only one whole step was recorded", window_start, window_end, start, end, 1,
-        np.array([window_end - window_start]), clock,
+        basis,
+        detail + "; only one whole step was recorded",
+        window_start,
+        window_end,
+        start,
+        end,
+        1,
+        np.array([window_end - window_start]),
+        clock,
     )
 
 

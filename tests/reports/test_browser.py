@@ -12,7 +12,7 @@ from advisor.reports import html
 from tests.reports.examples import EXAMPLES
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 CHROMIUM = Path("/usr/bin/chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -46,9 +46,13 @@ class Seen:
         self.page: Page = browser.new_page(**options)
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.messages.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self.refuse)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(url)
+
+    def refuse(self, dialog: Dialog) -> None:
+        self.messages.append(dialog.message)
+        dialog.dismiss()
 
     def __enter__(self) -> Page:
         return self.page

@@ -319,7 +319,7 @@ def test_html_of_a_healthy_report_says_what_bounds_it_and_what_was_checked() -> 
 
 
 def test_html_shows_a_rules_page_once_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = "Title\n\nWhat it is\nA `gap` <b>.\n\nHow to fix it\nTry:\n\n    a < b\n\n- one\n- two\n  more\n"
+    page = "Title\n\nWhat it is\nA `gap` <b>.\n\nHow to fix it\nTry:\n\n    a < b\n\n- one\n- two\n  more\n\nReferences\nhttps://x.y/z\n"
     monkeypatch.setattr(_pages, "page", lambda rule: page if rule == "launch-gap" else None)
     made = html.render(launch_bound())
     assert made.count("About this rule") == 1
@@ -327,6 +327,7 @@ def test_html_shows_a_rules_page_once_a_rule(monkeypatch: pytest.MonkeyPatch) ->
     assert "A <code>gap</code> &lt;b&gt;." in made
     assert "<li>two more</li>" in made
     assert "<code>a &lt; b</code>" in made
+    assert '<li><a href="https://x.y/z" rel="noopener noreferrer">https://x.y/z</a></li>' in made
 
 
 def test_templates_cannot_end_their_own_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

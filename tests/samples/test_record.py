@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import record  # noqa: E402
+
 from workloads import REGISTRY, Setup, Workload  # noqa: E402
 
 TINY = Setup(torch.device("cpu"), tiny=True)
