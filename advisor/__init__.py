@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from advisor.engine import analyze
     from advisor.readers import load
     from advisor.report import Evidence, Finding, Fix, Report, Saving
-    from advisor.rule import rule
+    from advisor.catalog import rule
     from advisor.timeline import Timeline
 
 _HOMES = {
-    "analyze": "advisor.engine", "load": "advisor.readers", "rule": "advisor.rule", "Timeline": "advisor.timeline",
+    "analyze": "advisor.engine", "load": "advisor.readers", "rule": "advisor.catalog", "Timeline": "advisor.timeline",
     "Finding": "advisor.report", "Evidence": "advisor.report", "Fix": "advisor.report", "Saving": "advisor.report",
     "Report": "advisor.report",
 }
@@ -31,7 +31,6 @@ __all__ = ["Evidence", "Finding", "Fix", "Report", "Saving", "Timeline", "analyz
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'advisor' has no attribute {name!r}")
-    # `advisor.rule` is both a module and the decorator in it; the name that users write is the decorator.
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -59,7 +59,7 @@ def analyze(
     from advisor import engine
     from advisor.readers import load
     from advisor.report import SEVERITIES
-    from advisor.rule import catalog
+    from advisor.catalog import catalog
 
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
@@ -132,18 +132,20 @@ def report(
 
 
 @app.command(name="rules")
-def list_rules() -> None:
+def list_rules(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print every rule's page as Markdown.")] = False,
+) -> None:
     """List the rules, one a line."""
-    from advisor.rule import catalog
+    from advisor.catalog import catalog, pages_as_markdown
 
-    for item in sorted(catalog().values(), key=lambda r: r.id):
-        print(f"{item.id:28} {item.title}")
+    rules = sorted(catalog().values(), key=lambda r: r.id)
+    print(pages_as_markdown(rules) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in rules))
 
 
 @app.command()
 def explain(rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")]) -> None:
     """Print a rule's page: what it finds, how it measures, how to fix it and when to ignore it."""
-    from advisor.rule import catalog
+    from advisor.catalog import catalog
 
     known = catalog()
     if rule not in known:

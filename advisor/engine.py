@@ -26,7 +26,7 @@ from advisor.report import (
     SourceInfo,
     Window,
 )
-from advisor.rule import Found, Rule, catalog
+from advisor.catalog import Found, Rule, catalog
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
 from advisor.views.headline import headline

@@ -24,17 +24,17 @@ class Block(NamedTuple):
 
 def page(rule: str) -> str | None:
     """The page of a rule, or None where it is not installed here (a saved report may name a team's rule)."""
-    from advisor import rule as rules  # finds the rules, which import what they compute with
+    from advisor import catalog  # finds the rules, which import what they compute with
 
     try:
-        return rules.page(rule)
+        return catalog.page(rule)
     except AdvisorError:  # some plug-in is malformed: no reason to show no report
         return None
 
 
 def page_blocks(rule: str, most: int) -> list[Block]:
     """The first characters of a rule's page in blocks, without its first line, its title; none where there is no page."""
-    from advisor.rule import SECTIONS
+    from advisor.catalog import SECTIONS
 
     _, _, text = (page(rule) or "").partition("\n")
     return blocks(text[:most], SECTIONS)
@@ -83,8 +83,8 @@ def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
 
 
 def _prose(lines: list[str]) -> Block:
-    """Links where each line is one, a list where the first line is an item, else a paragraph."""
-    if all(_LINK.fullmatch(line.strip()) for line in lines):
+    """Links, one a line, where a line is one; a list where the first line is an item, else a paragraph."""
+    if any(_LINK.fullmatch(line.strip()) for line in lines):
         return Block("links", tuple(line.strip() for line in lines))
     if not _ITEM.match(lines[0]):
         return Block("paragraph", (" ".join(line.strip() for line in lines),))

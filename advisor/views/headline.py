@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.kernels import Family
 from advisor.report import Headline, Prediction
-from advisor.rule import Found
+from advisor.catalog import Found
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
 from advisor.views.kernels import Kernels

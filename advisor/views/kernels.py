@@ -30,7 +30,8 @@ class Kernels:
     @property
     def compute(self) -> np.ndarray:
         """(n_gpu,) neither communication nor copy nor memset."""
-        return ~(self.communication | self.copy | self.memset)
+        compute: np.ndarray = ~(self.communication | self.copy | self.memset)
+        return compute
 
     def of(self, *families: Family) -> np.ndarray:
         """(n_gpu,) whether an op is a kernel of one of these families."""

@@ -116,6 +116,6 @@ WORKLOADS = (
         name="focal_loss", rule="unfused-elementwise", make_slow=focal_slow, make_fixed=focal_fixed,
         what="Forward and backward of a hand-written focal loss on 44 million logits.",
         fix="torch.compile the loss",
-        gpu_bound=True,
+        gpu_bound=False,
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import advisor.reports
-from advisor.report import Evidence, KernelRow, Report
+from advisor.report import Evidence, Idle, KernelRow, Report
 from advisor.reports import _clean, _numbers, _pages, _words, formats, html, json, markdown, text
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound
 
@@ -88,6 +88,18 @@ def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
     made = formats()[form].render(report)
     assert made.encode() == formats()[form].render(report).encode()
     assert made.endswith("\n")
+
+
+@pytest.mark.parametrize("form", ["html", "json", "markdown", "text"])
+def test_a_report_of_nothing_is_written(form: str) -> None:
+    """No device, no check, no rule; and a device whose window is empty."""
+    bare = healthy()
+    nothing = msgspec.structs.replace(
+        bare.time[0], **dict.fromkeys(("window_us", "compute_us", "exposed_copy_us", "idle_us"), 0.0), idle=Idle()
+    )
+    lists = ("devices", "health", "clear", "skipped", "kernels")
+    for time in ((), (nothing,)):
+        assert formats()[form].render(msgspec.structs.replace(bare, **dict.fromkeys(lists, ()), time=time))
 
 
 # --- golden files
@@ -328,6 +340,12 @@ def test_html_shows_a_rules_page_once_a_rule(monkeypatch: pytest.MonkeyPatch) ->
     assert "<li>two more</li>" in made
     assert "<code>a &lt; b</code>" in made
     assert '<li><a href="https://x.y/z" rel="noopener noreferrer">https://x.y/z</a></li>' in made
+
+
+def test_html_finds_the_pages_of_the_rules() -> None:
+    made = html.render(launch_bound())
+    assert made.count("About this rule") == 2
+    assert made.count("<h5>When to ignore it</h5>") == 2
 
 
 def test_templates_cannot_end_their_own_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

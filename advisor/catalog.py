@@ -137,3 +137,28 @@ def page(rule_id: str) -> str | None:
     """The page of a rule, None for one that is not installed."""
     found = catalog().get(rule_id)
     return found.page if found else None
+
+
+def pages_as_markdown(rules: Iterable[Rule]) -> str:
+    """The pages of rules as one Markdown document, with a table of contents and each rule's options."""
+    rules = list(rules)
+    lines = [
+        "# Rules",
+        "",
+        "Generated from the rules' docstrings by `advisor rules --markdown > rules/README.md`.",
+        "",
+        "| Rule | What it finds |",
+        "|---|---|",
+        *(f"| [`{r.id}`](#{r.id.replace('/', '')}) | {r.title} |" for r in rules),
+    ]
+    for item in rules:
+        lines += ["", f"## {item.id}", "", f"**{item.title}**"]
+        for line in item.page.split("\n")[1:]:
+            if line in SECTIONS:
+                lines += [f"### {line}", ""]
+            elif line.startswith("http") or (line and lines[-1].endswith("  ")):
+                lines.append(f"{line}  ")
+            else:
+                lines.append(line)
+        lines += ["", "Options: " + ", ".join(f"`{name}` = {value}" for name, value in item.options.items()) + "."]
+    return "\n".join(line.rstrip() if not line.startswith("http") else line for line in lines)
