@@ -13,10 +13,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from advisor.catalog import rule
     from advisor.engine import analyze
     from advisor.readers import load
     from advisor.report import Evidence, Finding, Fix, Report, Saving
-    from advisor.catalog import rule
     from advisor.timeline import Timeline
 
 _HOMES = {

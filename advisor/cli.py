@@ -57,9 +57,9 @@ def analyze(
     Alone, it prints a summary and writes TRACE.advisor.html into the current directory.
     """
     from advisor import engine
+    from advisor.catalog import catalog
     from advisor.readers import load
     from advisor.report import SEVERITIES
-    from advisor.catalog import catalog
 
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from advisor.catalog import Found, Rule, catalog
 from advisor.readers import load
 from advisor.report import (
     SEVERITIES,
@@ -26,7 +27,6 @@ from advisor.report import (
     SourceInfo,
     Window,
 )
-from advisor.catalog import Found, Rule, catalog
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
 from advisor.views.headline import headline
@@ -61,7 +61,17 @@ def run(timeline: Timeline, rules: Iterable[Rule], options: Mapping[str, Mapping
     workspace = Workspace(timeline)
     found: list[Found] = []
     clear, skipped, failed = [], [], []
+    untrusted = workspace.get(Checks).failed
     for rule in rules:
+        if untrusted:
+            skipped.append(
+                Skipped(
+                    rule=rule.id,
+                    why=f"the trace fails the check {untrusted[0].check}: {untrusted[0].detail}",
+                    record_with="record again; see the report's health section",
+                )
+            )
+            continue
         try:
             outcome = workspace.call(rule.function, **(options or {}).get(rule.id, {}))
             named = _named(rule.id, outcome)

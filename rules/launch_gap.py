@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from advisor import api
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.catalog import Found, Outcome, rule
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline

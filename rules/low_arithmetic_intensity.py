@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.catalog import Found, Outcome, rule
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.catalog import Found, Outcome, rule
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline

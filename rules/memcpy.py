@@ -7,10 +7,10 @@ import re
 import numpy as np
 
 from advisor import api
+from advisor.catalog import Found, Outcome, rule
 from advisor.devices import find
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
 from advisor.report import Clear, Code, Finding, Fix, severity_of
-from advisor.catalog import Found, Outcome, rule
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline

@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from advisor import api
+from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints, overlap_with, union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.catalog import Found, Outcome, rule
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
@@ -85,7 +85,7 @@ def sync_stall(
     edits = Edits(without_waits(waits), removed, removed)
     saving = replay.saving(edits, "the host's waits for the GPU")
     share = saving.expected_us / steps.step_us
-    if share < min_saving_share and per_step < min_per_step:
+    if share < min_saving_share and (per_step < min_per_step or not steps.repeats):
         return Clear(
             why=f"{per_step:.1f} waits a step, whose removal would gain {share:.1%}; reported from {min_saving_share:.0%}"
         )

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
+from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints, union
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.catalog import Found, Outcome, rule
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
@@ -73,7 +73,8 @@ def unfused_elementwise(
     if not len(timeline.cpu_ops):
         return Skipped(why="no framework ops were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
-    chains = _chains(timeline, ops, kernels, roofline, schedule.op_row, schedule.stream, min_chain)
+    step = steps.of_host_time(launches.start_us[schedule.op_row])
+    chains = _chains(timeline, ops, kernels, schedule.op_row, schedule.stream, step, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
     first = np.array([c[0] for c in chains])
@@ -124,25 +125,33 @@ def unfused_elementwise(
     return [Found(finding, edits)]
 
 
-def _chains(
-    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, rows: Ints, stream: Ints, min_chain: int
-) -> list[Ints]:
-    """Positions of pointwise kernels that follow each other on a stream, on as many elements, and hold two proper ones."""
+def _chains(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints, stream: Ints, step: Ints, min_chain: int) -> list[Ints]:
+    """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = kernels.of(Family.ELEMENTWISE)[rows]
     casts = kernels.of(Family.COPY)[rows] & (timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows]
-    optimizer = _in_optimizer(timeline, ops)[rows]
+    member = (pointwise | casts) & ~_in_optimizer(timeline, ops)[rows]
     elements = _elements(timeline, ops)[rows]
-    member = (pointwise | casts) & ~optimizer
+    op = ops.of_gpu[rows]
+    kind = np.where(op >= 0, ops.names[op], -1)
     chains: list[Ints] = []
     for s in np.unique(stream):
         here = np.flatnonzero(stream == s)
         m, n = member[here], elements[here]
-        joins = m[1:] & m[:-1] & ((n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0))
-        starts = np.flatnonzero(np.r_[True, ~joins])
-        for chain in np.split(here, starts[1:]):
-            if len(chain) >= min_chain and pointwise[chain].sum() >= 2 and member[chain[0]]:
-                chains += [chain]
+        joins = m[1:] & m[:-1] & ((n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)) & (np.diff(step[here]) == 0)
+        for run in np.split(here, np.flatnonzero(~joins) + 1):
+            for chain in _without_repeats(run, kind[run]):
+                if len(chain) >= min_chain and pointwise[chain].sum() >= 2 and member[chain[0]]:
+                    chains += [chain]
     return chains
+
+
+def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
+    """A run of kernels, cut where the same sequence begins again: a loop repeats work, it does not chain it."""
+    n = len(run)
+    for period in range(1, n // 3 + 1):
+        if (kind[period:] == kind[:-period]).all():
+            return [run[i : i + period] for i in range(0, n, period)]
+    return [run]
 
 
 def _in_optimizer(timeline: Timeline, ops: Ops) -> np.ndarray:

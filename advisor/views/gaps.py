@@ -14,7 +14,7 @@ import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
 from advisor.timeline import Timeline
-from advisor.views.host import CLOCK_SKEW_US, HostActivity
+from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.launches import Launches
 from advisor.views.partition import Partition
 
@@ -78,13 +78,20 @@ def _device_gaps(
         spans: Spans = getattr(host, cause)
         causes[cause] = overlap_with(*left, subtract(spans, claimed))
         claimed = union(np.r_[claimed[0], spans[0]], np.r_[claimed[1], spans[1]])
+    # One op is not issued for that long: the host was at something else in it.
+    busy = causes["launch"] > LONGEST_DISPATCH_US
+    own = np.where(busy, causes["launch"], 0.0)
+    causes["launch"] -= own
+    causes["host"] += own
     rest = np.maximum(issued - gap_start - sum(causes.values()), 0.0)
     causes["host" if len(timeline.cpu_ops) or len(timeline.api_calls) else "unknown"] += rest
     # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
     after = np.where(starved, gap_end - issued, 0.0)
     blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
     causes["sync"] += np.where(blocked, after, 0.0)
-    causes["launch"] += np.where(blocked, 0.0, after)
+    prompt = after <= LONGEST_DISPATCH_US
+    causes["launch"] += np.where(~blocked & prompt, after, 0.0)
+    causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
     causes["dependency"] += np.where(known & ~starved, gap_end - gap_start, 0.0)
     frame = pd.DataFrame(causes, columns=list(CAUSES))
     # Rounding in the interval sums must not break the law that a gap's causes sum to it.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.catalog import Found
 from advisor.kernels import Family
 from advisor.report import Headline, Prediction
-from advisor.catalog import Found
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
 from advisor.views.kernels import Kernels

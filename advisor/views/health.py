@@ -18,12 +18,20 @@ CAUSALITY_SLACK_US = 5.0
 STEP_SPREAD = 0.25
 """Steps that differ by more than this share of their mean have no representative."""
 
+USELESS_ERROR = 0.5
+"""A replay that is off by half reproduces nothing: no saving can be told from it."""
+
 
 @dataclass(frozen=True)
 class Checks:
     """Every check with its answer, in a fixed order."""
 
     results: tuple[Health, ...]
+
+    @property
+    def failed(self) -> tuple[Health, ...]:
+        """Checks that leave nothing to trust: no rule may speak."""
+        return tuple(h for h in self.results if h.status == "failed")
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay) -> Checks:
@@ -96,7 +104,7 @@ def _steps(steps: Steps) -> Health:
         return Health(
             check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead: record three or more"
         )
-    spread = float(np.ptp(steps.periods_us)) / steps.step_us
+    spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps, {steps.periods_us.min() / 1000:.2f} to {steps.periods_us.max() / 1000:.2f} ms"
     if spread > STEP_SPREAD:
         return Health(check=check, status="degraded", detail=f"{detail}: they differ, so no step stands for all")
@@ -109,6 +117,6 @@ def _replay(timeline: Timeline, replay: Replay) -> Health:
         return Health(check=check, status="ok", detail="no GPU work to replay")
     return Health(
         check=check,
-        status="ok" if replay.error <= MAX_ERROR else "degraded",
+        status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
         detail=f"the replayed step is {replay.error:.1%} off the recorded one",
     )

@@ -20,6 +20,10 @@ DISPATCH_PAUSE_US = 50.0
 """Python between two ops of an eager program takes some 5 to 30 µs, more under a profiler. A pause longer than this is
 the program's own work, not the cost of issuing ops."""
 
+LONGEST_DISPATCH_US = 1000.0
+"""No op takes a millisecond to issue, even under a profiler. What lasts longer before one launch is initialisation (module
+loading, library handles, autotuning) or an op that computes on the host: the program's own work."""
+
 _LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__")
 _LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
 # One-time work of the driver, which the profiler reports beside its own.

@@ -12,7 +12,7 @@ from advisor import api, data
 from advisor.intervals import Floats, Ints, overlap_with
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
-from advisor.views.host import CLOCK_SKEW_US, HostActivity, held_by_copy
+from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
 from advisor.views.schedule import Edit, Schedule, combine, period_us
 from advisor.views.steps import Steps
@@ -118,6 +118,7 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
     reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
+    dispatch[dispatch > LONGEST_DISPATCH_US] = 0.0
 
     position = np.full(len(calls), -1, np.int64)
     position[rows] = np.arange(len(rows))

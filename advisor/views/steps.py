@@ -39,23 +39,37 @@ class Steps:
     whichever side is the bound. The last mark only closes the window: what follows it holds the end of the capture.
 
     start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
-    steps. periods_us: (steps,) each step's period.
+    steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period.
     """
 
     basis: Basis
     detail: str
     start_us: float
     end_us: float
-    host_start_us: float
-    host_end_us: float
+    host_edges_us: Floats
     steps: int
     periods_us: Floats
     clock: Literal["gpu", "host"]
 
     @property
+    def host_start_us(self) -> float:
+        """Where the host begins the first step."""
+        return float(self.host_edges_us[0])
+
+    @property
+    def host_end_us(self) -> float:
+        """Where the host ends the last step."""
+        return float(self.host_edges_us[-1])
+
+    @property
     def step_us(self) -> float:
         """Mean period of the window."""
         return (self.end_us - self.start_us) / self.steps
+
+    def of_host_time(self, times_us: Floats) -> Ints:
+        """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""
+        found: Ints = np.searchsorted(self.host_edges_us, times_us, side="right") - 1
+        return found
 
     @property
     def repeats(self) -> bool:
@@ -72,7 +86,7 @@ class Steps:
         ):
             if marks is not None:
                 made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
-                if made:
+                if made and made.end_us > made.start_us:
                     return made
         return _whole(timeline, launches)
 
@@ -181,8 +195,7 @@ def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: L
         detail,
         float(edges[0]),
         float(edges[-1]),
-        float(host_edges[0]),
-        float(host_edges[-1]),
+        host_edges,
         len(edges) - 1,
         np.diff(edges),
         clock,
@@ -229,8 +242,7 @@ def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
         detail + "; only one whole step was recorded",
         window_start,
         window_end,
-        start,
-        end,
+        np.array([start, end]),
         1,
         np.array([window_end - window_start]),
         clock,
@@ -245,15 +257,8 @@ def _whole(timeline: Timeline, launches: Launches) -> Steps:
         launched = launches.start_us[~np.isnan(launches.start_us)]
         start = min(first, float(launched.min())) if len(launched) else first
         host_end = float(launched.max()) + 1e-3 if len(launched) else end
-        return Steps("whole", detail, start, end, start, host_end, 1, np.array([end - start]), "gpu")
+        return Steps("whole", detail, start, end, np.array([start, host_end]), 1, np.array([end - start]), "gpu")
     frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
     start = min(float(f["start_us"].min()) for f in frames)
     end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
-    return Steps("whole", detail, start, end, start, end, 1, np.array([end - start]), "host")
-
-
-def step_of(steps: Steps, times: Floats) -> Ints:
-    """Which step of the window each time falls in, -1 outside."""
-    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
-    found = np.searchsorted(edges, times, side="right") - 1
-    return np.where((found >= 0) & (found < steps.steps), found, -1)
+    return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
