@@ -158,6 +158,28 @@ def explain(rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor r
             print(f"{name} = {value}")
 
 
+@app.command()
+def validate(
+    directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
+) -> None:
+    """Hold predicted savings against measured ones, over pairs with known step times."""
+    from advisor import validate as ledger
+    from advisor.catalog import catalog
+
+    pairs = ledger.validate(directory, catalog().values())
+    if markdown:
+        print(ledger.as_markdown(pairs, str(directory)))
+        return
+    for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
+        mark = "" if p.inside else "  outside"
+        print(
+            f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}"
+        )
+    inside = sum(p.inside for p in pairs) / len(pairs)
+    print(f"\n{len(pairs)} pairs: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
+
+
 @app.callback(invoke_without_command=True)
 def _main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.catalog import Found, Outcome, rule
-from advisor.intervals import Ints, union
+from advisor.intervals import Floats, Ints, union
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
@@ -18,7 +18,7 @@ from advisor.views.launches import Launches
 from advisor.views.ops import Ops
 from advisor.views.replay import Edits, Replay
 from advisor.views.roofline import Roofline
-from advisor.views.schedule import fused
+from advisor.views.schedule import Edit, Schedule, fused
 from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
@@ -55,7 +55,7 @@ def unfused_elementwise(
     Pointwise kernels that follow each other on a stream, at least `min_chain` of them (2), on as many elements where
     shapes were recorded; those of an optimizer step are left out. The fused kernel reads the chain's first inputs and
     writes its last output at the bandwidth that the device reaches (devices.toml). `low` assumes that every further
-    input comes from memory too, `high` that none does, `expected` lies between; without shapes a fused kernel takes as
+    input comes from memory too, `expected` that half do, `high` that the reductions and norms between the chains fuse as well; without shapes a fused kernel takes as
     long as the chain's longest. The step is replayed with the chains fused; reported from `min_saving_share` (0.03).
 
     How to fix it
@@ -77,10 +77,12 @@ def unfused_elementwise(
     chains = _chains(timeline, ops, kernels, schedule.op_row, schedule.stream, step, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
-    first = np.array([c[0] for c in chains])
-    gone = np.concatenate([c[1:] for c in chains])
     durations = np.array([_fused_us(timeline, roofline, schedule.op_row[c], schedule.dur_us[c]) for c in chains])
-    edits = Edits(*(fused(first, gone, durations[:, i]) for i in (2, 1, 0)))
+    edits = Edits(
+        _fuse(chains, durations[:, 2]),
+        _fuse(chains, durations[:, 1]),
+        _fuse(*_with_reductions(timeline, ops, kernels, roofline, schedule, step)),
+    )
     saving = replay.saving(edits, "memory traffic between pointwise kernels, and their launches")
     share = saving.expected_us / steps.step_us
     members = np.concatenate(chains)
@@ -123,6 +125,32 @@ def unfused_elementwise(
         ),
     )
     return [Found(finding, edits)]
+
+
+def _fuse(chains: list[Ints], dur_us: Floats) -> Edit:
+    """Each chain becomes its first kernel, which takes that long."""
+    return fused(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
+
+
+def _with_reductions(
+    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, schedule: Schedule, step: Ints
+) -> tuple[list[Ints], Floats]:
+    """The most a compiler fuses: pointwise runs with the reductions, norms and softmaxes in them, each at the peak
+    bandwidth for its largest kernel's traffic; and how long each run then takes."""
+    rows = schedule.op_row
+    kernel = (timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows]
+    families = (Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX)
+    member = kernels.of(*families)[rows] & kernel & ~_in_optimizer(timeline, ops)[rows]
+    runs: list[Ints] = []
+    for s in np.unique(schedule.stream):
+        here = np.flatnonzero(schedule.stream == s)
+        joins = member[here][1:] & member[here][:-1] & (np.diff(step[here]) == 0)
+        runs += [run for run in np.split(here, np.flatnonzero(~joins) + 1) if member[run[0]] and len(run) > 1]
+    peaks = roofline.peaks.get(int(timeline.gpu_ops["device"].to_numpy()[rows[0]]))
+    rate = peaks.bytes_per_s / 1e6 if peaks and peaks.bytes_per_s else np.nan
+    limits = [float(np.nanmax(np.r_[0.0, roofline.bytes[rows[run]] / rate])) for run in runs]
+    longest = [float(schedule.dur_us[run].max()) for run in runs]
+    return runs, np.maximum([min(a, b) if a > 0 else b for a, b in zip(limits, longest, strict=True)], LAUNCH_FLOOR_US)
 
 
 def _chains(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints, stream: Ints, step: Ints, min_chain: int) -> list[Ints]:

@@ -20,6 +20,9 @@ from advisor.views.steps import Steps
 BACK_TO_BACK_US = 5.0
 """A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
 
+UNSURE = 2.0
+"""The profiler's cost on another machine, or with other options, as a multiple of the measured one."""
+
 EVENT_WAIT_US = 12.0
 """An op that waits for an event of another stream starts within this of the op before the event; 5 to 9 µs are usual."""
 
@@ -48,13 +51,15 @@ class Edits(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time.
+    """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time; `fastest`
+    takes off as much again, for what the cost may be elsewhere.
 
     error: relative distance of the recorded schedule's replayed period from the recorded period.
     """
 
     recorded: Schedule
     corrected: Schedule
+    fastest: Schedule
     step_us: float
     error: float
 
@@ -70,10 +75,10 @@ class Replay:
 
     def saving(self, edits: Edits, removes: str) -> Saving:
         """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules."""
-        both = (self.corrected, self.recorded)
+        every = (self.corrected, self.recorded, self.fastest)
         middle = self.share(self.corrected, edits.expected)
-        bottom = min(middle, *(self.share(s, edits.low) for s in both))
-        top = max(middle, *(self.share(s, edits.high) for s in both))
+        bottom = min(middle, *(self.share(s, edits.low) for s in every))
+        top = max(middle, *(self.share(s, edits.high) for s in every))
         return Saving(
             low_us=bottom * self.step_us,
             expected_us=middle * self.step_us,
@@ -86,9 +91,11 @@ class Replay:
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Replay:
         rows = _calls_of_window(timeline, steps, launches, host)
         schedule = _schedule(timeline, steps, launches, host, rows) if len(rows) else _gpu_only(timeline, steps)
-        corrected = _without_profiler(timeline, steps, schedule) if len(rows) else schedule
+        corrected, fastest = (
+            (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (1.0, UNSURE)
+        )
         found = period_us(schedule)
-        return cls(schedule, corrected, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+        return cls(schedule, corrected, fastest, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
 
 
 def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
@@ -251,7 +258,7 @@ def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
     return np.where(last >= 0, latest[np.maximum(last, 0)] > start, False) if len(latest) else np.zeros(len(start), bool)
 
 
-def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule) -> Schedule:
+def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule, factor: float) -> Schedule:
     """The schedule less what recording cost the host (advisor/profiler_cost.toml)."""
     rates = data.load("profiler_cost")
     start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
@@ -262,11 +269,12 @@ def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule) -> S
         recording += rate * np.diff(np.searchsorted(times, edges))
     others = np.searchsorted(timeline.api_calls["start_us"].to_numpy(), edges)
     recording += rates["api_call_us"] * np.maximum(np.diff(others) - 1, 0)
+    recording *= factor
     keep = 1 - rates["max_share"]
     # Only the time in which ops are issued is corrected: what the program does by itself may be anything.
     dispatch = np.maximum(schedule.dispatch_us - recording, keep * schedule.dispatch_us)
     host = schedule.host_us - schedule.dispatch_us + dispatch
-    cost = np.maximum(schedule.call_us - rates["api_call_us"], keep * schedule.call_us)
+    cost = np.maximum(schedule.call_us - factor * rates["api_call_us"], keep * schedule.call_us)
     return schedule.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
 
 
