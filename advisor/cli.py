@@ -73,14 +73,14 @@ def analyze(
     _check_format(format)
     target = None if output is None or str(output) == "-" else output
     if target:
-        _check_target(target, force)
+        _check_target(target, force, trace)
     html = None
     if format == "html" and output is None:
         target = _html_path(trace)
-        _check_target(target, force)
+        _check_target(target, force, trace)
     elif format is None and output is None:
         html = _html_path(trace)
-        _check_target(html, force)
+        _check_target(html, force, trace)
     with _progress(trace) as progress:
         timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
     report = engine.run(timeline, chosen)
@@ -127,7 +127,7 @@ def report(
     if format == "html" and output is None:
         target = Path(f"{saved.stem}.html")
     if target:
-        _check_target(target, force)
+        _check_target(target, force, str(saved))
     _write(loaded, format or (_format_of(target) if target else "text"), target)
 
 
@@ -215,12 +215,14 @@ def _html_path(trace: str) -> Path:
 _OURS = (b"trace-advisor", b'"schema": 1', b"advisor ")
 
 
-def _check_target(path: Path, force: bool) -> None:
-    """Refuse to overwrite what advisor did not write, before any work is done."""
+def _check_target(path: Path, force: bool, source: str) -> None:
+    """Refuse to overwrite the input, or without `force` what advisor did not write, before any work is done."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
     if path.is_dir():
         raise UsageError(f"{path} is a directory", "Give the path of a file.")
+    if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
+        raise UsageError(f"{path} is the input", "Give another path with -o.")
     if force or not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:

@@ -70,10 +70,15 @@ def prose(text: str) -> str:
     return "".join(code(piece) if is_code else escape(piece) for is_code, piece in code_spans(text))
 
 
+MARKER = "<!-- trace-advisor -->"
+"""First line of the comment: by it a bot finds the one to update, and the command line knows a file of its own."""
+
+
 def render(report: Report) -> str:
     """The report as a comment, under GitHub's limit whatever it holds; what is cut is said."""
     shown = clean(report, _LIMITS)
     comment = _Comment()
+    comment.add([MARKER], LIMIT)
     comment.add(_headline(shown), LIMIT)
     _findings(comment, shown, len(report.findings))
     comment.add(_time(shown), _END)

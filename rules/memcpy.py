@@ -19,7 +19,7 @@ from advisor.views.launches import Launches
 from advisor.views.ops import Ops
 from advisor.views.partition import Partition
 from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, combine, faster_copies, fused, on_side_stream, without_waits
+from advisor.views.schedule import Schedule, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
 from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
@@ -90,7 +90,7 @@ def memcpy(
     copies = copies[~reads[copies]]
     if not len(copies):
         return Clear(why="no copy between host and device inside the window")
-    edits = _edits(timeline, launches, host, ops, schedule, copies, size, small_bytes)
+    edits = _edits(timeline, launches, host, ops, replay, copies, size, small_bytes)
     saving = replay.saving(edits, "copies between host and device that overlap no compute")
     share = saving.expected_us / steps.step_us
     rows = schedule.op_row[copies]
@@ -128,11 +128,12 @@ def _edits(
     launches: Launches,
     host: HostActivity,
     ops: Ops,
-    schedule: Schedule,
+    replay: Replay,
     copies: Ints,
     size: Floats,
     small_bytes: int,
 ) -> Edits:
+    schedule = replay.recorded
     peaks = find(timeline.device(int(timeline.gpu_ops["device"].to_numpy()[schedule.op_row[copies[0]]])).name)
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     pinned_us = COPY_LATENCY_US + size.clip(min=0) / rate
@@ -149,7 +150,11 @@ def _edits(
     # Copies that have a stream to themselves are ahead already.
     computing = np.unique(schedule.stream[~np.isin(np.arange(len(schedule.op_row)), copies)])
     hidden = combine(faster, on_side_stream(copies[np.isin(schedule.stream[copies], computing)]))
-    gone = combine(without_waits(waits), fused(copies[:0], slow, np.empty(0)), hidden)
+    around = np.unique(ops.outermost[ops.of_gpu[schedule.op_row[slow]]][ops.of_gpu[schedule.op_row[slow]] >= 0])
+    cpu = timeline.cpu_ops
+    start = cpu["start_us"].to_numpy()[around]
+    copying = union(start, start + cpu["dur_us"].to_numpy()[around])
+    gone = combine(without_waits(waits), fused(copies[:0], slow, np.empty(0)), with_dispatch(replay.outside(copying)), hidden)
     return Edits(faster, hidden, gone)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor import api
 from advisor.catalog import Found, Outcome, rule
-from advisor.intervals import Ints, overlap_with, union
+from advisor.intervals import Ints, union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
@@ -87,7 +87,7 @@ def sync_stall(
     per_step = len(waits) / steps.steps
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
-    removed = _without_waiting_ops(timeline, launches, ops, schedule, waits)
+    removed = _without_waiting_ops(timeline, ops, replay, waits)
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * (steps.end_us - steps.start_us)
     edits = Edits(combine() if full else without_waits(waits), removed, removed)
@@ -143,9 +143,9 @@ def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule)
     return np.flatnonzero((is_sync & ~of_copy) | is_read)
 
 
-def _without_waiting_ops(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule, waits: Ints) -> Edit:
+def _without_waiting_ops(timeline: Timeline, ops: Ops, replay: Replay, waits: Ints) -> Edit:
     """The waits go, with the ops and Python calls that exist only to wait, their kernels and the host time in them."""
-    cpu, python = timeline.cpu_ops, timeline.python_calls
+    cpu, python, schedule = timeline.cpu_ops, timeline.python_calls, replay.recorded
     doomed = np.zeros(len(cpu), bool)
     at = ops.of_call[schedule.call_row[waits]]
     for op in np.unique(at[at >= 0]):
@@ -159,14 +159,11 @@ def _without_waiting_ops(timeline: Timeline, launches: Launches, ops: Ops, sched
         calls = names[python["name"].cat.codes.to_numpy()]
         starts = np.r_[starts, python["start_us"].to_numpy()[calls]]
         ends = np.r_[ends, (python["start_us"] + python["dur_us"]).to_numpy()[calls]]
-    call_start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
-    inside = overlap_with(call_start - schedule.host_us, call_start, union(starts, ends))
-    keep = 1 - np.divide(inside, schedule.host_us, out=np.zeros(len(inside)), where=schedule.host_us > 0)
     gone = np.isin(ops.outermost_where(doomed)[ops.of_gpu[schedule.op_row]], rows) & (ops.of_gpu[schedule.op_row] >= 0)
     return combine(
         without_waits(waits),
         fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)),
-        with_dispatch(np.clip(keep, 0.0, 1.0)),
+        with_dispatch(replay.outside(union(starts, ends))),
     )
 
 

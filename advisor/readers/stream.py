@@ -135,7 +135,7 @@ class Stream:
         if self.total > self._max_bytes:
             raise TraceError(
                 f"the file holds more than {self._max_bytes:,} bytes{' uncompressed' if self._gzip else ''}, the limit",
-                f"If you trust it, raise the limit above that (max_bytes, now {self._max_bytes:,}).",
+                f"If you trust it, raise the limit above that (--max-gib on the command line, max_bytes in Python, now {self._max_bytes:,}).",
             )
         # Whoever raises the limit above its default says that they trust the file.
         trusted = self._max_bytes > DEFAULT_MAX_BYTES

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor import api, data
-from advisor.intervals import Floats, Ints, overlap_with
+from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
@@ -60,8 +60,16 @@ class Replay:
     recorded: Schedule
     corrected: Schedule
     fastest: Schedule
+    call_start_us: Floats
     step_us: float
     error: float
+
+    def outside(self, spans: Spans) -> Floats:
+        """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
+        host = self.recorded.host_us
+        inside = overlap_with(self.call_start_us - host, self.call_start_us, spans)
+        kept: Floats = np.clip(1 - np.divide(inside, host, out=np.zeros(len(host)), where=host > 0), 0.0, 1.0)
+        return kept
 
     @property
     def basis(self) -> Basis:
@@ -95,7 +103,8 @@ class Replay:
             (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (1.0, UNSURE)
         )
         found = period_us(schedule)
-        return cls(schedule, corrected, fastest, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+        start = timeline.api_calls["start_us"].to_numpy()[rows] if len(rows) else np.zeros(1)
+        return cls(schedule, corrected, fastest, start, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
 
 
 def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
