@@ -46,6 +46,9 @@ def analyze(
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings: a TOML file. Without it, [tool.advisor] of the nearest pyproject.toml.")
+    ] = None,
     fail_on: Annotated[
         str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
     ] = None,
@@ -56,7 +59,7 @@ def analyze(
 
     Alone, it prints a summary and writes TRACE.advisor.html into the current directory.
     """
-    from advisor import engine
+    from advisor import engine, settings
     from advisor.catalog import catalog
     from advisor.readers import load
     from advisor.report import SEVERITIES
@@ -65,11 +68,15 @@ def analyze(
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
     if max_gib <= 0:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
-    known = catalog(rules or ())
+    chosen_settings = settings.load(config)
+    known = catalog((*chosen_settings.rules, *(rules or ())))
+    chosen_settings.check(known)
     unknown = [r for r in rule or () if r not in known]
     if unknown:
         raise UsageError(f"there is no rule {', '.join(unknown)}", f"Rules are: {', '.join(sorted(known))}.")
-    chosen = [known[r] for r in dict.fromkeys(rule)] if rule else list(known.values())
+    chosen = (
+        [known[r] for r in dict.fromkeys(rule)] if rule else [r for r in known.values() if r.id not in chosen_settings.disable]
+    )
     _check_format(format)
     target = None if output is None or str(output) == "-" else output
     if target:
@@ -83,7 +90,7 @@ def analyze(
         _check_target(html, force, trace)
     with _progress(trace) as progress:
         timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
-    report = engine.run(timeline, chosen)
+    report = engine.run(timeline, chosen, chosen_settings.options, chosen_settings.allow)
     _write(report, format or (_format_of(target) if target else "text"), target)
     if html:
         _write(report, "html", html)

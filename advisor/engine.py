@@ -13,12 +13,14 @@ import numpy as np
 from advisor.catalog import Found, Rule, catalog
 from advisor.readers import load
 from advisor.report import (
+    LOW_SHARE,
     SEVERITIES,
     Clear,
     DeviceInfo,
     DeviceTime,
     Failed,
     Finding,
+    Health,
     Idle,
     Recorded,
     Report,
@@ -33,6 +35,8 @@ from advisor.views.headline import headline
 from advisor.views.health import Checks
 from advisor.views.partition import Partition, total
 from advisor.views.ranking import KernelTable
+from advisor.views.replay import Replay
+from advisor.views.schedule import combine
 from advisor.views.steps import Steps
 from advisor.workspace import Workspace
 
@@ -44,48 +48,87 @@ def analyze(
     *,
     rules: Iterable[Rule] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    allow: Mapping[str, str] | None = None,
 ) -> Report:
     """Read a trace (a path, or a timeline read before) and run rules over it, all of them by default.
 
     Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
     """
     timeline = trace if isinstance(trace, Timeline) else load(trace)
-    return run(timeline, catalog().values() if rules is None else rules, options)
+    return run(timeline, catalog().values() if rules is None else rules, options, allow)
 
 
-def run(timeline: Timeline, rules: Iterable[Rule], options: Mapping[str, Mapping[str, Any]] | None = None) -> Report:
+def run(
+    timeline: Timeline,
+    rules: Iterable[Rule],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    allow: Mapping[str, str] | None = None,
+) -> Report:
     """Run rules over a timeline. A rule that raises is reported as failed and the others go on.
 
-    options: keyword options by rule id, over the rules' defaults.
+    options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
     """
     workspace = Workspace(timeline)
+    untrusted = next(iter(workspace.get(Checks).failed), None)
     found: list[Found] = []
-    clear, skipped, failed = [], [], []
-    untrusted = workspace.get(Checks).failed
+    others: dict[type, list[Any]] = {Clear: [], Skipped: [], Failed: []}
     for rule in rules:
-        if untrusted:
-            skipped.append(
-                Skipped(
-                    rule=rule.id,
-                    why=f"the trace fails the check {untrusted[0].check}: {untrusted[0].detail}",
-                    record_with="record again; see the report's health section",
-                )
-            )
-            continue
-        try:
-            outcome = workspace.call(rule.function, **(options or {}).get(rule.id, {}))
-            named = _named(rule.id, outcome)
-        except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
-            failed.append(Failed(rule=rule.id, error=f"{type(error).__name__}: {error}"))
-            continue
-        if isinstance(named, Clear):
-            clear.append(named)
-        elif isinstance(named, Skipped):
-            skipped.append(named)
+        outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, rule, (options or {}).get(rule.id, {}))
+        if isinstance(outcome, list):
+            found += outcome
         else:
-            found.extend(named)
+            others[type(outcome)].append(outcome)
     found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
-    return _report(workspace, timeline, found, clear, skipped, failed)
+    found = _folded(workspace.get(Replay), [_allowed(f, allow or {}) for f in found])
+    return _report(workspace, timeline, found, others[Clear], others[Skipped], others[Failed])
+
+
+def _distrusted(rule: Rule, check: Health) -> Skipped:
+    return Skipped(
+        rule=rule.id,
+        why=f"the trace fails the check {check.check}: {check.detail}",
+        record_with="record again; see the report's health section",
+    )
+
+
+def _outcome(workspace: Workspace, rule: Rule, options: Mapping[str, Any]) -> list[Found] | Clear | Skipped | Failed:
+    try:
+        return _named(rule.id, workspace.call(rule.function, **options))
+    except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
+        return Failed(rule=rule.id, error=f"{type(error).__name__}: {error}")
+
+
+def _allowed(found: Found, allow: Mapping[str, str]) -> Found:
+    """A finding that the team lives with stays in the report, as information, with the reason."""
+    reason = allow.get(found.finding.rule)
+    if reason is None:
+        return found
+    return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
+
+
+FOLDED_SHARE = 0.15
+"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
+
+
+def _folded(replay: Replay, found: list[Found]) -> list[Found]:
+    """Findings, most saving first, with those that larger ones explain marked and lowered: no gain is counted twice."""
+    done: list[Found] = []
+    fixed = combine()
+    for item in found:
+        finding = item.finding
+        own = finding.saving.expected_us / replay.step_us if replay.step_us else 0.0
+        if finding.allowed or own < LOW_SHARE:
+            done.append(item)
+            continue
+        both = combine(fixed, item.edits.expected)
+        left = replay.share(replay.corrected, both) - replay.share(replay.corrected, fixed)
+        cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
+        if cause and left < FOLDED_SHARE * own:
+            severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=severity))
+        fixed = both
+        done.append(item)
+    return done
 
 
 def _named(rule_id: str, outcome: Any) -> Any:
@@ -127,7 +170,7 @@ def _report(
         ),
         time=tuple(_device_time(workspace, steps)),
         health=workspace.get(Checks).results,
-        headline=headline(workspace, found),
+        headline=headline(workspace, [f for f in found if not f.finding.allowed]),
         findings=tuple(f.finding for f in found),
         clear=tuple(clear),
         skipped=tuple(skipped),

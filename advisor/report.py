@@ -90,6 +90,10 @@ class Finding(msgspec.Struct, frozen=True):
     fix: Fix
     rule: str = ""
     ranks: tuple[int, ...] = ()
+    folded_into: str = ""
+    """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
+    allowed: str = ""
+    """Why the team lives with this; "" where it does not."""
 
     def __post_init__(self) -> None:
         if not self.evidence:

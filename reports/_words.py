@@ -175,3 +175,12 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
     """Prose cut at its `code`: pairs of whether a piece is code, and the piece without its backticks."""
     pieces = re.split(r"`([^`\n]+)`", text)
     return [(position % 2 == 1, piece) for position, piece in enumerate(pieces) if piece]
+
+
+def aside(finding: Finding) -> str:
+    """What else the reader must know of a finding, after its summary: it is allowed, or another one explains it."""
+    if finding.allowed:
+        return f" Allowed: {finding.allowed}."
+    if finding.folded_into:
+        return f" Fixing {finding.folded_into} already gains most of this."
+    return ""

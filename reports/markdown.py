@@ -10,6 +10,7 @@ from advisor.report import Finding, Report
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._words import (
+    aside,
     code_spans,
     confidence,
     hardware,
@@ -175,7 +176,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines = [
         f"<details><summary><b>{number}. {prose(_short(finding.title, 160))}</b></summary>",
         "",
-        f"{prose(finding.summary)}",
+        f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
         f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {interval(saving.low_us, saving.high_us)}"
         f" per {step_noun(report)}, {saving_basis(finding)}",

@@ -174,7 +174,7 @@ def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
 
 def _finding(console: Console, report: Report, finding: Finding, number: int) -> None:
     console.print(_title(report, finding, number, console.width))
-    _wrapped(console, _text(finding.summary), 2)
+    _wrapped(console, _text(finding.summary + _words.aside(finding)), 2, 3)
     fix = _text(("Fix: ", "bold"), finding.fix.title)
     if finding.fix.steps[0] != finding.fix.title:
         fix.append(f". {finding.fix.steps[0]}" if finding.fix.title[-1:] not in ".:;" else f" {finding.fix.steps[0]}")
