@@ -7,11 +7,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from advisor.intervals import Ints, nest
+from advisor.intervals import Floats, Ints, nest
 from advisor.report import SourceLine
 from advisor.timeline import Timeline
 from advisor.views.ops import Ops, thread_ids
@@ -35,27 +35,49 @@ def user_frame(name: str) -> SourceLine | None:
 
 @dataclass(frozen=True)
 class Sources:
-    """Python frames by thread; answers which one was running at a moment."""
+    """Python frames by thread; answers which one was running at a moment.
+
+    rows: by (pid, tid), rows of `python_calls` in order of start, outer frames first.
+    """
 
     timeline: Timeline
     ops: Ops
-    parents: Ints
-    starts: np.ndarray
-    ends: np.ndarray
-    thread_of_row: Ints
-    thread_keys: dict[tuple[int, int], int]
-    order: Ints
+    rows: dict[tuple[int, int], Ints]
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops) -> Sources:
         frame = timeline.python_calls
+        if not len(frame):
+            return cls(timeline, ops, {})
+        threads = thread_ids(frame)
+        order = np.lexsort((-frame["dur_us"].to_numpy(), frame["start_us"].to_numpy(), threads)).astype(np.int64)
+        bounds = np.flatnonzero(np.diff(threads[order])) + 1
+        groups = np.split(order, bounds)
+        pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
+        return cls(timeline, ops, {(int(pid[g[0]]), int(tid[g[0]])): g for g in groups})
+
+    @cached_property
+    def _times(self) -> tuple[Floats, Floats]:
+        frame = self.timeline.python_calls
         start = frame["start_us"].to_numpy()
-        end = start + frame["dur_us"].to_numpy()
-        threads = thread_ids(frame) if len(frame) else np.empty(0, np.int64)
-        keys = dict(zip(zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True), threads.tolist(), strict=True))
-        # Within a thread rows are already in order of start.
-        order = np.lexsort((-end, start, threads))
-        return cls(timeline, ops, nest(threads, start, end), start, end, threads, keys, order)
+        return start, start + frame["dur_us"].to_numpy()
+
+    @cached_property
+    def _starts(self) -> dict[tuple[int, int], Floats]:
+        """Starts of `rows`, so that a look-up costs a binary search alone."""
+        return {thread: self._times[0][rows] for thread, rows in self.rows.items()}
+
+    @cached_property
+    def _parents(self) -> Ints:
+        """The frame around each: as the profiler recorded it, by time where it did not."""
+        frame = self.timeline.python_calls
+        parent_id, python_id = frame["parent_id"].to_numpy(), frame["python_id"].to_numpy()
+        if not (parent_id >= 0).any():
+            return nest(thread_ids(frame), *self._times)
+        order = np.argsort(python_id, kind="stable")
+        at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
+        found = order[at]
+        return np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)
 
     def line_of_call(self, call: int) -> SourceLine | None:
         """The user's line that made a runtime call; for a call of a backward pass, the line of its forward op."""
@@ -68,7 +90,7 @@ class Sources:
 
     def most_common(self, calls: Iterable[int]) -> SourceLine | None:
         """The line that made most of these calls, None where no stacks were recorded."""
-        if not len(self.starts):
+        if not self.rows:
             return None
         lines = Counter(line for call in calls if (line := self.line_of_call(int(call))))
         return lines.most_common(1)[0][0] if lines else None
@@ -90,14 +112,15 @@ class Sources:
         return self._at(int(row["pid"]), int(row["tid"]), float(row["start_us"]))
 
     def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
-        thread = self.thread_keys.get((pid, tid))
-        if thread is None:
+        mine = self.rows.get((pid, tid))
+        if mine is None:
             return None
-        mine = self.order[self.thread_of_row[self.order] == thread] if len(self.thread_keys) > 1 else self.order
-        row = int(mine[i]) if (i := int(np.searchsorted(self.starts[mine], time_us, side="right")) - 1) >= 0 else -1
+        _, end = self._times
+        i = int(np.searchsorted(self._starts[pid, tid], time_us, side="right")) - 1
+        row = int(mine[i]) if i >= 0 else -1
         names = self.timeline.python_calls["name"]
         while row >= 0:
-            if self.ends[row] > time_us and (line := user_frame(str(names.iloc[row]))):
+            if end[row] > time_us and (line := user_frame(str(names.iloc[row]))):
                 return line
-            row = int(self.parents[row])
+            row = int(self._parents[row])
         return None
