@@ -9,7 +9,7 @@ import numpy as np
 from advisor import api
 from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints, union
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.report import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
@@ -111,8 +111,8 @@ def sync_stall(
     spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / steps.steps)
     summary = f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; " + (
         "the GPU then idles until the host has launched again."
-        if costs
-        else "removing them alone gains almost nothing, because something else bounds the step."
+        if share >= MEDIUM_SHARE
+        else f"removing them alone gains {share:.0%}, because something else bounds the step."
     )
     finding = Finding(
         title="The host waits for the GPU inside the step",
@@ -159,7 +159,9 @@ def _without_waiting_ops(timeline: Timeline, ops: Ops, replay: Replay, waits: In
         calls = names[python["name"].cat.codes.to_numpy()]
         starts = np.r_[starts, python["start_us"].to_numpy()[calls]]
         ends = np.r_[ends, (python["start_us"] + python["dur_us"]).to_numpy()[calls]]
-    gone = np.isin(ops.outermost_where(doomed)[ops.of_gpu[schedule.op_row]], rows) & (ops.of_gpu[schedule.op_row] >= 0)
+    op = ops.of_gpu[schedule.op_row]
+    gone = np.zeros(len(op), bool)
+    gone[op >= 0] = np.isin(ops.outermost_where(doomed)[op[op >= 0]], rows)
     return combine(
         without_waits(waits),
         fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)),

@@ -174,6 +174,6 @@ def op_cost(
     kind, formula = OPS[base]
     try:
         flops, moved = formula(Inputs(op, dims, types, concrete or [], strides or [], list_item_bytes))
-    except (NotRecorded, ValueError, IndexError):  # the last two: shapes of another rank than the formula unpacks
+    except (NotRecorded, ValueError, IndexError, TypeError):  # shapes of another rank, or no shapes at all, where lists belong
         return None
     return Cost(flops, moved, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,13 +75,19 @@ def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
     found: list[Cost | None] = []
     for codes in keys.drop_duplicates().itertuples(index=False):
         name, *texts = (v[c] if c >= 0 else "" for v, c in zip(values, codes, strict=True))
-        dims, types, concrete, strides = (json.loads(text) if text else [] for text in texts)
+        dims, types, concrete, strides = (_list(text) for text in texts)
         found.append(op_cost(name, dims, types, concrete, strides))
     table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
     good = ~np.isnan(table[:, 0])
     costs[rows[good]] = table[good]
     known[rows] = good
     return costs, known
+
+
+def _list(text: str) -> list[Any]:
+    """A recorded argument list; nothing where the producer wrote something else."""
+    value = json.loads(text) if text else []
+    return value if isinstance(value, list) else []
 
 
 def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks]) -> Floats:

@@ -1,0 +1,87 @@
+"""The laws of the layout: who may import whom, who may print, what is installed."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HOMES = {"readers": ROOT / "advisor" / "readers", "views": ROOT / "advisor" / "views", "reports": ROOT / "reports"}
+PACKAGE = sorted((ROOT / "advisor").rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_readers_views_and_reports_never_import_each_other(home):
+    others = tuple(f"advisor.{other}" for other in HOMES if other != home)
+    for path in HOMES[home].rglob("*.py"):
+        assert not [name for name in imported(path) if name.startswith(others)], path
+
+
+def test_nothing_in_the_package_imports_a_rule_or_a_format_by_name():
+    for path in PACKAGE:
+        names = [n for n in imported(path) if n.startswith(("advisor.rules.", "advisor.reports."))]
+        allowed = {"advisor.reports.formats", "advisor.reports.text"} if path.name == "cli.py" else set()
+        assert set(names) <= allowed, path
+
+
+def test_only_the_command_line_prints_or_exits():
+    for path in [*PACKAGE, *(ROOT / "rules").glob("*.py"), *(ROOT / "reports").glob("*.py")]:
+        if path.name == "cli.py":
+            continue
+        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        assert not [c.id for c in calls if isinstance(c, ast.Name) and c.id in ("print", "exit", "quit")], path
+        assert not [c for c in calls if isinstance(c, ast.Attribute) and ast.unparse(c) == "sys.exit"], path
+
+
+def test_no_rule_looks_at_the_name_of_the_file_or_its_format():
+    for path in (ROOT / "rules").glob("*.py"):
+        text = path.read_text()
+        assert "source.path" not in text and "source.format" not in text, path
+
+
+def test_every_package_is_listed_for_the_wheel():
+    tables = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {ROOT / "advisor", ROOT / "rules", ROOT / "reports"}
+    found = {"advisor" + (f".{p.name}" if p.name != "advisor" else "") for p in folders}
+    for folder in folders:
+        base = "advisor" if folder.name == "advisor" else f"advisor.{folder.name}"
+        found |= {".".join([base, *init.parent.relative_to(folder).parts]) for init in folder.rglob("*/__init__.py")}
+    assert set(tables["packages"]) == found
+
+
+def test_analysis_loads_no_torch(tmp_path):
+    # A torch that cannot be imported without notice stands first on the path.
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    code = textwrap.dedent("""
+        import sys
+        import advisor
+        from advisor.reports import formats
+        report = advisor.analyze(sys.argv[1])
+        assert report.findings
+        for form in formats().values():
+            form.render(report)
+        assert "torch" not in sys.modules
+        print("analysed")
+    """)
+    trace = ROOT / "samples" / "sync-stall" / "slow.json.gz"
+    done = subprocess.run([sys.executable, "-c", code, trace], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=False)
+    assert done.stdout.strip() == "analysed", done.stderr
