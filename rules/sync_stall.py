@@ -180,7 +180,7 @@ def _label(ops: Ops, call: int, name: str) -> str:
 
 _CODE = (
     (
-        re.compile(r"Synchronize\)?$"),
+        re.compile(r"^\w*Synchronize$"),
         Code(
             before="loss.backward()\ntorch.cuda.synchronize()\noptimizer.step()",
             after="loss.backward()\noptimizer.step()\n# for timing use torch.cuda.Event(enable_timing=True)",

@@ -55,26 +55,42 @@ def test_overlap_of_each(a, b):
     assert got.tolist() == [len(points([p]) & points(b)) for p in a]
 
 
-def brute_parents(group, starts, ends):
-    """A stack a group, as a reader of the definition would write it."""
-    parents = [-1] * len(starts)
-    stacks = {}
-    for i in sorted(range(len(starts)), key=lambda i: (starts[i], -ends[i], i)):
-        stack = stacks.setdefault(group[i], [])
-        while stack and stack[-1][1] <= starts[i]:
-            stack.pop()
-        end = ends[i]
-        if stack:
-            parents[i] = stack[-1][0]
-            end = min(end, stack[-1][1])
-        if ends[i] > starts[i]:
-            stack.append((i, end))
-    return parents
+@st.composite
+def forests(draw):
+    """Intervals whose parents are known because they were made inside them, shuffled; children touch neither end."""
+    rows = []
+
+    def grow(group, start, end, parent, depth):
+        if end - start < 4 or depth > 4:
+            return
+        at = start + 1
+        for width in draw(st.lists(st.integers(1, 8), max_size=3)):
+            if at + width >= end:
+                break
+            rows.append((group, at, at + width, parent))
+            grow(group, at, at + width, len(rows) - 1, depth + 1)
+            at += width + 1
+
+    for group in range(2):
+        grow(group, -1, 40, -1, 0)
+    order = draw(st.permutations(range(len(rows))))
+    place = {row: i for i, row in enumerate(order)}
+    return [(*rows[row][:3], place.get(rows[row][3], -1)) for row in order]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 9)), max_size=16))
-def test_nesting_equals_a_stack(rows):
-    group = np.array([r[0] for r in rows], np.int64)
-    starts = np.array([r[1] for r in rows], float)
-    ends = starts + np.array([r[2] for r in rows], float)
-    assert intervals.nest(group, starts, ends).tolist() == brute_parents(group, starts, ends)
+@given(forests())
+def test_nesting_finds_the_parent_each_was_made_in(rows):
+    group, starts, ends, parents = (np.array([r[i] for r in rows], t) for i, t in enumerate((np.int64, float, float, np.int64)))
+    assert intervals.nest(group, starts, ends).tolist() == parents.tolist()
+
+
+def parents_of(*pairs):
+    starts, ends = arrays(pairs)
+    return intervals.nest(np.zeros(len(pairs), np.int64), starts, ends).tolist()
+
+
+def test_nesting_at_the_edges():
+    assert parents_of((0, 10), (2, 12), (11, 13)) == [-1, 0, -1], "a child that outlives its parent ends with it"
+    assert parents_of((0, 10), (0, 10)) == [-1, 0], "of equal intervals the earlier row is around"
+    assert parents_of((0, 5), (5, 9)) == [-1, -1], "what begins where another ends is not inside it"
+    assert parents_of((0, 9), (3, 3), (3, 4)) == [-1, 0, 0], "nothing is inside an empty interval"

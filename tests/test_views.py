@@ -159,7 +159,10 @@ def test_waiting_loading_allocating_and_pausing_are_told_apart():
 
     assert gap(lambda t: t.call("cudaStreamSynchronize", 10, 390)) == {"sync": 380}
     assert gap(lambda t: t.call("cudaMalloc", 100, 200)) == {"allocator": 200, "host": 180}
-    assert gap(lambda t: t.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, 300)) == {"data_loading": 300, "host": 80}
+    assert gap(lambda t: t.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, 300)) == {
+        "data_loading": 300,
+        "host": 80,
+    }
     assert gap(lambda t: t.overhead("Buffer Flush", 50, 100)) == {"profiler": 100, "host": 280}
     assert gap(lambda t: None) == {"host": 380}
     # Loading a module is the program's own first use, not the profiler's cost.
@@ -219,7 +222,12 @@ def test_the_work_of_one_op_is_divided_among_its_kernels_and_never_counted_twice
 
 def test_the_user_frame_is_not_the_librarys():
     assert user_frame("train.py(88): step").line == 88
-    for name in ("torch/nn/modules/module.py(1773): _call_impl", "/x/site-packages/foo/a.py(1): f", "threading.py(1): run", "<built-in method item>"):
+    for name in (
+        "torch/nn/modules/module.py(1773): _call_impl",
+        "/x/site-packages/foo/a.py(1): f",
+        "threading.py(1): run",
+        "<built-in method item>",
+    ):
         assert user_frame(name) is None
 
 

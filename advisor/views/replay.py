@@ -135,6 +135,11 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
     dispatch[dispatch > LONGEST_DISPATCH_US] = 0.0
+    if steps.repeats:
+        # What the host does after the last call comes, in the next repeat, before the first.
+        last, edge = end.max(keepdims=True), np.array([max(steps.host_end_us, end.max())])
+        host_us[0] += float((edge - last)[0])
+        dispatch[0] += min(float(overlap_with(last, edge, host.launch)[0]), LONGEST_DISPATCH_US)
 
     position = np.full(len(calls), -1, np.int64)
     position[rows] = np.arange(len(rows))

@@ -1,0 +1,334 @@
+"""Each rule on traces of a few lines: found, quiet on both sides of its thresholds, quiet on look-alikes, skipped."""
+
+import pytest
+
+from advisor import engine
+from advisor.catalog import SECTIONS, built_in
+from tests.build import Trace
+
+STEPS = 5
+
+
+def run(rule, trace, **options):
+    report = engine.run(trace.timeline(), [built_in()[rule]], {rule: options})
+    assert not report.failed, report.failed
+    return report
+
+
+def found(rule, trace, **options):
+    findings = run(rule, trace, **options).findings
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def clear(rule, trace, **options):
+    report = run(rule, trace, **options)
+    assert not report.findings and len(report.clear) == 1, (report.findings, report.skipped)
+    return report.clear[0].why
+
+
+def skipped(rule, trace):
+    (one,) = run(rule, trace).skipped
+    assert one.why and one.record_with
+    return one.why
+
+
+def repeat(period, body, steps=STEPS):
+    """`body(trace, at)` once a step."""
+    trace = Trace()
+    for s in range(steps):
+        trace.step(period * s, period - 1, s + 1)
+        body(trace, period * s)
+    return trace
+
+
+def queued(body, host=50, gpu=120, steps=STEPS):
+    """`body(trace, host_at, gpu_at)` once a step, for a host that runs ahead of a GPU that needs `gpu` µs."""
+    trace = Trace()
+    for s in range(steps):
+        trace.step(host * s, host - 1, s + 1)
+        body(trace, host * s, host + gpu * s)
+    return trace
+
+
+def small_kernels(trace, at, kernel=4, every=20, n=5, name="aten::mm", api="cudaLaunchKernel"):
+    for k in range(n):
+        t = at + every * k
+        trace.op(name, t, every - 2).launch(t + 10, t + 15, t + 15 + kernel, dur=4, api=api)
+
+
+@pytest.mark.parametrize("rule", built_in().values(), ids=lambda r: r.id)
+def test_every_rule_has_a_whole_page_and_is_skipped_without_gpu_work(rule):
+    assert all(f"\n{section}\n" in rule.page for section in SECTIONS)
+    for option in rule.options:
+        assert option in rule.page, f"{rule.id} does not say what {option} is"
+    skipped(rule.id, Trace().op("aten::mm", 0, 10))
+
+
+# launch-gap
+
+
+def test_launches_that_starve_the_gpu_are_found():
+    finding = found("launch-gap", repeat(100, small_kernels))
+    assert finding.severity == "high" and "reduce-overhead" in finding.fix.code.after
+    assert finding.saving.expected_us == pytest.approx(75, abs=8)
+    assert finding.evidence[0].label == "idle before aten::mm"
+
+
+def test_the_launch_gap_threshold_has_two_sides():
+    trace = repeat(100, small_kernels)  # idle for 80 of 100
+    assert found("launch-gap", trace, min_idle_share=0.79)
+    assert "it would be reported from 81%" in clear("launch-gap", trace, min_idle_share=0.81)
+
+
+def test_a_busy_gpu_is_no_launch_gap():
+    clear("launch-gap", repeat(100, lambda t, at: small_kernels(t, at, kernel=19.5)))
+
+
+def test_a_step_that_is_one_graph_already_is_left_alone():
+    def graph(trace, at):
+        trace.correlation += 1
+        trace.call("cudaGraphLaunch", at + 2, 5, trace.correlation)
+        for k in range(5):
+            trace.gpu(at + 12 + 15 * k, at + 16 + 15 * k, correlation=trace.correlation)
+
+    def slow_host(trace, at):
+        trace.op("aten::graph", at, 90)
+        graph(trace, at + 60)
+
+    assert "CUDA graphs" in clear("launch-gap", repeat(200, slow_host))
+
+
+def test_idle_that_only_the_profiler_made_is_not_reported():
+    # 18 calls recorded at 5 µs each before every launch: without the profiler the host needs a few µs.
+    def body(trace, at):
+        trace.op("aten::mm", at, 95)
+        for k in range(18):
+            trace.call("cudaStreamIsCapturing", at + 5 * k, 4.9)
+        trace.launch(at + 91, at + 96, at + 96 + 75, dur=4)
+
+    why = clear("launch-gap", repeat(100, body, steps=8), min_idle_share=0.02, min_saving_share=0.5)
+    assert "profiler" in why
+
+
+def test_the_fix_fits_training_and_compiled_code():
+    training = repeat(100, small_kernels).note("Optimizer.step#AdamW.step", 90, 5)
+    assert "fused=True" in found("launch-gap", training).fix.code.after
+    compiled = repeat(100, small_kernels).note("## Call CompiledFxGraph abc ##", 1, 90)
+    assert "still launched one by one" in found("launch-gap", compiled).fix.steps[0]
+
+
+def test_without_launches_no_gap_is_blamed_on_the_host():
+    skipped("launch-gap", Trace().op("aten::mm", 0, 10).gpu(0, 5).gpu(50, 60))
+
+
+# sync-stall
+
+
+def wait_each_step(trace, at, op=None, kernel=60):
+    trace.op("aten::mm", at, 30).launch(at + 20, at + 26, at + 26 + kernel, dur=4)
+    if op:
+        trace.op(op, at + 31, kernel + 10)
+    trace.call("cudaStreamSynchronize", at + 33, kernel - 5)
+
+
+def test_waits_that_keep_the_host_from_running_ahead_are_found():
+    finding = found("sync-stall", repeat(100, wait_each_step))
+    assert finding.severity == "high" and "torch.cuda.synchronize()" in finding.fix.code.before
+    # The kernel's 60 µs bound what is left.
+    assert finding.saving.expected_us == pytest.approx(40, abs=6)
+
+
+def test_the_fix_names_the_op_that_waits():
+    finding = found("sync-stall", repeat(100, lambda t, at: wait_each_step(t, at, "aten::item")))
+    assert ".item()" in finding.fix.code.before and "aten::item" in finding.evidence[0].label
+    finding = found("sync-stall", repeat(100, lambda t, at: wait_each_step(t, at, "aten::nonzero")))
+    assert "torch.where" in finding.fix.code.after
+
+
+def test_a_wait_on_a_gpu_with_work_queued_costs_nothing():
+    def body(trace, at):
+        trace.op("aten::mm", at, 8).launch(at + 2, at + 10, at + 90, dur=1).launch(at + 5, at + 90, at + 109.5, dur=1)
+        # Waits for the first kernel while the second is queued.
+        trace.call("cudaEventSynchronize", at + 9, 82)
+
+    trace = repeat(100, body)
+    report = run("sync-stall", trace)
+    assert all(f.severity in ("low", "info") for f in report.findings)
+
+
+def test_the_wait_that_ends_the_capture_is_outside_the_window():
+    trace = repeat(100, small_kernels)
+    trace.call("cudaDeviceSynchronize", 100 * STEPS - 5, 5000)
+    assert "no call inside the window" in clear("sync-stall", trace)
+
+
+def test_one_cheap_wait_a_step_may_be_logging():
+    def body(trace, at):
+        small_kernels(trace, at)
+        trace.op("aten::item", at + 97, 2).call("cudaStreamSynchronize", at + 98, 0.5)
+
+    assert "1.0 waits a step" in clear("sync-stall", repeat(100, body), min_saving_share=0.2)
+    assert found("sync-stall", repeat(100, body), min_saving_share=0.2, min_per_step=1).severity == "low"
+
+
+# memcpy
+
+
+def upload(trace, at, memory="Pageable", size=10_000_000, copy=400, kernel=300):
+    trace.op("aten::copy_", at, copy + 12).copy(at + 2, copy if memory == "Pageable" else 3, at + 8, at + 8 + copy, memory, size)
+    busy = at + 8 + copy
+    trace.op("aten::mm", at + copy + 14, 20).launch(at + copy + 20, busy + 20, busy + 20 + kernel, dur=4)
+
+
+def test_pageable_copies_before_compute_are_found():
+    finding = found("memcpy", repeat(730, upload))
+    assert finding.severity == "high" and "non_blocking=True" in finding.fix.code.after
+    assert "Pin the memory" in finding.fix.steps[0] and "100% of them from or to pageable" in finding.summary
+    # 10 MB at some 55 GB/s take 180 µs and hide behind 300 of compute.
+    assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
+
+
+def test_pinned_copies_in_turn_with_compute_are_told_to_overlap_not_to_pin():
+    def body(trace, host, gpu):
+        trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "Pinned", 10_000_000)
+        trace.op("aten::mm", host + 15, 10).launch(host + 20, gpu + 401, gpu + 700, dur=4)
+
+    finding = found("memcpy", queued(body, gpu=701))
+    assert finding.saving.expected_us == pytest.approx(300, rel=0.05), "the copy's 400 bound what is left"
+    assert not any("Pin the memory" in s for s in finding.fix.steps) and "stream of its own" in finding.fix.title
+
+
+def test_a_pinned_copy_behind_compute_is_quiet():
+    def body(trace, at):
+        trace.op("aten::mm", at, 20).launch(at + 5, at + 10, at + 705, dur=4)
+        trace.op("aten::copy_", at + 30, 10).copy(at + 32, 3, at + 40, at + 440, "Pinned", 20_000_000, stream=13)
+
+    assert "hiding them would gain 0.0%" in clear("memcpy", repeat(700, body))
+
+
+def test_tensors_built_on_the_host_are_told_to_be_built_on_the_gpu():
+    def body(trace, at):
+        trace.op("aten::zeros", at, 5).op("aten::to", at + 6, 106).op("aten::copy_", at + 7, 104)
+        trace.copy(at + 8, 100, at + 10, at + 109, size=2_000_000).call("cudaStreamSynchronize", at + 108.5, 2)
+        trace.op("aten::mm", at + 115, 10).launch(at + 118, at + 124, at + 140)
+
+    finding = found("memcpy", repeat(150, body))
+    assert 'device="cuda"' in finding.fix.code.after
+
+
+def test_reading_a_value_is_a_wait_not_a_copy():
+    def body(trace, at):
+        wait_each_step(trace, at, "aten::item")
+        trace.copy(at + 92, 3, at + 93, at + 94, kind="DtoH", size=4)
+
+    assert "no copy" in clear("memcpy", repeat(100, body))
+    assert found("sync-stall", repeat(100, body))
+
+
+def test_copies_within_the_device_are_not_counted():
+    def body(trace, at):
+        trace.op("aten::copy_", at, 10).launch(
+            at + 2, at + 8, at + 80, "Memcpy DtoD (Device -> Device)", kind="memcpy", copy_kind="DtoD", bytes=1000
+        )
+
+    assert "no copy" in clear("memcpy", repeat(100, body))
+
+
+# unfused-elementwise
+
+N = [[4096, 4096]]  # 67 MB of float: at least 28 µs to read and write at 4.8 TB/s
+
+
+def pointwise(trace, host, gpu, names=("mul", "tanh", "add"), dims=N, each=40):
+    for k, name in enumerate(names):
+        trace.op(f"aten::{name}", host + 4 * k, 3, dims * (2 if name in ("mul", "add") else 1)).launch(
+            host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, "vectorized_elementwise_kernel"
+        )
+
+
+def test_a_chain_of_pointwise_kernels_is_found():
+    finding = found("unfused-elementwise", queued(pointwise))
+    assert finding.severity == "high" and "torch.compile" in finding.fix.code.after
+    assert finding.evidence[0].label == "mul → tanh → add"
+    least = 2 * 4096 * 4096 * 4 / 4.8e12 * 1e6
+    assert 120 - finding.saving.high_us >= least * 0.95
+
+
+def test_pointwise_kernels_that_do_not_chain_are_quiet():
+    def apart(trace, host, gpu):
+        pointwise(trace, host, gpu, ("mul",))
+        trace.op("aten::mm", host + 10, 3).launch(host + 11, gpu + 40, gpu + 80, "gemm")
+        trace.op("aten::add", host + 20, 3, N * 2).launch(host + 21, gpu + 80, gpu + 119, "vectorized_elementwise_kernel")
+
+    clear("unfused-elementwise", queued(apart))
+
+
+def test_pointwise_kernels_of_other_sizes_do_not_chain():
+    def body(trace, host, gpu):
+        pointwise(trace, host, gpu, ("mul",))
+        trace.op("aten::tanh", host + 10, 3, [[77, 5]]).launch(host + 11, gpu + 40, gpu + 119, "vectorized_elementwise_kernel")
+
+    clear("unfused-elementwise", queued(body))
+
+
+def test_a_loop_over_one_op_is_no_chain():
+    clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("add",) * 6), gpu=240))
+
+
+def test_the_optimizers_pointwise_kernels_are_not_this_rules():
+    trace = queued(pointwise)
+    for s in range(STEPS):
+        trace.note("Optimizer.step#SGD.step", 50 * s, 20)
+    clear("unfused-elementwise", trace)
+
+
+def test_kernels_that_are_fused_already_are_quiet():
+    def body(trace, host, gpu):
+        for k in range(3):
+            trace.op("triton_poi_fused_mul_tanh_add_0", host + 4 * k, 3).launch(
+                host + 4 * k + 1, gpu + 36 * k, gpu + 35 + 36 * k, "triton_poi_fused_mul_tanh_add_0", api="cuLaunchKernel"
+            )
+
+    clear("unfused-elementwise", queued(body))
+
+
+# low-arithmetic-intensity
+
+
+def linear(rows, us):
+    def body(trace, at):
+        trace.op("aten::mm", at, 5, [[rows, 8192], [8192, 8192]], ["c10::BFloat16"] * 2).launch(
+            at + 1, at + 8, at + 8 + us, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNN"
+        )
+
+    return body
+
+
+def test_one_row_against_a_large_weight_is_found():
+    finding = found("low-arithmetic-intensity", repeat(40, linear(1, 39)))
+    assert finding.severity == "high" and "1.0 FLOP per byte" in finding.summary and "torch.stack" in finding.fix.code.after
+    assert finding.saving.low_us == pytest.approx(30, rel=0.05), "four requests share a step"
+
+
+def test_the_intensity_threshold_has_two_sides():
+    # The ridge of an H200 in BF16 is 989 / 4.8 = 206 FLOP/byte; 16 rows do 16 FLOP/byte, 32 rows do 31.8.
+    assert found("low-arithmetic-intensity", repeat(40, linear(16, 39)))
+    clear("low-arithmetic-intensity", repeat(40, linear(32, 39)))
+    assert found("low-arithmetic-intensity", repeat(40, linear(32, 39)), max_of_ridge=0.2)
+
+
+def test_a_large_product_is_quiet():
+    assert "median intensity" in clear("low-arithmetic-intensity", repeat(1600, linear(8192, 1500)))
+
+
+def test_a_small_share_of_the_time_is_quiet():
+    def body(trace, at):
+        linear(1, 30)(trace, at)
+        linear(8192, 900)(trace, at + 32)
+
+    clear("low-arithmetic-intensity", repeat(1000, body))
+
+
+def test_without_shapes_it_says_how_to_record_them():
+    assert "shapes" in skipped("low-arithmetic-intensity", repeat(100, small_kernels))
