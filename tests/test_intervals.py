@@ -93,4 +93,4 @@ def test_nesting_at_the_edges():
     assert parents_of((0, 10), (2, 12), (11, 13)) == [-1, 0, -1], "a child that outlives its parent ends with it"
     assert parents_of((0, 10), (0, 10)) == [-1, 0], "of equal intervals the earlier row is around"
     assert parents_of((0, 5), (5, 9)) == [-1, -1], "what begins where another ends is not inside it"
-    assert parents_of((0, 9), (3, 3), (3, 4)) == [-1, 0, 0], "nothing is inside an empty interval"
+    assert parents_of((0, 9), (3, 3), (3, 4)) == [-1, 2, 0], "nothing is inside an empty interval, which may be inside others"
