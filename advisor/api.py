@@ -42,10 +42,15 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 )
 
 
+def plain(name: str) -> str:
+    """A call's name without the version and the per-thread suffixes that nsys keeps."""
+    return _SUFFIX.sub("", name)
+
+
 @lru_cache(maxsize=4096)
 def role(name: str) -> ApiRole:
     """The role of a runtime or driver call, by its name."""
-    name = _SUFFIX.sub("", name)
+    name = plain(name)
     return next((r for r, pattern in _PATTERNS if pattern.match(name)), ApiRole.OTHER)
 
 

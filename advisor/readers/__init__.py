@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from advisor.errors import TraceError
-from advisor.readers import kineto
+from advisor.readers import kineto, nsys
 from advisor.readers.sniff import SNIFF_BYTES, SQLITE_MAGIC, refuse_foreign
 from advisor.readers.stream import DEFAULT_MAX_BYTES, Progress, Stream
 from advisor.timeline import Timeline
@@ -43,10 +43,9 @@ def _load_file(file: BinaryIO, path: str, size: int | None, max_bytes: int, prog
     stream = Stream(file, size or None, max_bytes, progress)
     head = stream.peek(SNIFF_BYTES)
     if head.startswith(SQLITE_MAGIC):
-        raise TraceError(
-            f"{path} is a SQLite database, perhaps an nsys export: the nsys reader is not there yet",
-            "Give a torch.profiler trace (.json, .json.gz) for now.",
-        )
+        if path == "standard input":
+            raise TraceError("an nsys export cannot be read from standard input", "Give the path of the .sqlite file.")
+        return nsys.read(path)
     if stream.truncated and not head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     refuse_foreign(head, path)
