@@ -26,6 +26,8 @@ GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
 of replayed graphs in samples/ show them."""
 
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
+# Where neither ops nor optimizer ranges were recorded, kernels tell.
+_TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|dgrad|multi_tensor_apply|[Aa]dam")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 
 
@@ -94,7 +96,10 @@ def launch_gap(
             why=f"{graphs[inside].mean():.0%} of the GPU's work is already replayed from CUDA graphs; "
             "gaps inside a replay come from recording it node by node"
         )
-    training = any(_BACKWARD.search(n) for n in (*ops.categories, *timeline.annotations["name"].cat.categories))
+    named = (*ops.categories, *timeline.annotations["name"].cat.categories)
+    training = any(_BACKWARD.search(n) for n in named) or any(
+        _TRAINING_KERNEL.search(n) for n in timeline.gpu_ops["name"].cat.categories
+    )
     compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
     graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = (

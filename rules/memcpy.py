@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 
-from advisor import api
 from advisor.catalog import Found, Outcome, rule
 from advisor.devices import find
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
 from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
@@ -150,7 +150,8 @@ def _edits(
     # Copies that have a stream to themselves are ahead already.
     computing = np.unique(schedule.stream[~np.isin(np.arange(len(schedule.op_row)), copies)])
     hidden = combine(faster, on_side_stream(copies[np.isin(schedule.stream[copies], computing)]))
-    around = np.unique(ops.outermost[ops.of_gpu[schedule.op_row[slow]]][ops.of_gpu[schedule.op_row[slow]] >= 0])
+    op = ops.of_gpu[schedule.op_row[slow]]
+    around = np.unique(ops.outermost[op[op >= 0]]) if len(ops.names) else op[:0]
     cpu = timeline.cpu_ops
     start = cpu["start_us"].to_numpy()[around]
     copying = union(start, start + cpu["dur_us"].to_numpy()[around])
@@ -159,15 +160,10 @@ def _edits(
 
 
 def _waits_of(launches: Launches, ops: Ops, schedule: Schedule, copies: Ints) -> Ints:
-    """Positions of the calls that wait for these copies: the copying call itself, and the sync inside the same op."""
+    """Positions of the calls that wait for these copies: the copying call itself, and the sync that goes with it."""
     own = schedule.op_call[copies]
-    copying = ops.of_call[schedule.call_row[own]]
-    role = launches.roles[schedule.call_row]
-    sync = role == list(api.ApiRole).index(api.ApiRole.SYNC)
-    same_op = np.isin(ops.of_call[schedule.call_row], copying[copying >= 0])
     waiting = schedule.waits_for != -1
-    chosen = np.flatnonzero(waiting & (sync & same_op))
-    return np.unique(np.r_[own[waiting[own]], chosen])
+    return np.unique(np.r_[own[waiting[own]], np.flatnonzero(waiting & waits_of_copies(launches, ops, schedule, own))])
 
 
 def _exposed(timeline: Timeline, partition: Partition, steps: Steps, rows: Ints) -> float:

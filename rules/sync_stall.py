@@ -10,6 +10,7 @@ from advisor import api
 from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints, union
 from advisor.report import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
@@ -133,14 +134,13 @@ def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule)
     role = launches.roles[schedule.call_row]
     is_sync = (role == names.index(api.ApiRole.SYNC)) & (schedule.waits_for != -1)
     kind, size = frame["copy_kind"], frame["bytes"].to_numpy()
-    uploads = launches.call[((kind == CopyKind.HTOD.value) & (launches.call >= 0)).to_numpy()]
-    reads = launches.call[((kind == CopyKind.DTOH.value) & (size <= BIG_READ_BYTES) & (launches.call >= 0)).to_numpy()]
-    big = launches.call[((kind == CopyKind.DTOH.value) & (size > BIG_READ_BYTES) & (launches.call >= 0)).to_numpy()]
-    # PyTorch makes a blocking copy of an asynchronous one and a stream sync, inside one op.
-    copying_ops = ops.of_call[np.r_[uploads, big]]
-    of_copy = np.isin(ops.of_call[schedule.call_row], copying_ops[copying_ops >= 0])
-    is_read = np.isin(schedule.call_row, reads) & (schedule.waits_for != -1)
-    return np.flatnonzero((is_sync & ~of_copy) | is_read)
+    down = (kind == CopyKind.DTOH.value).to_numpy()[schedule.op_row]
+    small = size[schedule.op_row] <= BIG_READ_BYTES
+    transfer = (kind == CopyKind.HTOD.value).to_numpy()[schedule.op_row] | (down & ~small)
+    of_copy = waits_of_copies(launches, ops, schedule, np.unique(schedule.op_call[transfer]))
+    is_read = np.zeros(len(role), bool)
+    is_read[schedule.op_call[down & small]] = True
+    return np.flatnonzero((is_sync & ~of_copy) | (is_read & (schedule.waits_for != -1)))
 
 
 def _without_waiting_ops(timeline: Timeline, ops: Ops, replay: Replay, waits: Ints) -> Edit:

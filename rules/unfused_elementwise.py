@@ -9,9 +9,9 @@ import numpy as np
 from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, union
 from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.report import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.kernels import Kernels
 from advisor.views.launches import Launches
@@ -23,6 +23,9 @@ from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
 _OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
+_FUNCTOR = re.compile(
+    r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w+?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
+)
 LAUNCH_FLOOR_US = 2.0
 """No kernel takes less, whatever it moves."""
 
@@ -70,18 +73,16 @@ def unfused_elementwise(
     """
     if not len(timeline.gpu_ops):
         return NO_GPU_WORK
-    if not len(timeline.cpu_ops):
-        return Skipped(why="no framework ops were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
     step = steps.of_host_time(launches.start_us[schedule.op_row])
-    chains = _chains(timeline, ops, kernels, schedule.op_row, schedule.stream, step, min_chain)
+    chains = _chains(timeline, ops, launches, kernels, schedule.op_row, schedule.stream, step, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
     durations = np.array([_fused_us(timeline, roofline, schedule.op_row[c], schedule.dur_us[c]) for c in chains])
     edits = Edits(
         _fuse(chains, durations[:, 2]),
         _fuse(chains, durations[:, 1]),
-        _fuse(*_with_reductions(timeline, ops, kernels, roofline, schedule, step)),
+        _fuse(*_with_reductions(timeline, ops, launches, kernels, roofline, schedule, step)),
     )
     saving = replay.saving(edits, "memory traffic between pointwise kernels, and their launches")
     share = saving.expected_us / steps.step_us
@@ -94,7 +95,7 @@ def unfused_elementwise(
         )
     labels: list[str] = []
     for chain in chains:
-        names = [ops.name(int(ops.of_gpu[r])).removeprefix("aten::") for r in schedule.op_row[chain]]
+        names = [_named(timeline, ops, int(r)) for r in schedule.op_row[chain]]
         text = " → ".join(names if len(names) <= 12 else [*names[:11], f"… {len(names) - 11} more"])
         labels.extend([text] * len(chain))
     rows = schedule.op_row[members]
@@ -127,20 +128,30 @@ def unfused_elementwise(
     return [Found(finding, edits)]
 
 
+def _named(timeline: Timeline, ops: Ops, row: int) -> str:
+    """The op as the user wrote it; the functor in the kernel's name where ops were not recorded."""
+    op = int(ops.of_gpu[row])
+    if op >= 0:
+        return ops.name(op).removeprefix("aten::")
+    name = str(timeline.gpu_ops["name"].iat[row])
+    functor = _FUNCTOR.search(name)
+    return functor[1] if functor else name.split("<", 1)[0].rsplit("::", 1)[-1]
+
+
 def _fuse(chains: list[Ints], dur_us: Floats) -> Edit:
     """Each chain becomes its first kernel, which takes that long."""
     return fused(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
 
 
 def _with_reductions(
-    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, schedule: Schedule, step: Ints
+    timeline: Timeline, ops: Ops, launches: Launches, kernels: Kernels, roofline: Roofline, schedule: Schedule, step: Ints
 ) -> tuple[list[Ints], Floats]:
     """The most a compiler fuses: pointwise runs with the reductions, norms and softmaxes in them, each at the peak
     bandwidth for its largest kernel's traffic; and how long each run then takes."""
     rows = schedule.op_row
     kernel = (timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows]
     families = (Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX)
-    member = kernels.of(*families)[rows] & kernel & ~_in_optimizer(timeline, ops)[rows]
+    member = kernels.of(*families)[rows] & kernel & ~_in_optimizer(timeline, ops, launches)[rows]
     runs: list[Ints] = []
     for s in np.unique(schedule.stream):
         here = np.flatnonzero(schedule.stream == s)
@@ -153,14 +164,18 @@ def _with_reductions(
     return runs, np.maximum([min(a, b) if a > 0 else b for a, b in zip(limits, longest, strict=True)], LAUNCH_FLOOR_US)
 
 
-def _chains(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints, stream: Ints, step: Ints, min_chain: int) -> list[Ints]:
+def _chains(
+    timeline: Timeline, ops: Ops, launches: Launches, kernels: Kernels, rows: Ints, stream: Ints, step: Ints, min_chain: int
+) -> list[Ints]:
     """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = kernels.of(Family.ELEMENTWISE)[rows]
     casts = kernels.of(Family.COPY)[rows] & (timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows]
-    member = (pointwise | casts) & ~_in_optimizer(timeline, ops)[rows]
+    member = (pointwise | casts) & ~_in_optimizer(timeline, ops, launches)[rows]
     elements = _elements(timeline, ops)[rows]
     op = ops.of_gpu[rows]
-    kind = np.where(op >= 0, ops.names[op], -1)
+    kind = np.where(op >= 0, ops.names[op], -1) if len(ops.names) else np.full(len(op), -1)
+    # Without ops, kernels are told apart by their names.
+    kind = np.where(kind >= 0, kind, -1 - timeline.gpu_ops["name"].cat.codes.to_numpy()[rows].astype(np.int64))
     chains: list[Ints] = []
     for s in np.unique(stream):
         here = np.flatnonzero(stream == s)
@@ -182,20 +197,20 @@ def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
     return [run]
 
 
-def _in_optimizer(timeline: Timeline, ops: Ops) -> np.ndarray:
+def _in_optimizer(timeline: Timeline, ops: Ops, launches: Launches) -> np.ndarray:
     """(n_gpu,) whether an op was launched inside an optimizer step."""
     notes = timeline.annotations
     found = np.zeros(len(timeline.gpu_ops), bool)
-    launched = np.where(ops.of_gpu >= 0, timeline.cpu_ops["start_us"].to_numpy()[ops.of_gpu], np.nan)
-    matches = np.array([bool(_OPTIMIZER.search(n)) for n in notes["name"].cat.categories], bool)
     if len(notes):
+        matches = np.array([bool(_OPTIMIZER.search(n)) for n in notes["name"].cat.categories], bool)
         rows = matches[notes["name"].cat.codes.to_numpy()]
         start = notes["start_us"].to_numpy()[rows]
         spans = union(start, start + notes["dur_us"].to_numpy()[rows])
-        inside = np.searchsorted(spans[0], launched, side="right") - 1
-        found |= (inside >= 0) & (launched < np.r_[spans[1], 0.0][inside])
+        inside = np.searchsorted(spans[0], launches.start_us, side="right") - 1
+        found |= (inside >= 0) & (launches.start_us < np.r_[spans[1], 0.0][inside])
+    known = ops.of_gpu >= 0
     by_name = np.array([bool(_OPTIMIZER.search(n)) for n in ops.categories], bool)
-    found |= np.where(ops.of_gpu >= 0, by_name[ops.names[ops.of_gpu]], False)
+    found[known] |= by_name[ops.names[ops.of_gpu[known]]]
     return found
 
 
@@ -203,8 +218,10 @@ def _elements(timeline: Timeline, ops: Ops) -> Ints:
     """(n_gpu,) elements of the largest input of the op around each launch, -1 where shapes were not recorded."""
     dims = timeline.cpu_ops["dims"]
     by_category = np.array([_largest(text) for text in dims.cat.categories], np.int64)
-    of_op = by_category[dims.cat.codes.to_numpy()]
-    return np.where(ops.of_gpu >= 0, of_op[ops.of_gpu], -1)
+    found = np.full(len(ops.of_gpu), -1, np.int64)
+    known = ops.of_gpu >= 0
+    found[known] = by_category[dims.cat.codes.to_numpy()[ops.of_gpu[known]]]
+    return found
 
 
 _LIST = re.compile(r"\[([\d,\s]*)\]")

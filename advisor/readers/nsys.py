@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,7 @@ def _shown(db: Database) -> str:
     return ", ".join(names[:12]) + (" and more" if len(names) > 12 else "") if names else "none but descriptions"
 
 
-def _frame(name: str, parts: Iterable[dict[str, object]], base: int) -> pd.DataFrame:
+def _frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
     """One table of the timeline; times become µs from `base`, negative durations 0."""
     frames = []
     for part in parts:
@@ -122,7 +123,7 @@ class _Processes:
         """Ids of one process made unique among all; not recorded stays so."""
         return np.where(ids >= 0, ids + (self._index(pid) << bits), ids)
 
-    def gpu_ops(self, frame: dict[str, object]) -> dict[str, object]:
+    def gpu_ops(self, frame: dict[str, Any]) -> dict[str, Any]:
         """The columns that every GPU op has."""
         pid = self.pid(np.asarray(frame.pop("globalPid")))
         device = np.asarray(frame.pop("deviceId"), np.int64)
@@ -146,7 +147,7 @@ def _constant(text: str, n: int) -> pd.Categorical:
     return pd.Categorical.from_codes(np.zeros(n, np.int8), categories=pd.Index([text], dtype=object))
 
 
-def _kernels(db: Database, texts: dict[int, str]) -> dict[str, object]:
+def _kernels(db: Database, texts: dict[int, str]) -> dict[str, Any]:
     extra = ("demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
     c = db.integers(
         "CUPTI_ACTIVITY_KIND_KERNEL", (*_OP, *extra, "staticSharedMemory", "dynamicSharedMemory", "graphId", "graphNodeId")
@@ -170,7 +171,7 @@ def _enum(db: Database, name: str, fallback: dict[int, str]) -> dict[int, str]:
     return {int(i): str(label or text or "") for i, label, text in rows if isinstance(i, int)} or fallback
 
 
-def _copies(db: Database) -> dict[str, object]:
+def _copies(db: Database) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_MEMCPY", (*_OP, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId"))
     copies = {i: _COPY.get(t.lower(), CopyKind.UNKNOWN).value for i, t in _enum(db, "ENUM_CUDA_MEMCPY_OPER", _COPY_KINDS).items()}
     memory = {i: _MEMORY.get(t.lower(), MemoryKind.UNKNOWN).value for i, t in _enum(db, "ENUM_CUDA_MEM_KIND", _MEMORY_KINDS).items()}
@@ -192,7 +193,7 @@ def _copies(db: Database) -> dict[str, object]:
     }
 
 
-def _memsets(db: Database) -> dict[str, object]:
+def _memsets(db: Database) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_MEMSET", (*_OP, "bytes", "graphNodeId"))
     n = len(c["start"])
     return {
@@ -201,13 +202,13 @@ def _memsets(db: Database) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _graphs(db: Database) -> dict[str, object]:
+def _graphs(db: Database) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_OP, "graphId"))
     n = len(c["start"])
     return {**{k: c[k] for k in _OP}, "kind": _constant(GpuKind.GRAPH.value, n), "name": _constant("CUDA graph", n), "graph_id": c["graphId"]}
 
 
-def _api_calls(c: dict[str, Ints], texts: dict[int, str], processes: _Processes) -> dict[str, object]:
+def _api_calls(c: dict[str, Ints], texts: dict[int, str], processes: _Processes) -> dict[str, Any]:
     pid = processes.pid(c["globalTid"])
     used = {int(i): api.plain(texts.get(int(i), "")) for i in np.unique(c["nameId"])}
     return {
@@ -216,7 +217,7 @@ def _api_calls(c: dict[str, Ints], texts: dict[int, str], processes: _Processes)
     }  # fmt: skip
 
 
-def _syncs(db: Database, processes: _Processes) -> dict[str, object]:
+def _syncs(db: Database, processes: _Processes) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*_OP, "syncType"))
     pid = processes.pid(c["globalPid"])
     kinds = {i: t.replace("synchronize", "Sync").title() for i, t in _enum(db, "ENUM_CUPTI_SYNC_TYPE", _SYNC_KINDS).items()}
@@ -227,7 +228,7 @@ def _syncs(db: Database, processes: _Processes) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _overheads(db: Database, texts: dict[int, str], processes: _Processes) -> list[dict[str, object]]:
+def _overheads(db: Database, texts: dict[int, str], processes: _Processes) -> list[dict[str, Any]]:
     found = []
     for name in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
         c = db.integers(name, ("start", "end", "globalTid", "nameId"))
@@ -239,7 +240,7 @@ def _overheads(db: Database, texts: dict[int, str], processes: _Processes) -> li
     return found
 
 
-def _memory(db: Database, processes: _Processes) -> dict[str, object]:
+def _memory(db: Database, processes: _Processes) -> dict[str, Any]:
     c = db.integers("CUDA_GPU_MEMORY_USAGE_EVENTS", ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType"))
     operations = {i: t.lower() for i, t in _enum(db, "ENUM_CUDA_DEV_MEM_EVENT_OPER", {0: "allocation", 1: "deallocation"}).items()}
     frees = [i for i, text in operations.items() if "dealloc" in text or "free" in text]
@@ -250,7 +251,7 @@ def _memory(db: Database, processes: _Processes) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _nvtx(db: Database, texts: dict[int, str], processes: _Processes) -> dict[str, list[dict[str, object]]]:
+def _nvtx(db: Database, texts: dict[int, str], processes: _Processes) -> dict[str, list[dict[str, Any]]]:
     """Ranges that PyTorch opened for its ops become ops; the others are annotations."""
     where = f"eventType IN ({PUSH_POP}, {START_END}) AND end IS NOT NULL"
     have = db.columns("NVTX_EVENTS")
@@ -263,7 +264,7 @@ def _nvtx(db: Database, texts: dict[int, str], processes: _Processes) -> dict[st
     ops = [_OP_RANGE.match(name) for name in distinct]
     is_op = np.array([bool(m) for m in ops], bool)[code] if len(code) else np.empty(0, bool)
 
-    def common(rows: np.ndarray) -> dict[str, object]:
+    def common(rows: np.ndarray) -> dict[str, Any]:
         return {
             "start_ns": c["start"][rows], "end_ns": c["end"][rows], "pid": processes.pid(c["globalTid"][rows]),
             "tid": processes.tid(c["globalTid"][rows]),
@@ -321,7 +322,7 @@ def _source(db: Database, path: str, tables: dict[str, pd.DataFrame]) -> Source:
         issues.append(ReadIssue(
             "graph-trace", "CUDA graphs were recorded whole, so their kernels are unknown; record with --cuda-graph-trace=node",
         ))  # fmt: skip
-    versions = {k: described[k] for k in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if k in described}
+    versions: dict[str, Any] = {k: described[k] for k in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if k in described}
     return Source(
         path, "nsys", os.path.getsize(path), sum(len(f) for f in tables.values()),
         shapes=bool(len(tables.get("cpu_ops", ())) and (tables["cpu_ops"]["dims"] != "").any()),

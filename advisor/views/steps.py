@@ -80,7 +80,7 @@ class Steps:
     def build(cls, timeline: Timeline, launches: Launches) -> Steps:
         for basis, detail, marks in (
             ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
-            ("nvtx", "a range that the program marks", _repeated_range(timeline)),
+            ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
             ("detected", "the period of Optimizer.step", _optimizer_steps(timeline)),
             ("detected", "a launch sequence that repeats (a step, or a layer of one)", _repeated_launches(timeline, launches)),
         ):
@@ -111,21 +111,23 @@ def _profiler_steps(timeline: Timeline) -> Marks | None:
     return None
 
 
-def _repeated_range(timeline: Timeline) -> Marks | None:
-    """The user's own range that repeats, does not overlap itself and covers most of the GPU's active time."""
+def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
+    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such."""
     frame = timeline.annotations
     if not len(frame) or not len(timeline.gpu_ops):
         return None
     stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
-    active = _active_span(timeline)
+    known = ~np.isnan(launches.start_us)
+    launched, work = launches.start_us[known], timeline.gpu_ops["dur_us"].to_numpy()[known]
     best: tuple[float, Marks] | None = None
     for stem in np.unique(stems[stems != ""]):
         start, end = _ranges(frame, stems == stem)
         if len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any():
             continue
-        period_share = (start[-1] - start[0]) / max(active[1] - active[0], 1e-9)
-        if period_share > 0.6 and (best is None or end[0] - start[0] > best[0]):
-            best = (end[0] - start[0], (start, end))
+        inside = (launched >= start[0]) & (launched < end[-1])
+        length = float(np.median(end - start))
+        if work[inside].sum() > 0.6 * work.sum() and (best is None or length > best[0]):
+            best = (length, (start, end))
     return best[1] if best else None
 
 
