@@ -37,7 +37,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file tha
 def analyze(
     trace: Annotated[
         str,
-        typer.Argument(help="A PyTorch profiler trace (.json, .json.gz), a TensorBoard log directory, or - for standard input."),
+        typer.Argument(
+            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a TensorBoard log directory, or - for standard input."
+        ),
     ],
     format: FormatOption = None,
     output: OutputOption = None,
@@ -90,6 +92,7 @@ def analyze(
         _check_target(html, force, trace)
     with _progress(trace) as progress:
         timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
+    _warn_of_secrets(trace)
     report = engine.run(timeline, chosen, chosen_settings.options, chosen_settings.allow)
     _write(report, format or (_format_of(target) if target else "text"), target)
     if html:
@@ -166,6 +169,20 @@ def explain(rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor r
 
 
 @app.command()
+def redact(
+    trace: Annotated[Path, typer.Argument(help="A PyTorch profiler trace or an nsys export.")],
+    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed.")],
+) -> None:
+    """Write a copy to give away: without paths, hosts, users, command lines and environment, with the same analysis."""
+    from advisor import redact as redaction
+
+    if not trace.is_file():
+        raise TraceError(f"there is no file {trace}", "Give the path of a trace.")
+    redaction.redact(trace, output)
+    print(f"wrote {output}", file=sys.stderr)
+
+
+@app.command()
 def validate(
     directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
@@ -194,6 +211,18 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
         print(f"advisor {installed('trace-advisor')}")
         raise typer.Exit
+
+
+def _warn_of_secrets(trace: str) -> None:
+    from advisor.redact import secrets_like
+
+    found = secrets_like(Path(trace))
+    if found:
+        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        print(
+            f"advisor: {trace} holds what looks like secrets ({shown}); before sharing: advisor redact {trace} OUT",
+            file=sys.stderr,
+        )
 
 
 def _check_format(name: str | None) -> None:

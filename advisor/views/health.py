@@ -39,6 +39,7 @@ class Checks:
             (
                 _reading(timeline, "complete-file", "every event of the file was read"),
                 _reading(timeline, "timestamps", "no event has a time that cannot be read"),
+                _reading(timeline, "graph-trace", "no CUDA graph was recorded as a whole"),
                 _reading(timeline, "durations", "no event has a negative or absurd duration"),
                 _causality(timeline, launches),
                 _links(timeline, launches, steps),

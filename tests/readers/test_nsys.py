@@ -1,0 +1,216 @@
+"""nsys exports: every schema by asking the file, hostile ones, and real ones."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+from advisor import analyze, load
+from advisor.errors import TraceError
+from tests.paths import ROOT, SHARED, needs_shared
+
+PID, VM = 77, 1 << 48
+KERNEL = (
+    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, "
+    "demangledName INTEGER, shortName INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER"
+)
+RUNTIME = "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER"
+MEMCPY = (
+    "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, "
+    "copyKind INTEGER, srcKind INTEGER, dstKind INTEGER"
+)
+
+
+def process(pid=PID):
+    return VM | pid << 24
+
+
+def export(path, *statements):
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(1, "gemm"), (2, "cudaLaunchKernel_v7000"), (3, "cudaMemcpyAsync_v3020")])
+    db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({KERNEL})")
+    db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME ({RUNTIME})")
+    for statement, *rows in statements:
+        db.executemany(statement, rows) if rows else db.execute(statement)
+    db.commit()
+    db.close()
+    return path
+
+
+def kernel(start, end, correlation, device=0, stream=7, pid=PID):
+    values = (start, end, device, 1, stream, correlation, process(pid), 1, 1, 4, 2, 1, 128, 1, 1)
+    return "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values
+
+
+def call(start, end, correlation, name=2, pid=PID):
+    return "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,0,?,?,?)", (start, end, process(pid) | 5, correlation, name)
+
+
+def test_kernels_and_calls(tmp_path):
+    timeline = load(export(tmp_path / "a.sqlite", call(1000, 5000, 9), kernel(7500, 9501, 9)))
+    op, api = timeline.gpu_ops.iloc[0], timeline.api_calls.iloc[0]
+    assert (op["name"], op["start_us"], op["dur_us"], op["grid_blocks"], op["block_threads"]) == ("gemm", 6.5, 2.001, 8, 128)
+    assert (api["name"], api["start_us"], api["dur_us"], api["pid"], api["tid"]) == ("cudaLaunchKernel", 0, 4, PID, 5)
+    assert op["correlation"] == api["correlation"] and timeline.source.format == "nsys"
+
+
+@pytest.mark.parametrize("enum", [True, False], ids=["the file's enum", "no enum"])
+def test_memory_kinds_are_nsys_own_not_cuptis(tmp_path, enum):
+    copies = [(10, 20, 0, 7, 1, process(), 64, 1, 0, 2), (30, 40, 0, 7, 2, process(), 64, 1, 1, 2), (50, 60, 0, 7, 3, process(), 64, 2, 2, 1)]
+    tables = [(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({MEMCPY})",), ("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?,?,?,?,?,?,?,?,?,?)", *copies)]
+    if enum:
+        tables += [("CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER, name TEXT, label TEXT)",)]
+        kinds = [(0, "A", "Pageable"), (1, "B", "Pinned"), (2, "C", "Device")]
+        tables += [("INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?,?,?)", *kinds)]
+    ops = load(export(tmp_path / "a.sqlite", *tables)).gpu_ops
+    assert ops["src_kind"].tolist() == ["pageable", "pinned", "device"] and ops["dst_kind"].tolist() == ["device", "device", "pinned"]
+    assert ops["copy_kind"].tolist() == ["HtoD", "HtoD", "DtoH"] and ops["name"].iat[0] == "Memcpy HtoD (Pageable -> Device)"
+
+
+def test_processes_and_gpus_stay_apart(tmp_path):
+    mapping = [("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",)]
+    mapping += [("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?,?,?)", (0, 0, 77), (1, 0, 78))]
+    # Both processes call their GPU 0 and use correlation 9.
+    rows = [call(0, 1000, 9, pid=77), call(50_000, 51_000, 9, pid=78), kernel(2000, 3000, 9, pid=77), kernel(52_000, 60_000, 9, pid=78)]
+    timeline = load(export(tmp_path / "a.sqlite", *mapping, *rows))
+    assert timeline.gpu_ops["device"].tolist() == [0, 1] and timeline.gpu_ops["correlation"].nunique() == 2
+    report = analyze(timeline)
+    assert [t.device for t in report.time] == [0, 1] and not [h for h in report.health if h.check == "launch-links" and h.status != "ok"]
+
+
+def test_whole_graphs_are_busy_and_said(tmp_path):
+    columns = "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER"
+    graph = [(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns})",)]
+    graph += [("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?,?,?,?,?,?,?)", (1000, 91_000, 0, 7, 3, process(), 5))]
+    report = analyze(export(tmp_path / "a.sqlite", call(0, 500, 3), *graph))
+    assert report.time[0].compute_us == 90
+    (said,) = [h for h in report.health if h.check == "graph-trace"]
+    assert said.status == "degraded" and "--cuda-graph-trace=node" in said.detail
+
+
+def test_ranges_are_steps_and_pytorchs_are_ops(tmp_path):
+    nvtx = [("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER)",)]
+    rows = [(100_000 * i, 100_000 * i + 90_000, 59, f"step {i}", process() | 5, None) for i in range(5)]
+    rows += [(100_000 * i + 10, 100_000 * i + 50_000, 59, "aten::mm, seq = 12, sizes = [[8, 4], [4, 2]]", process() | 5, None) for i in range(5)]
+    rows += [(7, None, 34, "a mark", process() | 5, None)]
+    work = [s for i in range(5) for s in (call(100_000 * i + 20_000, 100_000 * i + 24_000, i), kernel(100_000 * i + 30_000, 100_000 * i + 60_000, i))]
+    timeline = load(export(tmp_path / "a.sqlite", *nvtx, ("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?)", *rows), *work))
+    assert timeline.cpu_ops["name"].unique().tolist() == ["aten::mm"] and timeline.cpu_ops["sequence"].tolist() == [12] * 5
+    assert timeline.cpu_ops["dims"].iat[0] == "[[8, 4], [4, 2]]" and timeline.source.shapes
+    window = analyze(timeline).window
+    assert window.basis == "nvtx" and window.step_us == 100
+
+
+@pytest.mark.parametrize("drop", ["StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME"])
+def test_any_table_may_be_absent(tmp_path, drop):
+    path = export(tmp_path / "a.sqlite", call(0, 1, 9), kernel(2000, 9000, 9), (f"DROP TABLE {drop}",))
+    assert not analyze(path).failed
+
+
+def test_no_gpu_work_is_refused_with_how_to_record(tmp_path):
+    with pytest.raises(TraceError) as error:
+        load(export(tmp_path / "a.sqlite", call(0, 1, 9)))
+    assert "no GPU work" in error.value.message and "nsys profile -t cuda,nvtx" in error.value.hint
+
+
+def test_a_view_named_like_a_table_is_not_run(tmp_path):
+    path = export(
+        tmp_path / "a.sqlite", kernel(2000, 9000, 9), ("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",),
+        ("CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS start FROM c",),
+    )  # fmt: skip
+    assert not len(load(path).api_calls)
+
+
+def test_text_where_a_number_belongs_is_refused(tmp_path):
+    path = export(tmp_path / "a.sqlite", kernel(2000, 9000, 9), ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon'",))
+    with pytest.raises(TraceError, match="start of table CUPTI_ACTIVITY_KIND_KERNEL"):
+        load(path)
+
+
+@pytest.mark.parametrize("cut", [20, 5000, 9000])
+def test_a_truncated_file_is_refused_and_untouched(tmp_path, cut):
+    path = export(tmp_path / "a.sqlite", *(kernel(i, i + 1, i) for i in range(400)))
+    path.write_bytes(path.read_bytes()[:cut])
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    with pytest.raises(TraceError):
+        load(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before and [p.name for p in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+def test_reading_leaves_the_file_as_it_was(tmp_path):
+    path = export(tmp_path / "a.sqlite", call(0, 1, 9), kernel(2000, 9000, 9))
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    analyze(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before and [p.name for p in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    path = export(tmp_path / "a.sqlite", kernel(2000, 9000, 9), ("UPDATE StringIds SET value = CAST(x'ff41' AS TEXT) WHERE id = 1",))
+    assert load(path).gpu_ops["name"].iat[0] == "\ufffdA"
+
+
+def public():
+    return [pytest.param(p, id=p.stem) for p in sorted((SHARED / "public" / "nsys").glob("*.sqlite"))] if SHARED.is_dir() else []
+
+
+NO_KERNELS = {"centerformer_baseline", "cs336_ihor_result", "lighttransport_gemm_profile"}
+
+
+@needs_shared
+@pytest.mark.parametrize("path", public())
+def test_public_export_is_analysed_or_refused_with_a_true_reason(path):
+    if path.stem in NO_KERNELS:
+        with pytest.raises(TraceError, match="no GPU work"):
+            load(path)
+        return
+    report = analyze(path)
+    assert not report.failed
+    for time in report.time:
+        parts = time.compute_us + time.exposed_comm_us + time.exposed_copy_us + time.exposed_memset_us + time.idle_us
+        assert parts == pytest.approx(time.window_us, rel=1e-6)
+
+
+@needs_shared
+@pytest.mark.parametrize(("name", "total_ms"), [("nsysai_mfu_2gpu_before", 535.20), ("nsysai_mfu_2gpu_after", 488.84)])
+def test_two_gpus_with_communication(name, total_ms):
+    path = SHARED / "public" / "nsys" / f"{name}.sqlite"
+    ops = load(path).gpu_ops
+    kernels = ops[ops["kind"] == "kernel"]
+    assert sorted(ops["device"].unique()) == [0, 1]
+    assert kernels["dur_us"].sum() / 1000 == pytest.approx(total_ms, abs=0.005)
+    assert "communication" in {row.family for row in analyze(path).kernels}
+
+
+def both_formats():
+    import json
+
+    if not SHARED.is_dir():
+        return []
+    cases = json.loads((SHARED / "corpus" / "manifest.json").read_text())["cases"]
+    return [pytest.param(c, v, id=f"{n}.{v}") for n, c in cases.items() for v in c.get("nsys", {}) if v in c["kineto"]]
+
+
+@needs_shared
+@pytest.mark.parametrize(("case", "side"), both_formats())
+def test_both_formats_say_the_same(case, side):
+    one, other = (analyze(SHARED / "corpus" / case[f][side]) for f in ("kineto", "nsys"))
+    loud = [[f.rule for f in r.findings if f.severity in ("high", "medium")] for r in (one, other)]
+    assert [names[:1] for names in loud][0] == loud[1][:1] or not case["fixed_quiet"]
+
+    def shares(report):
+        t = report.time[0]
+        return np.array([t.compute_us, t.exposed_copy_us, t.idle_us]) / t.window_us
+
+    # Host-bound steps differ by what each profiler costs the host; a pageable copy differs from run to run (7.2 against
+    # 6.0 GB/s here). The rest agrees.
+    tolerance = 0.06 if case["step"] else 0.30
+    assert np.abs(shares(one) - shares(other)).max() <= tolerance
+
+
+def test_samples_of_nsys_are_analysed():
+    paths = sorted((ROOT / "samples" / "nsys").glob("*.sqlite"))
+    if not paths:
+        pytest.skip("no nsys samples")
+    for path in paths:
+        assert not analyze(path).failed
