@@ -20,6 +20,10 @@ DISPATCH_PAUSE_US = 50.0
 """Python between two ops of an eager program takes some 5 to 30 µs, more under a profiler. A pause longer than this is
 the program's own work, not the cost of issuing ops."""
 
+UNSEEN_DISPATCH_PAUSE_US = 200.0
+"""Where ops were not recorded, all that is seen of issuing one is its runtime calls: the pauses between those hold the
+framework's own work too."""
+
 LONGEST_DISPATCH_US = 1000.0
 """No op takes a millisecond to issue, even under a profiler. What lasts longer before one launch is initialisation (module
 loading, library handles, autotuning) or an op that computes on the host: the program's own work."""
@@ -76,8 +80,9 @@ class HostActivity:
         ops = timeline.cpu_ops
         dispatch = [spans(ops, _on_threads(ops, issuing)), spans(calls, here)]
         start, end = union(np.r_[dispatch[0][0], dispatch[1][0]], np.r_[dispatch[0][1], dispatch[1][1]])
+        pause = DISPATCH_PAUSE_US if len(ops) else UNSEEN_DISPATCH_PAUSE_US
         # The short pauses between ops are part of issuing them.
-        joined = union(start, np.r_[np.where(start[1:] - end[:-1] < DISPATCH_PAUSE_US, start[1:], end[:-1]), end[-1:]])
+        joined = union(start, np.r_[np.where(start[1:] - end[:-1] < pause, start[1:], end[:-1]), end[-1:]])
         return cls(
             profiler,
             union(np.r_[sync[0], copies[0]], np.r_[sync[1], copies[1]]),
