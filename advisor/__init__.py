@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from advisor.timeline import Timeline
 
 _HOMES = {
-    "analyze": "advisor.engine", "load": "advisor.readers", "rule": "advisor.catalog", "Timeline": "advisor.timeline",
-    "Finding": "advisor.report", "Evidence": "advisor.report", "Fix": "advisor.report", "Saving": "advisor.report",
+    "analyze": "advisor.engine",
+    "load": "advisor.readers",
+    "rule": "advisor.catalog",
+    "Timeline": "advisor.timeline",
+    "Finding": "advisor.report",
+    "Evidence": "advisor.report",
+    "Fix": "advisor.report",
+    "Saving": "advisor.report",
     "Report": "advisor.report",
 }
 

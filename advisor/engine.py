@@ -38,6 +38,7 @@ from advisor.views.ranking import KernelTable
 from advisor.views.replay import Replay
 from advisor.views.schedule import combine
 from advisor.views.steps import Steps
+from advisor.views.utilization import Measured
 from advisor.workspace import Workspace
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
@@ -176,6 +177,7 @@ def _report(
         skipped=tuple(skipped),
         failed=tuple(failed),
         kernels=workspace.get(KernelTable).rows,
+        utilization=workspace.get(Measured).rows,
         advisor=version("trace-advisor"),
     )
 

@@ -39,7 +39,9 @@ _KEY = re.compile(
 _FILE = re.compile(rb'(?<![\w.:/<>-])(?:/|[A-Za-z]:\\\\)(?:[^"\\/:*?<>|\r\n(){}\[\],;=\' ]+(?:/|\\\\))+')
 # The part of a file's path that says whose code it is stays.
 _LIBRARY = re.compile(rb".*(?:site-packages|dist-packages|lib/python\d[\d.]*)/|.*/(?=torch/)")
-_SECRET_NAME = re.compile(r"(?<![A-Z0-9_])[A-Z][A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)[A-Z0-9_]*")
+_SECRET_NAME = re.compile(
+    r"(?<![A-Z0-9_])[A-Z][A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)[A-Z0-9_]*"
+)
 _SECRET_VALUE = re.compile(
     rb"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[0-9A-Z]{16}|xox[bap]-[\w-]{20,}|sk-[A-Za-z0-9]{32,})\b"
 )

@@ -208,6 +208,15 @@ class Headline(msgspec.Struct, frozen=True):
     predicted_step_us: Prediction
 
 
+class Utilization(msgspec.Struct, frozen=True):
+    """Mean of a hardware counter over the window, in percent of its peak."""
+
+    device: int
+    unit: str
+    mean_pct: float
+    samples: int
+
+
 class KernelRow(msgspec.Struct, frozen=True):
     """GPU ops of one name and family in the window. Rates are NaN-free: 0 where they cannot be known."""
 
@@ -242,6 +251,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...]
     failed: tuple[Failed, ...]
     kernels: tuple[KernelRow, ...] = ()
+    utilization: tuple[Utilization, ...] = ()
 
     def to_json(self) -> bytes:
         """The report as JSON schema 1."""

@@ -51,7 +51,9 @@ class Settings:
                     raise UsageError(
                         f"{self.path}: rule {rule} has no option {name!r}", f"It has: {', '.join(defaults) or 'none'}."
                     )
-                if isinstance(value, bool) or (not isinstance(value, (int, float)) and not isinstance(value, type(defaults[name]))):
+                if isinstance(value, bool) or (
+                    not isinstance(value, (int, float)) and not isinstance(value, type(defaults[name]))
+                ):
                     raise UsageError(f"{self.path}: {rule}.{name} = {value!r} is not like its default {defaults[name]!r}", "")
 
 

@@ -124,6 +124,10 @@ TABLES: dict[str, dict[str, str]] = {
     },
     # The profiler's own work and one-time driver work (lazy loading), as the producer names it.
     "overheads": {"name": "str", **_THREAD, **_TIMES},
+    # What the operating system ran for host threads: waits for locks, files, other threads.
+    "os_calls": {"name": "str", **_THREAD, **_TIMES},
+    # Samples of hardware counters; percentages of peak unless the name says otherwise.
+    "gpu_metrics": {"device": "i4", "name": "str", "start_us": "f8", "value": "f8"},
     "threads": {**_THREAD, "name": "str"},
 }
 
@@ -217,6 +221,8 @@ class Timeline:
     syncs: pd.DataFrame
     memory: pd.DataFrame
     overheads: pd.DataFrame
+    os_calls: pd.DataFrame
+    gpu_metrics: pd.DataFrame
     threads: pd.DataFrame
     base_ns: int = 0
 

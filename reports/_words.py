@@ -184,3 +184,11 @@ def aside(finding: Finding) -> str:
     if finding.folded_into:
         return f" Fixing {finding.folded_into} already gains most of this."
     return ""
+
+
+def measured(report: Report) -> str:
+    """What the hardware's counters say of the window, in a sentence; "" where none were sampled."""
+    by_device: dict[int, list[str]] = {}
+    for row in report.utilization:
+        by_device.setdefault(row.device, []).append(f"{row.unit} {row.mean_pct:.0f} %")
+    return " ".join(f"Measured on GPU {device}, in percent of peak: {', '.join(units)}." for device, units in by_device.items())

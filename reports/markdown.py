@@ -16,6 +16,7 @@ from advisor.reports._words import (
     hardware,
     improves,
     last_line,
+    measured,
     place,
     rules_run,
     saving_basis,
@@ -225,6 +226,8 @@ def _time(report: Report) -> list[str]:
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     if len(report.time) > _DEVICES:
         lines += ["", f"{counted(len(report.time) - _DEVICES, 'more GPU')} in the full report."]
+    if said := measured(report):
+        lines += ["", said]
     return [*lines, "", "</details>", ""]
 
 

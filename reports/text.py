@@ -107,6 +107,8 @@ def _time(console: Console, report: Report) -> None:
         _legend(console, [part for part in parts if part.share >= 0.005], start)
     if len(report.time) > _DEVICES:
         _wrapped(console, _text(_others(report.time[_DEVICES:])), 0)
+    if said := _words.measured(report):
+        _wrapped(console, _text(said), 0)
 
 
 def _legend(console: Console, parts: list[Slice], indent: int) -> None:

@@ -21,6 +21,7 @@ from advisor.views.roofline import Roofline
 from advisor.views.schedule import Edit, Schedule, fused
 from advisor.views.sources import Sources
 from advisor.views.steps import Steps
+from advisor.views.utilization import Measured
 
 _OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
 _FUNCTOR = re.compile(
@@ -40,6 +41,7 @@ def unfused_elementwise(
     launches: Launches,
     replay: Replay,
     sources: Sources,
+    measured: Measured,
     *,
     min_chain: int = 2,
     min_saving_share: float = 0.03,
@@ -59,7 +61,8 @@ def unfused_elementwise(
     shapes were recorded; those of an optimizer step are left out. The fused kernel reads the chain's first inputs and
     writes its last output at the bandwidth that the device reaches (devices.toml). `low` assumes that every further
     input comes from memory too, `expected` that half do, `high` that the reductions and norms between the chains fuse as well; without shapes a fused kernel takes as
-    long as the chain's longest. The step is replayed with the chains fused; reported from `min_saving_share` (0.03).
+    long as the chain's longest. Sampled memory counters
+    raise the confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with the chains fused; reported from `min_saving_share` (0.03).
 
     How to fix it
     `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
@@ -108,7 +111,7 @@ def unfused_elementwise(
         title="Chains of pointwise kernels could be one kernel",
         summary=summary,
         severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8),
+        confidence=_confidence(timeline, steps, measured, int(timeline.gpu_ops["device"].to_numpy()[rows[0]])),
         saving=saving,
         evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
         fix=Fix(
@@ -126,6 +129,19 @@ def unfused_elementwise(
         ),
     )
     return [Found(finding, edits)]
+
+
+BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0
+"""Measured use of the memory's bandwidth that confirms that memory is the bound, and that speaks against it."""
+
+
+def _confidence(timeline: Timeline, steps: Steps, measured: Measured, device: int) -> float:
+    """Higher with shapes and repeated steps; counters of the memory confirm or temper it where they were sampled."""
+    confidence = (0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8)
+    dram = measured.dram_pct(device)
+    if dram is None:
+        return confidence
+    return max(confidence, 0.9) if dram >= BUSY_DRAM_PCT else 0.6 * confidence if dram < IDLE_DRAM_PCT else confidence
 
 
 def _named(timeline: Timeline, ops: Ops, row: int) -> str:

@@ -12,7 +12,7 @@ from tests.paths import ROOT, SHARED, needs_shared
 
 SAMPLES = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"]
 CORPUS = json.loads((SHARED / "corpus" / "manifest.json").read_text())["cases"] if SHARED.is_dir() else {}
-RULES = {"launch-gap", "sync-stall", "memcpy", "unfused-elementwise", "low-arithmetic-intensity"}
+RULES = {"allocator", "unfused-attention", "launch-gap", "sync-stall", "memcpy", "unfused-elementwise", "low-arithmetic-intensity"}
 LOUD = ("high", "medium")
 
 

@@ -332,3 +332,85 @@ def test_a_small_share_of_the_time_is_quiet():
 
 def test_without_shapes_it_says_how_to_record_them():
     assert "shapes" in skipped("low-arithmetic-intensity", repeat(100, small_kernels))
+
+
+# allocator
+
+
+def freeing(trace, at, calls=("cudaFree", "cudaMalloc")):
+    trace.op("aten::mm", at, 20).launch(at + 10, at + 16, at + 60, dur=4)
+    for k, name in enumerate(calls):
+        trace.call(name, at + 62 + 150 * k, 148)
+
+
+def test_freeing_and_allocating_in_every_step_is_found():
+    trace = repeat(370, freeing)
+    finding = found("allocator", trace)
+    assert finding.severity == "high" and "empty_cache" in finding.fix.code.before
+    assert finding.saving.expected_us == pytest.approx(296, rel=0.1)
+
+
+def test_pinning_in_every_step_has_its_own_fix():
+    finding = found("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaHostAlloc", "cudaHostAlloc"))))
+    assert "Pin host memory once" in finding.fix.title
+
+
+def test_a_cache_that_grows_now_and_then_is_quiet():
+    assert "1.0 calls a step" in clear("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaMalloc",))))
+
+
+def test_allocating_behind_a_busy_gpu_costs_nothing():
+    def body(trace, host, gpu):
+        trace.op("aten::mm", host, 5).launch(host + 2, gpu, gpu + 499, dur=1)
+        trace.call("cudaMalloc", host + 10, 10).call("cudaMalloc", host + 25, 10)
+
+    assert "which costs 0.0%" in clear("allocator", queued(body, gpu=500))
+
+
+def test_allocations_outside_a_repeated_step_are_start_up():
+    trace = Trace().launch(0, 5, 30, "a").call("cudaMalloc", 40, 500).call("cudaFree", 600, 500).launch(1200, 1210, 1300, "b")
+    clear("allocator", trace)
+
+
+# unfused-attention
+
+
+def attention(trace, host, gpu, ops=("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm"), each=40):
+    names = {"aten::bmm": "nvjet_sm90_tst", "aten::mm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
+    for k, op in enumerate(ops):
+        trace.op(op, host + 4 * k, 3, N * 2).launch(
+            host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, names.get(op, "vectorized_elementwise_kernel")
+        )
+
+
+def test_attention_written_out_is_found():
+    finding = found("unfused-attention", queued(attention, gpu=200))
+    assert finding.severity == "high" and "scaled_dot_product_attention" in finding.fix.code.after
+    assert 200 - finding.saving.expected_us == pytest.approx(0.7 * 79, abs=3)
+
+
+def test_a_classifiers_softmax_is_no_attention():
+    ops = ("aten::mm", "aten::add", "aten::_softmax", "aten::mul", "aten::mm")
+    clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
+
+
+def test_a_softmax_without_products_around_it_is_no_attention():
+    ops = ("aten::bmm", "aten::_softmax", "aten::add", "aten::mul", "aten::add")
+    clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
+
+
+def test_other_work_between_the_products_ends_the_search():
+    ops = ("aten::bmm", "aten::sort", "aten::_softmax", "aten::mul", "aten::bmm")
+
+    def body(trace, host, gpu):
+        attention(trace, host, gpu, ops)
+        trace.rows["gpu_ops"][-4]["name"] = "DeviceRadixSortOnesweepKernel"
+
+    clear("unfused-attention", queued(body, gpu=200))
+
+
+def test_fused_attention_is_said():
+    def body(trace, host, gpu):
+        trace.op("aten::_scaled_dot_product_flash_attention", host, 5).launch(host + 1, gpu, gpu + 99, "flash_fwd_kernel")
+
+    assert "attention is fused" in clear("unfused-attention", queued(body, gpu=100))

@@ -17,7 +17,9 @@ from advisor.intervals import Ints
 from advisor.readers.sqlite import Database, categorical, opened
 from advisor.timeline import CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
 
-RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
+RECORD = (
+    "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
+)
 
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 
@@ -58,12 +60,17 @@ def read(path: str) -> Timeline:
             "syncs": [_syncs(db, processes)],
             "overheads": _overheads(db, texts, processes),
             "memory": [_memory(db, processes)],
+            "os_calls": [_os_calls(db, texts, processes)],
+            "gpu_metrics": [_gpu_metrics(db)],
             **_nvtx(db, texts, processes),
         }
         base = min(int(part["start_ns"].min()) for parts in raw.values() for part in parts if len(part["start_ns"]))
         tables = {name: _frame(name, parts, base) for name, parts in raw.items()}
         return Timeline.build(
-            _source(db, path, tables), _devices(db, processes), _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)}
+            _source(db, path, tables),
+            _devices(db, processes),
+            _epoch_ns(db) + base,
+            **{n: f for n, f in tables.items() if len(f)},
         )
 
 
@@ -174,7 +181,9 @@ def _enum(db: Database, name: str, fallback: dict[int, str]) -> dict[int, str]:
 def _copies(db: Database) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_MEMCPY", (*_OP, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId"))
     copies = {i: _COPY.get(t.lower(), CopyKind.UNKNOWN).value for i, t in _enum(db, "ENUM_CUDA_MEMCPY_OPER", _COPY_KINDS).items()}
-    memory = {i: _MEMORY.get(t.lower(), MemoryKind.UNKNOWN).value for i, t in _enum(db, "ENUM_CUDA_MEM_KIND", _MEMORY_KINDS).items()}
+    memory = {
+        i: _MEMORY.get(t.lower(), MemoryKind.UNKNOWN).value for i, t in _enum(db, "ENUM_CUDA_MEM_KIND", _MEMORY_KINDS).items()
+    }
     # The name as Kineto writes it, so that one program has one name for its copies in either format.
     keys, group = np.unique(np.c_[c["copyKind"], c["srcKind"], c["dstKind"]], axis=0, return_inverse=True)
     names = {
@@ -205,7 +214,12 @@ def _memsets(db: Database) -> dict[str, Any]:
 def _graphs(db: Database) -> dict[str, Any]:
     c = db.integers("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_OP, "graphId"))
     n = len(c["start"])
-    return {**{k: c[k] for k in _OP}, "kind": _constant(GpuKind.GRAPH.value, n), "name": _constant("CUDA graph", n), "graph_id": c["graphId"]}
+    return {
+        **{k: c[k] for k in _OP},
+        "kind": _constant(GpuKind.GRAPH.value, n),
+        "name": _constant("CUDA graph", n),
+        "graph_id": c["graphId"],
+    }
 
 
 def _api_calls(c: dict[str, Ints], texts: dict[int, str], processes: _Processes) -> dict[str, Any]:
@@ -242,12 +256,34 @@ def _overheads(db: Database, texts: dict[int, str], processes: _Processes) -> li
 
 def _memory(db: Database, processes: _Processes) -> dict[str, Any]:
     c = db.integers("CUDA_GPU_MEMORY_USAGE_EVENTS", ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType"))
-    operations = {i: t.lower() for i, t in _enum(db, "ENUM_CUDA_DEV_MEM_EVENT_OPER", {0: "allocation", 1: "deallocation"}).items()}
+    operations = {
+        i: t.lower() for i, t in _enum(db, "ENUM_CUDA_DEV_MEM_EVENT_OPER", {0: "allocation", 1: "deallocation"}).items()
+    }
     frees = [i for i, text in operations.items() if "dealloc" in text or "free" in text]
     size = np.where(np.isin(c["memoryOperationType"], frees), -c["bytes"], c["bytes"])
     return {
         "start_ns": c["start"], "pid": processes.pid(c["globalPid"]), "tid": np.full(len(size), -1), "address": c["address"],
         "bytes": size, "device": c["deviceId"],
+    }  # fmt: skip
+
+
+def _os_calls(db: Database, texts: dict[int, str], processes: _Processes) -> dict[str, Any]:
+    c = db.integers("OSRT_API", ("start", "end", "globalTid", "nameId"))
+    tid, pid = processes.tid(c["globalTid"]), processes.pid(c["globalTid"])
+    return {"start_ns": c["start"], "end_ns": c["end"], "name": categorical(c["nameId"], texts), "pid": pid, "tid": tid}
+
+
+def _gpu_metrics(db: Database) -> dict[str, Any]:
+    """Samples, without those before the session's clock began; the low byte of a type is the GPU."""
+    kinds = [
+        (int(t), int(m), str(name))
+        for t, m, name in db.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+        if isinstance(t, int) and isinstance(m, int)
+    ]
+    c = db.integers("GPU_METRICS", ("timestamp", "typeId", "metricId", "value"), "timestamp >= 0" if "GPU_METRICS" in db else "")
+    names = {m: name for _, m, name in kinds}
+    return {
+        "start_ns": c["timestamp"], "device": c["typeId"] & 0xFF, "name": categorical(c["metricId"], names), "value": c["value"],
     }  # fmt: skip
 
 
@@ -304,7 +340,9 @@ def _devices(db: Database, processes: _Processes) -> tuple[Device, ...]:
         row = described.get(device)
         if row:
             _, name, sms, major, minor, memory, warp = row
-            made.append(Device(device, str(name or ""), number(sms), (number(major), number(minor)), number(memory), number(warp)))
+            made.append(
+                Device(device, str(name or ""), number(sms), (number(major), number(minor)), number(memory), number(warp))
+            )
         else:
             made.append(Device(device))
     return tuple(made)

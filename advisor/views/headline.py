@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.catalog import Found
+from advisor.intervals import overlap_with
 from advisor.kernels import Family
 from advisor.report import Headline, Prediction
 from advisor.timeline import Timeline
 from advisor.views.gaps import Gaps
+from advisor.views.host import HostActivity
 from advisor.views.kernels import Kernels
 from advisor.views.partition import DevicePartition, Partition, total
 from advisor.views.replay import Edits, Replay
@@ -58,7 +60,8 @@ def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[s
     if idle >= IDLE_BOUND * window:
         causes = workspace.get(Gaps).by_device[main.device]
         name, why = _IDLE[max(causes, key=causes.__getitem__)]
-        return name, f"The GPU is idle for {idle / window:.0%} of the {span}, mostly {why}."
+        where = _blocked_in(workspace) if name == "host-bound" else ""
+        return name, f"The GPU is idle for {idle / window:.0%} of the {span}, mostly {why}{where}."
     shares = {
         "copy": float(total(main.copy).sum()),
         "communication": float(total(main.communication).sum()),
@@ -83,3 +86,15 @@ def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[s
         f"Kernels run for {share:.0%} of the {span}, but only {dense:.0%} of that is matrix products, convolutions or attention: "
         "the rest moves memory."
     )
+
+
+def _blocked_in(workspace: Workspace) -> str:
+    """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
+    gaps, host, calls = workspace.get(Gaps), workspace.get(HostActivity), workspace.get(Timeline).os_calls
+    mine = calls[host.on_threads(calls)]
+    start = mine["start_us"].to_numpy()
+    inside = overlap_with(start, start + mine["dur_us"].to_numpy(), (gaps.start_us, gaps.end_us))
+    if inside.sum() < 0.5 * gaps.causes["host"].sum() or not inside.sum():
+        return ""
+    by_name = mine.assign(inside=inside).groupby("name", observed=True)["inside"].sum()
+    return f", blocked in {by_name.idxmax()}"

@@ -150,6 +150,25 @@ def test_bytes_that_are_no_text(tmp_path):
     assert load(path).gpu_ops["name"].iat[0] == "\ufffdA"
 
 
+def test_what_the_hardware_measured_is_reported(tmp_path):
+    metrics = [("CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)",)]
+    metrics += [("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?,?,?)", (1 << 48, 3, "SMs Active [Throughput %]"))]
+    metrics += [("CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)",)]
+    samples = [(t, 1 << 48, 3, 40 if t < 50_000 else 80) for t in range(-20_000, 100_000, 10_000)]
+    report = analyze(export(tmp_path / "a.sqlite", *metrics, ("INSERT INTO GPU_METRICS VALUES (?,?,?,?)", *samples), kernel(0, 100_000, 9)))
+    (row,) = report.utilization
+    assert (row.device, row.unit, row.mean_pct, row.samples) == (0, "SMs active", 60, 10)
+
+
+def test_what_the_host_was_blocked_in_is_said(tmp_path):
+    waits = [("CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER)",)]
+    waits += [("INSERT INTO StringIds VALUES (?,?)", (8, "pthread_cond_timedwait"))]
+    waits += [("INSERT INTO OSRT_API VALUES (?,?,?,?)", (20_000, 890_000, process() | 5, 8))]
+    rows = [call(0, 5000, 1), kernel(6000, 20_000, 1), call(900_000, 905_000, 2), kernel(906_000, 950_000, 2)]
+    headline = analyze(export(tmp_path / "a.sqlite", *waits, *rows)).headline
+    assert headline.bottleneck == "host-bound" and headline.summary.endswith("blocked in pthread_cond_timedwait.")
+
+
 def public():
     return [pytest.param(p, id=p.stem) for p in sorted((SHARED / "public" / "nsys").glob("*.sqlite"))] if SHARED.is_dir() else []
 
@@ -195,8 +214,8 @@ def both_formats():
 @pytest.mark.parametrize(("case", "side"), both_formats())
 def test_both_formats_say_the_same(case, side):
     one, other = (analyze(SHARED / "corpus" / case[f][side]) for f in ("kineto", "nsys"))
-    loud = [[f.rule for f in r.findings if f.severity in ("high", "medium")] for r in (one, other)]
-    assert [names[:1] for names in loud][0] == loud[1][:1] or not case["fixed_quiet"]
+    first, second = ([f.rule for f in r.findings if f.severity in ("high", "medium")][:1] for r in (one, other))
+    assert first == second or not case["fixed_quiet"]
 
     def shares(report):
         t = report.time[0]
