@@ -73,7 +73,7 @@ def allocator(
     calls = timeline.api_calls
     role = launches.roles[schedule.call_row] if schedule.call_row.min() >= 0 else np.full(len(schedule.call_row), -1)
     chosen = np.flatnonzero(role == list(api.ApiRole).index(api.ApiRole.ALLOCATION))
-    per_step = len(chosen) / steps.steps
+    per_step = len(chosen) / schedule.steps
     if per_step < min_per_step or not steps.repeats:
         return Clear(
             why=f"{per_step:.1f} calls a step allocate or free device memory; reported from {min_per_step:.0f}"
@@ -101,7 +101,7 @@ def allocator(
         calls["dur_us"].to_numpy()[rows],
         source=lambda members: sources.most_common(rows[members[:50]]),
     )
-    spent = float(calls["dur_us"].to_numpy()[rows].sum()) / steps.steps
+    spent = float(calls["dur_us"].to_numpy()[rows].sum()) / schedule.steps
     finding = Finding(
         title="Memory is allocated and freed inside the step",
         summary=f"{per_step:.0f} calls a step allocate or free memory and hold the host for {milliseconds(spent)} of "

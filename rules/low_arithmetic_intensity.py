@@ -106,7 +106,7 @@ def low_arithmetic_intensity(
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[gpu_rows]) / schedule.dur_us[found].sum() / 1e3)
     summary = (
-        f"{len(found) / steps.steps:.0f} matrix products a step do {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
+        f"{len(found) / schedule.steps:.0f} matrix products a step do {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
         f"they take {share:.0%} of its time, reading {reached:.0f} GB/s."
     )
     finding = Finding(

@@ -97,7 +97,7 @@ def memcpy(
     exposed = _exposed(timeline, partition, steps, rows)
     if share < min_saving_share:
         return Clear(
-            why=f"{len(copies) / steps.steps:.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute; "
+            why=f"{len(copies) / schedule.steps:.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute; "
             f"hiding them would gain {share:.1%}, reported from {min_saving_share:.0%}"
         )
     pageable = (frame["src_kind"] == MemoryKind.PAGEABLE.value) | (frame["dst_kind"] == MemoryKind.PAGEABLE.value)
@@ -108,7 +108,7 @@ def memcpy(
     total_bytes, busy = float(size[copies].clip(min=0).sum()), float(schedule.dur_us[copies].sum())
     memory = f"{pageable_share:.0%} of them from or to pageable memory" if pageable_share else "all of them pinned"
     summary = (
-        f"{len(copies) / steps.steps:.0f} copies a step move {total_bytes / steps.steps / 1e6:.2f} MB at {total_bytes / max(busy, 1e-9) / 1e3:.1f} GB/s, "
+        f"{len(copies) / schedule.steps:.0f} copies a step move {total_bytes / schedule.steps / 1e6:.2f} MB at {total_bytes / max(busy, 1e-9) / 1e3:.1f} GB/s, "
         f"{memory}; {milliseconds(exposed)} of each {milliseconds(steps.step_us)} step overlap no compute."
     )
     finding = Finding(

@@ -85,7 +85,7 @@ def sync_stall(
         return Skipped(why="no runtime calls were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
     waits = _waits(timeline, launches, ops, schedule)
-    per_step = len(waits) / steps.steps
+    per_step = len(waits) / schedule.steps
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
     removed = _without_waiting_ops(timeline, ops, replay, waits)
@@ -109,7 +109,7 @@ def sync_stall(
     )
     severity = severity_of(saving, steps.step_us)
     costs = share >= min_saving_share
-    spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / steps.steps)
+    spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / schedule.steps)
     summary = f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; " + (
         "the GPU then idles until the host has launched again."
         if share >= MEDIUM_SHARE

@@ -85,7 +85,7 @@ def unfused_attention(
     saving = replay.saving(edits, "the N × N scores' way through memory")
     share = saving.expected_us / steps.step_us
     members = np.concatenate(found)
-    spent = float(schedule.dur_us[members].sum()) / steps.steps
+    spent = float(schedule.dur_us[members].sum()) / schedule.steps
     if share < min_saving_share:
         return Clear(
             why=f"written-out attention takes {milliseconds(spent)} a step; fusing gains {share:.1%}, reported from {min_saving_share:.0%}"
@@ -95,7 +95,7 @@ def unfused_attention(
     between = 1 - float(products.sum()) / max(float(schedule.dur_us[members].sum()), 1e-9)
     finding = Finding(
         title="Attention is written out instead of fused",
-        summary=f"{len(found) / steps.steps:.0f} attentions a step take {milliseconds(spent)} of {milliseconds(steps.step_us)}, "
+        summary=f"{len(found) / schedule.steps:.0f} attentions a step take {milliseconds(spent)} of {milliseconds(steps.step_us)}, "
         f"{between:.0%} of it between the two products, on scores that a fused kernel never writes.",
         severity=severity_of(saving, steps.step_us),
         confidence=0.9 if timeline.source.shapes else 0.75,

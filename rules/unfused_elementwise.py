@@ -90,10 +90,10 @@ def unfused_elementwise(
     saving = replay.saving(edits, "memory traffic between pointwise kernels, and their launches")
     share = saving.expected_us / steps.step_us
     members = np.concatenate(chains)
-    spent = float(schedule.dur_us[members].sum()) / steps.steps
+    spent = float(schedule.dur_us[members].sum()) / schedule.steps
     if share < min_saving_share:
         return Clear(
-            why=f"{len(members) / steps.steps:.0f} pointwise kernels a step could fuse; that would gain {share:.1%}, "
+            why=f"{len(members) / schedule.steps:.0f} pointwise kernels a step could fuse; that would gain {share:.1%}, "
             f"reported from {min_saving_share:.0%}"
         )
     labels: list[str] = []
@@ -104,8 +104,8 @@ def unfused_elementwise(
     rows = schedule.op_row[members]
     longest = max(len(c) for c in chains)
     summary = (
-        f"{len(members) / steps.steps:.0f} pointwise kernels a step stand in {len(chains) / steps.steps:.0f} chains of up to {longest} and take "
-        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(durations[:, 1].sum()) / steps.steps)}."
+        f"{len(members) / schedule.steps:.0f} pointwise kernels a step stand in {len(chains) / schedule.steps:.0f} chains of up to {longest} and take "
+        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(durations[:, 1].sum()) / schedule.steps)}."
     )
     finding = Finding(
         title="Chains of pointwise kernels could be one kernel",

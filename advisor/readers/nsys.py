@@ -134,9 +134,10 @@ class _Processes:
         """The columns that every GPU op has."""
         pid = self.pid(np.asarray(frame.pop("globalPid")))
         device = np.asarray(frame.pop("deviceId"), np.int64)
-        for p, d in np.unique(np.c_[pid, device], axis=0).tolist():
-            self.devices[self._physical.get((p, d), d)] = self._physical.get((p, d), d)
-        physical = np.array([self._physical.get((p, d), d) for p, d in zip(pid.tolist(), device.tolist(), strict=True)], np.int32)
+        pairs, which = np.unique(np.c_[pid, device], axis=0, return_inverse=True)
+        known = [self._physical.get((p, d), d) for p, d in pairs.tolist()]
+        self.devices.update((d, d) for d in known)
+        physical = np.array(known or [0], np.int32)[which.reshape(-1)]
         return {
             **{k: v for k, v in frame.items() if k not in ("start", "end", "streamId", "correlationId")},
             "start_ns": frame["start"],

@@ -32,6 +32,9 @@ PROMPT_US = 100.0
 DEFAULT_LATENCY_US = 6.0
 """Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
 
+MAX_CALLS = 20_000
+"""Calls that are replayed: of a longer window its middle steps stand for all. A replay of so many takes some 50 ms."""
+
 MAX_ERROR = 0.15
 """A replay further from the recording than this is no base for a figure: savings are then called bounds."""
 
@@ -98,13 +101,17 @@ class Replay:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Replay:
         rows = _calls_of_window(timeline, steps, launches, host)
+        window_step_us = steps.step_us
+        if len(rows) > MAX_CALLS and steps.steps > 1:
+            steps = steps.middle(max(1, MAX_CALLS * steps.steps // len(rows)))
+            rows = _calls_of_window(timeline, steps, launches, host)
         schedule = _schedule(timeline, steps, launches, host, rows) if len(rows) else _gpu_only(timeline, steps)
         corrected, fastest = (
             (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (1.0, UNSURE)
         )
         found = period_us(schedule)
         start = timeline.api_calls["start_us"].to_numpy()[rows] if len(rows) else np.zeros(1)
-        return cls(schedule, corrected, fastest, start, steps.step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+        return cls(schedule, corrected, fastest, start, window_step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
 
 
 def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:

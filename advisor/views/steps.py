@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -65,6 +65,20 @@ class Steps:
     def step_us(self) -> float:
         """Mean period of the window."""
         return (self.end_us - self.start_us) / self.steps
+
+    def middle(self, count: int) -> Steps:
+        """So many steps from the middle, as a window of their own."""
+        first = (self.steps - min(count, self.steps)) // 2
+        last = first + min(count, self.steps)
+        edges = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
+        return replace(
+            self,
+            start_us=float(edges[first]),
+            end_us=float(edges[last]),
+            host_edges_us=self.host_edges_us[first : last + 1],
+            steps=last - first,
+            periods_us=self.periods_us[first:last],
+        )
 
     def of_host_time(self, times_us: Floats) -> Ints:
         """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""

@@ -1,0 +1,56 @@
+"""Rows of host tables by name and by time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import EMPTY, Spans, union
+from advisor.report import SourceLine
+from advisor.timeline import Timeline
+from advisor.views.sources import user_frame
+
+
+def matches(frame: pd.DataFrame, pattern: re.Pattern[str]) -> np.ndarray:
+    """(n,) whether each row's name matches; each distinct name is looked at once."""
+    if not len(frame):
+        return np.zeros(0, bool)
+    by_name = np.array([bool(pattern.search(n)) for n in frame["name"].cat.categories], bool)
+    found: np.ndarray = by_name[frame["name"].cat.codes.to_numpy()]
+    return found
+
+
+def begins_inside(frame: pd.DataFrame, spans: Spans) -> np.ndarray:
+    """(n,) whether each row of a host table begins inside disjoint, sorted spans."""
+    start = frame["start_us"].to_numpy()
+    at = np.searchsorted(spans[0], start, side="right") - 1
+    inside: np.ndarray = (at >= 0) & (start < np.r_[spans[1], 0.0][at])
+    return inside
+
+
+def spans_of(frame: pd.DataFrame, chosen: np.ndarray) -> Spans:
+    """Disjoint, sorted spans that cover the chosen rows of a host table."""
+    start = frame["start_us"].to_numpy()[chosen]
+    return union(start, start + frame["dur_us"].to_numpy()[chosen])
+
+
+def joined(*several: Spans) -> Spans:
+    """Disjoint, sorted spans that cover all that several sets cover."""
+    return union(np.concatenate([s[0] for s in (EMPTY, *several)]), np.concatenate([s[1] for s in (EMPTY, *several)]))
+
+
+def line_around(timeline: Timeline, start_us: float, end_us: float) -> SourceLine | None:
+    """The user's line whose frame is the innermost one around a span of host time, None where no stacks were recorded."""
+    calls = timeline.python_calls
+    if not len(calls):
+        return None
+    start = calls["start_us"].to_numpy()
+    around = np.flatnonzero((start <= start_us) & (start + calls["dur_us"].to_numpy() >= end_us))
+    names = calls["name"].cat.categories
+    codes = calls["name"].cat.codes.to_numpy()
+    for row in around[np.argsort(calls["dur_us"].to_numpy()[around], kind="stable")]:
+        if line := user_frame(str(names[codes[row]])):
+            return line
+    return None

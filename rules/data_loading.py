@@ -1,0 +1,252 @@
+"""The device idles while the host makes or waits for the next batch."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.catalog import Found, Outcome, rule
+from advisor.intervals import Ints, Spans, clip, length
+from advisor.report import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
+from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._frames import begins_inside, joined, matches, spans_of
+from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.timeline import CopyKind, MemoryKind, Timeline
+from advisor.views.gaps import Gaps
+from advisor.views.host import HostActivity
+from advisor.views.host_time import HostTime
+from advisor.views.replay import Edits, Replay
+from advisor.views.sources import user_frame
+from advisor.views.steps import Steps
+
+DEQUEUE_US = 200.0
+"""Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""
+
+MORE_WORKERS = 2
+"""Where workers are in use already, how many times as many are assumed at the most."""
+
+HALF = 0.5
+"""A user's frame that takes this share of the loader's time is what the loader does."""
+
+_SINGLE = re.compile(r"SingleProcess")
+_MULTI = re.compile(r"MultiProcess")
+# Frames and ops that only one of the two kinds of iterator has in the thread that trains.
+_FETCHES_HERE = re.compile(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
+_WAITS_FOR_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (_try_get_data|_get_data)$")
+_STARTS_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
+_PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
+
+
+@rule("data-loading")
+def data_loading(
+    timeline: Timeline,
+    steps: Steps,
+    gaps: Gaps,
+    host: HostActivity,
+    host_time: HostTime,
+    replay: Replay,
+    *,
+    min_saving_share: float = 0.03,
+    workers: int = 8,
+) -> Outcome:
+    """The GPU waits for the next batch
+
+    What it is
+    The training loop asks its `DataLoader` for a batch and the batch is not there: with `num_workers=0` the main process
+    reads, decodes and collates it on the spot; with worker processes they are slower than the GPU.
+
+    Why it costs time
+    While the host makes a batch it launches nothing. Once the GPU has finished the step before, it idles. Work of the
+    loader that the GPU was busy through costs nothing.
+
+    How it is measured
+    The loader's time is the union of `enumerate(DataLoader)…__next__` ranges, and of the loader's own Python frames (the
+    start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed without it; what the GPU was busy
+    through is thereby not counted. `expected`, single process: `workers` (8: what a host has for each GPU) make batches
+    while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
+    for. `low` keeps half of the loader's time. Where workers are in use already, twice as many hide half of the wait
+    (`expected`), or a quarter (`low`), or all of it (`high`). Reported from `min_saving_share` of the step (0.03: smaller
+    gains drown in the loader's own scatter from batch to batch).
+
+    How to fix it
+    Let worker processes load ahead: `DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)`. If
+    workers wait themselves: more of them, a higher `prefetch_factor`, cheaper transforms (decode once and store, resize
+    before augmenting, batch the transforms on the GPU).
+
+    When to ignore it
+    When the data set of the traced run is a stand-in (generated, or on a slower disk than in production), or when the
+    trace covers the first batches of an epoch only, while workers start.
+
+    References
+    https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#enable-asynchronous-data-loading-and-augmentation
+    """
+    if not len(timeline.gpu_ops):
+        return NO_GPU_WORK
+    loading = _loading(timeline, host)
+    spans = clip(loading, steps.host_start_us, steps.host_end_us)
+    if not len(spans[0]):
+        if not len(timeline.cpu_ops) and not len(timeline.python_calls):
+            return Skipped(why="no framework ranges were recorded, so a loader would not show", record_with=RECORD_BOTH)
+        return Clear(why="no DataLoader is asked for a batch inside the window")
+    loader_us = float(host_time.inside(loading).sum()) / steps.steps
+    multi = _uses_workers(timeline, spans)
+    edits = _edits(host_time, loading, loader_us, steps.step_us, multi, workers)
+    saving = replay.saving(edits, "waiting for the next batch")
+    share = saving.expected_us / steps.step_us
+    idle = float(gaps.causes["data_loading"].sum()) / (steps.end_us - steps.start_us)
+    if share < min_saving_share:
+        return Clear(
+            why=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(steps.step_us)} and the GPU idles through "
+            f"{idle:.1%} of it; loading ahead would gain {share:.1%}, reported from {min_saving_share:.0%}"
+        )
+    pageable = _copies_from_pageable(timeline, steps)
+    slowest = _slowest_frame(timeline, spans)
+    where = f", mostly in {slowest.label}" if slowest else ""
+    kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
+    summary = (
+        f"The loop waits {milliseconds(loader_us)} of each {milliseconds(steps.step_us)} step for its batch{where}: {kind}; "
+        f"the GPU idles through {idle:.0%} of the window meanwhile."
+    )
+    finding = Finding(
+        title="The GPU waits for the next batch",
+        summary=summary if len(summary) <= 240 else summary.replace(where, ""),
+        severity=severity_of(saving, steps.step_us),
+        confidence=(0.9 if replay.basis == "simulated" and steps.repeats else 0.6) * (0.8 if multi else 1.0),
+        saving=saving,
+        evidence=_evidence(timeline, spans, slowest),
+        fix=_fix(timeline, multi, pageable, slowest, workers, spans),
+    )
+    return [Found(finding, edits)]
+
+
+def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int) -> Edits:
+    if multi:
+        return Edits(host_time.without(spans, 0.25), host_time.without(spans, 1 - 1 / MORE_WORKERS), host_time.without(spans))
+    waited = max(DEQUEUE_US, loader_us / workers - max(step_us - loader_us, 0.0))
+    hidden = max(0.0, 1 - waited / max(loader_us, 1e-9))
+    return Edits(
+        host_time.without(spans, min(0.5, hidden)), host_time.without(spans, hidden), host_time.without(spans, max(hidden, 1.0))
+    )
+
+
+def _loading(timeline: Timeline, host: HostActivity) -> Spans:
+    """Time in which the threads that issue GPU work are asked for a batch, or start workers for a new epoch."""
+    calls = timeline.python_calls
+    return joined(host.data_loading, spans_of(calls, matches(calls, _STARTS_WORKERS) & host.on_threads(calls)))
+
+
+def _uses_workers(timeline: Timeline, spans: Spans) -> bool:
+    """Whether worker processes make the batches, by the iterator's name or by what the thread that trains does in it."""
+    notes, calls = timeline.annotations, timeline.python_calls
+    for frame, several, one in ((notes, _MULTI, _SINGLE), (calls, _WAITS_FOR_WORKERS, _FETCHES_HERE)):
+        inside = begins_inside(frame, spans)
+        here, there = int((matches(frame, one) & inside).sum()), int((matches(frame, several) & inside).sum())
+        if here or there:
+            return there > here
+    return False
+
+
+def _copies_from_pageable(timeline: Timeline, steps: Steps) -> bool:
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    up = (ops["copy_kind"] == CopyKind.HTOD.value).to_numpy() & (start >= steps.start_us) & (start < steps.end_us)
+    return bool(((ops["src_kind"] == MemoryKind.PAGEABLE.value).to_numpy() & up).any())
+
+
+def _slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
+    """The innermost frame of the user's that holds at least half of the loader's time."""
+    calls = timeline.python_calls
+    rows = np.flatnonzero(begins_inside(calls, spans))
+    if not len(rows):
+        return None
+    codes = calls["name"].cat.codes.to_numpy()[rows]
+    dur = calls["dur_us"].to_numpy()[rows]
+    names = calls["name"].cat.categories.to_numpy()
+    total = np.bincount(codes, weights=dur)
+    whole = length(spans)
+    candidates = [
+        (float(total[c]), int(c))
+        for c in np.flatnonzero(total >= HALF * whole)
+        if total[c] <= 1.05 * whole and user_frame(names[c])
+    ]
+    if not candidates:
+        return None
+    _, code = min(candidates)
+    mine = rows[codes == code]
+    line = user_frame(names[code])
+    function = str(names[code]).rpartition(": ")[2]
+    return Evidence(
+        label=f"{function} ({line.file}:{line.line})" if line else function,
+        start_us=float(calls["start_us"].to_numpy()[mine].min()),
+        dur_us=float(calls["dur_us"].to_numpy()[mine].sum()),
+        count=len(mine),
+        source=line,
+    )
+
+
+def _evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None) -> tuple[Evidence, ...]:
+    notes = timeline.annotations
+    rows: Ints = np.flatnonzero(begins_inside(notes, spans) & matches(notes, re.compile("DataLoader")))
+    if len(rows):
+        names = [str(n) for n in notes["name"].iloc[rows]]
+        found = folded(names, notes["start_us"].to_numpy()[rows], notes["dur_us"].to_numpy()[rows])
+    else:
+        found = folded(["DataLoader __next__"] * len(spans[0]), spans[0], spans[1] - spans[0])
+    ops = timeline.cpu_ops
+    inner = np.flatnonzero(begins_inside(ops, spans))
+    if len(inner):
+        # Ops of the loader's own: outermost ones only, so that no time stands twice.
+        start = ops["start_us"].to_numpy()[inner]
+        end = start + ops["dur_us"].to_numpy()[inner]
+        outer = np.r_[True, end[1:] > np.maximum.accumulate(end)[:-1]]
+        kept = inner[outer]
+        found += folded(
+            [f"{n} in the loader" for n in ops["name"].iloc[kept]],
+            ops["start_us"].to_numpy()[kept],
+            ops["dur_us"].to_numpy()[kept],
+        )[:3]
+    return (*((slowest,) if slowest else ()), *found)
+
+
+def _fix(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidence | None, workers: int, spans: Spans) -> Fix:
+    url = "https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading"
+    cheaper = f"Make {slowest.label} cheaper: it runs {slowest.count} times in the window." if slowest else (
+        "Make the transforms cheaper: decode once and store the result, or move them to the GPU, batched."
+    )  # fmt: skip
+    pin = ("Set pin_memory=True: the trace shows copies from pageable memory.",) if pageable else ()
+    pinned = ", pin_memory=True" if pageable or bool(matches(timeline.python_calls, _PINS).any()) else ""
+    if multi:
+        calls = timeline.python_calls
+        restarts = bool((matches(calls, _STARTS_WORKERS) & begins_inside(calls, spans)).any())
+        keep = ("Set persistent_workers=True: workers are started again inside the window.",) if restarts else ()
+        return Fix(
+            title="Let the workers keep up",
+            steps=(
+                "Raise num_workers while the host has idle cores, and prefetch_factor (2 by default) if batches take unequal time.",
+                cheaper,
+                *keep,
+                *pin,
+            ),
+            code=Code(
+                before="loader = DataLoader(dataset, batch_size=..., num_workers=n)",
+                after=f"loader = DataLoader(dataset, batch_size=..., num_workers=2 * n, prefetch_factor=4, persistent_workers=True{pinned})",
+            ),
+            url=url,
+            risk="Each worker holds its own copy of the data set object and prefetch_factor batches in host memory.",
+        )
+    return Fix(
+        title="Load batches in worker processes",
+        steps=(
+            f"Set num_workers (start with {workers}, at most the cores that each GPU has) and persistent_workers=True.",
+            *pin,
+            cheaper,
+        ),
+        code=Code(
+            before="loader = DataLoader(dataset, batch_size=...)",
+            after=f"loader = DataLoader(\n    dataset, batch_size=..., num_workers={workers}, persistent_workers=True{pinned}\n)",
+        ),
+        url=url,
+        risk="Workers fork or spawn: the data set must be picklable, must not touch CUDA, and draws other random numbers in each worker.",
+    )
