@@ -15,7 +15,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -111,8 +111,8 @@ def built_in() -> dict[str, Rule]:
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
     """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError."""
     found = dict(built_in())
-    extra = [(p.name, p.load()) for p in importlib.metadata.entry_points(group="advisor.rules")]
-    extra += [(str(path), _load_file(path)) for path in paths]
+    extra = [(p.name, _loaded(p.name, p.load)) for p in importlib.metadata.entry_points(group="advisor.rules")]
+    extra += [(str(path), _loaded(str(path), partial(_load_file, path))) for path in paths]
     for origin, value in extra:
         items = list(rules_in(value)) if isinstance(value, ModuleType) else [getattr(value, "advisor_rule", None)]
         for item in items:
@@ -122,6 +122,16 @@ def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
                 raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
             found[item.id] = item
     return found
+
+
+def _loaded(origin: str, load: Callable[[], Any]) -> Any:
+    """What a team's own module or file holds. Whatever it raises while it is read is the team's to mend: say what."""
+    try:
+        return load()
+    except RuleError:
+        raise
+    except Exception as error:
+        raise RuleError(f"{origin} cannot be loaded: {type(error).__name__}: {error}", "Mend it, or leave it out.") from error
 
 
 def _load_file(path: Path) -> ModuleType:

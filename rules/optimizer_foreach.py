@@ -33,8 +33,12 @@ _FUSED = re.compile(r"_fused_|Fused\w*MathFunctor")
 _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
-HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
-"""Optimizers of torch.optim that take fused=True (2.11)."""
+HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
+"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's was for
+the CPU alone at first)."""
+
+HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
+"""The others of torch.optim, which take foreach=True."""
 
 TENSORS_A_LAUNCH = 30
 """A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
@@ -47,6 +51,9 @@ MOST_OPS_A_PARAMETER = 16
 
 FUSED_TRAFFIC = (0.6, 0.4, 0.3)
 """Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7."""
+
+FOREACH_TRAFFIC = (1.0, 1.0, 0.7)
+"""The same where only foreach can be had: its kernels are the loop's, each for many tensors."""
 
 LEFT_OF_LOOP = (0.40, 0.15, 0.10)
 """Share of the host's time in the step that a fused optimizer still takes (most, likely, least): its Python collects the
@@ -98,7 +105,7 @@ def optimizer_foreach(
     launches, which only the Adam family has. It is a loop where no `_foreach_`, `_fused_` or compiled kernel is among
     them and at least `min_parameters` parameters are updated (8: fewer cost less than one percent of any step seen).
     The step is replayed with a launch for each 30 parameters, which moves each tensor once (of the loop's traffic 0.4 is
-    left, 0.6 for `low`, 0.3 for `high`), and 15 % of the host's time in the range (40, 10): a fused optimizer's Python
+    left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and 15 % of the host's time in the range (40, 10): a fused optimizer's Python
     still collects the parameters. Reported from `min_saving_share` of the step (0.03). An optimizer that is `foreach`
     already is a note at most.
 
@@ -232,13 +239,16 @@ def _edits(host_time: HostTime, schedule: Schedule, steps: Steps, launches: Laun
     step = steps.of_host_time(launches.start_us[schedule.op_row[update.ops]])
     groups = [update.ops[step == s] for s in np.unique(step)]
     left = LEFT_OF_LOOP if update.kind == "loop" else LEFT_OF_FOREACH
-    each = TENSORS_A_LAUNCH if update.kind == "loop" else 0
+    fusable = update.name in HAVE_FUSED or not update.name
     made = []
-    for traffic, host in zip(FUSED_TRAFFIC, left, strict=True):
+    for traffic, host in zip(FUSED_TRAFFIC if fusable else FOREACH_TRAFFIC, left, strict=True):
         kept, gone, dur = [], [], []
         for group in groups:
-            n = max(1, -(-update.parameters // each)) if each else max(1, len(group) // 8)
-            n = min(n, len(group))
+            n = max(1, len(group) // 8)
+            if update.parameters:
+                passes = 1 if fusable else round(len(group) / update.parameters)
+                n = passes * -(-update.parameters // TENSORS_A_LAUNCH)
+            n = max(1, min(n, len(group)))
             whole = float(schedule.dur_us[group].sum())
             moved = max(whole - LAUNCH_FLOOR_US * len(group), 0.0)
             kept.append(group[:n])
@@ -282,11 +292,25 @@ def _fix(update: _Update) -> Fix:
             url=url,
             risk="Rounding differs in the last bits. With GradScaler the fused step unscales by itself.",
         )
+    if name in HAVE_FOREACH:
+        return Fix(
+            title=f"Let {name} update all parameters at once",
+            steps=(
+                f"Pass foreach=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
+                "From PyTorch 2.0 it is the default on the GPU; sparse gradients are updated one by one all the same.",
+            ),
+            code=Code(
+                before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr)",
+                after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, foreach=True)",
+            ),
+            url=url,
+            risk="foreach keeps temporaries as large as the parameters.",
+        )
     return Fix(
         title="Update all parameters at once",
         steps=(
-            f"torch.optim's own optimizers take foreach=True, {name} too if it is one of them.",
-            "In an optimizer of your own, call torch._foreach_* ops on lists of parameters, or compile its step function.",
+            f"Let {name} call torch._foreach_* ops on lists of parameters, or compile its step function.",
+            "Or use an optimizer of torch.optim with fused=True, if one does the same update.",
         ),
         code=Code(
             before="for p, buf in zip(params, buffers):\n    buf.mul_(beta).add_(p.grad)\n    p.add_(buf, alpha=-lr)",

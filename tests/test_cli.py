@@ -128,6 +128,12 @@ def test_a_broken_rule_costs_only_itself(tmp_path):
     assert advisor("analyze", SLOW, "--rules", "mine.py", "--strict", "-f", "text", cwd=tmp_path).returncode == 4
 
 
+def test_a_file_of_rules_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("import no_such_module")
+    done = advisor("analyze", SLOW, "--rules", "mine.py", "-f", "text", cwd=tmp_path)
+    assert done.returncode == 4 and b"mine.py cannot be loaded: ModuleNotFoundError" in done.stderr
+
+
 def test_rules_and_explain(tmp_path):
     listed = advisor("rules", cwd=tmp_path).stdout.decode()
     assert "launch-gap" in listed

@@ -414,3 +414,43 @@ def test_fused_attention_is_said():
         trace.op("aten::_scaled_dot_product_flash_attention", host, 5).launch(host + 1, gpu, gpu + 99, "flash_fwd_kernel")
 
     assert "attention is fused" in clear("unfused-attention", queued(body, gpu=100))
+
+
+# precision
+
+
+def product(kernel, dtype="float", us=1500.0):
+    def body(trace, host, gpu):
+        trace.op("aten::mm", host, 5, [[4096, 4096], [4096, 4096]], [dtype] * 2).launch(host + 1, gpu, gpu + us, kernel)
+
+    return queued(body, gpu=us + 1)
+
+
+FFMA = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"
+
+
+def test_fp32_on_cuda_cores_is_found_though_its_name_says_xmma():
+    finding = found("precision", product(FFMA))
+    # 2 x 4096^3 FLOP at 0.8 of 989 TFLOP/s take 174 µs.
+    assert 1501 - finding.saving.expected_us == pytest.approx(174, rel=0.03)
+    assert "bfloat16" in finding.fix.code.after and finding.severity == "high"
+
+
+def test_tf32_and_bf16_are_quiet():
+    assert "tf32" in clear("precision", product("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16"))
+    assert "bf16" in clear("precision", product("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "c10::BFloat16"))
+
+
+def test_a_device_without_known_rates_is_skipped_and_one_without_tensor_cores_quiet():
+    from advisor.timeline import Device
+
+    trace = product(FFMA)
+    trace.devices = (Device(0, "Some GPU", 10, (9, 0)),)
+    assert "Some GPU" in skipped("precision", trace)
+
+
+def test_fp32_behind_a_slow_host_gains_nothing():
+    def body(trace, at):
+        trace.op("aten::mm", at, 900, [[512, 512], [512, 512]]).launch(at + 880, at + 886, at + 946, FFMA, dur=4)
+
+    assert "would gain" in clear("precision", repeat(1000, body), min_saving_share=0.07)

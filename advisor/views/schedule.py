@@ -121,6 +121,17 @@ def without_waits(calls: Ints) -> Edit:
     return edit
 
 
+def with_durations(ops: Ints, dur_us: Floats) -> Edit:
+    """These ops (positions) take that long; never longer than they did."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        dur = schedule.dur_us.copy()
+        dur[ops] = np.minimum(dur[ops], dur_us)
+        return schedule.edit(dur_us=dur)
+
+    return edit
+
+
 ASYNC_LATENCY_US = 10.0
 """From the call of an asynchronous copy to its start on an idle stream, at most, as the captures show."""
 

@@ -1,9 +1,31 @@
 """Every sample program: slow and fixed pairs by the rule they are for, and healthy controls."""
 
-from . import healthy, launch_gap, low_arithmetic_intensity, memcpy, sync_stall, unfused_elementwise
+from . import (
+    data_loading,
+    healthy,
+    host_bound,
+    launch_gap,
+    low_arithmetic_intensity,
+    memcpy,
+    optimizer_foreach,
+    recompilation,
+    sync_stall,
+    unfused_elementwise,
+)
 from .base import Setup, Workload
 
-MODULES = (launch_gap, sync_stall, memcpy, unfused_elementwise, low_arithmetic_intensity, healthy)
+MODULES = (
+    launch_gap,
+    sync_stall,
+    memcpy,
+    unfused_elementwise,
+    low_arithmetic_intensity,
+    data_loading,
+    host_bound,
+    optimizer_foreach,
+    recompilation,
+    healthy,
+)
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
 __all__ = ["REGISTRY", "Setup", "Workload"]

@@ -61,7 +61,15 @@ def test_sgd_is_counted_by_its_own_pattern():
 
 def test_an_optimizer_without_a_fused_form_is_sent_to_foreach():
     finding = found("optimizer-foreach", repeat(period(), loop(name="RMSprop")))
-    assert "fused=True" not in str(finding.fix) and "_foreach_" in finding.fix.code.after
+    assert (
+        "fused=True" not in str(finding.fix)
+        and "torch.optim.RMSprop(model.parameters(), lr=lr, foreach=True)" in finding.fix.code.after
+    )
+    own = found("optimizer-foreach", repeat(period(), loop(name="Lion")))
+    assert "_foreach_" in own.fix.code.after
+    # Its kernels still read and write everything, so it gains less than a fused one.
+    fused = found("optimizer-foreach", repeat(period(), loop(name="AdamW")))
+    assert own.saving.expected_us <= fused.saving.expected_us
 
 
 def test_fused_and_compiled_optimizers_are_quiet():

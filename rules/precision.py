@@ -1,0 +1,150 @@
+"""Matrix products and convolutions in FP32 on CUDA cores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.catalog import Found, Outcome, rule
+from advisor.kernels import Family
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK
+from advisor.timeline import Timeline
+from advisor.views.kernels import Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.roofline import Roofline
+from advisor.views.schedule import Edit, with_durations
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+TENSOR_CORES, TF32 = (7, 0), (8, 0)
+"""Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
+
+KERNEL_FLOOR_US = 2.0
+"""No kernel takes less, whatever its precision."""
+
+
+@rule("precision")
+def precision(
+    timeline: Timeline,
+    steps: Steps,
+    ops: Ops,
+    kernels: Kernels,
+    roofline: Roofline,
+    launches: Launches,
+    replay: Replay,
+    sources: Sources,
+    *,
+    min_busy_share: float = 0.05,
+    min_saving_share: float = 0.03,
+) -> Outcome:
+    """Matrix products run in FP32 on CUDA cores
+
+    What it is
+    Matrix products and convolutions on FP32 inputs that the GPU computes on its ordinary cores, because TF32 is off (the
+    default for matrix products) and no autocast is on.
+
+    Why it costs time
+    Tensor Cores compute the same product 7 to 15 times faster in TF32 or BF16. They take FP16, BF16, TF32, FP8: never FP32.
+
+    How it is measured
+    Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
+    nothing) that take `min_busy_share` of the time the GPU works (0.05), on devices with Tensor Cores. Each is replayed at
+    the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached (`low`: the
+    TF32 rate; `high`: the BF16 peak); where shapes are unknown, at the ratio of the rates. Reported from
+    `min_saving_share` of the step (0.03).
+
+    How to fix it
+    `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
+    the bytes too and needs no loss scaling.
+
+    When to ignore it
+    When the computation needs FP32: ill-conditioned solves, some physics and statistics. Check the result, not the loss
+    alone.
+
+    References
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+    https://docs.pytorch.org/docs/stable/amp.html
+    """
+    if not len(timeline.gpu_ops):
+        return NO_GPU_WORK
+    schedule = replay.recorded
+    rows = schedule.op_row
+    texts = np.asarray(kernels.precision, object)[rows]
+    dense = kernels.of(Family.GEMM, Family.CONV)[rows]
+    chosen = np.flatnonzero(dense & (texts == "fp32"))
+    share = float(schedule.dur_us[chosen].sum()) / max(float(schedule.dur_us.sum()), 1e-9)
+    if share < min_busy_share:
+        used = sorted({str(t) for t in texts[dense] if t and t != "fp32"})
+        return Clear(
+            why=f"FP32 products and convolutions take {share:.0%} of busy time, reported from {min_busy_share:.0%}"
+            + (f"; the others run in {', '.join(used)}" if used else "")
+        )
+    device = timeline.device(int(timeline.gpu_ops["device"].to_numpy()[rows[chosen[0]]]))
+    peaks = roofline.peaks.get(device.id)
+    if peaks is None:
+        return Skipped(
+            why=f"the peak rates of {device.name or 'this device'} are not known", record_with="add it to advisor/devices.toml"
+        )
+    half = "bf16" if device.compute_capability >= TF32 else "fp16"
+    if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):
+        return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
+    low = "tf32" if peaks.flops_per_s("tf32") else half
+
+    def at(name: str, reached: bool) -> Edit:
+        rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
+        now = peaks.achievable_flops_per_s("fp32") or rate
+        flops, moved = roofline.flops[rows[chosen]], roofline.bytes[rows[chosen]]
+        bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
+        known = np.maximum(flops / rate, (moved if name == "tf32" else moved / 2) / bandwidth) * 1e6
+        ratio = schedule.dur_us[chosen] * now / rate
+        return with_durations(chosen, np.maximum(np.where(np.isnan(known), ratio, known), KERNEL_FLOOR_US))
+
+    edits = Edits(at(low, True), at(half, True), at(half, False))
+    saving = replay.saving(edits, "arithmetic on CUDA cores that Tensor Cores do faster")
+    if saving.expected_us < min_saving_share * steps.step_us:
+        return Clear(
+            why=f"FP32 products and convolutions take {share:.0%} of busy time, but faster ones would gain "
+            f"{saving.expected_us / steps.step_us:.1%} of the step, reported from {min_saving_share:.0%}"
+        )
+    gpu_rows = rows[chosen]
+    dims = timeline.cpu_ops["dims"]
+    labels = []
+    for row in gpu_rows:
+        op = int(roofline.cost_op[row])
+        labels.append(f"{ops.name(op)} {dims.iat[op]}" if op >= 0 else str(timeline.gpu_ops["name"].iat[int(row)])[:80])
+    spent = float(schedule.dur_us[chosen].sum()) / schedule.steps
+    finding = Finding(
+        title="Matrix products run in FP32 on CUDA cores",
+        summary=f"{len(chosen) / schedule.steps:.0f} products and convolutions a step run in FP32 without Tensor Cores and take "
+        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
+        severity=severity_of(saving, steps.step_us),
+        confidence=0.9 if timeline.source.shapes else 0.7,
+        saving=saving,
+        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
+        fix=_fix(half),
+    )
+    return [Found(finding, edits)]
+
+
+def _fix(half: str) -> Fix:
+    dtype = "bfloat16" if half == "bf16" else "float16"
+    steps = [
+        f"Run the forward pass under torch.autocast with {dtype}"
+        + ("." if half == "bf16" else " and scale the loss (torch.amp.GradScaler).")
+    ]
+    if half == "bf16":
+        steps.append('Or keep FP32 storage and turn TF32 on: torch.set_float32_matmul_precision("high").')
+    steps.append("Hold the result against an FP32 run before you trust it.")
+    return Fix(
+        title="Let Tensor Cores do the products",
+        steps=tuple(steps),
+        code=Code(
+            before="loss = criterion(model(x), y)\\nloss.backward()",
+            after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\\n    loss = criterion(model(x), y)\\nloss.backward()',
+        ),
+        url="https://docs.pytorch.org/docs/stable/amp.html",
+        risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit. Reductions stay in FP32 under autocast.",
+    )

@@ -1,0 +1,311 @@
+"""Code is compiled again inside the steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor import api
+from advisor.catalog import Found, Outcome, rule
+from advisor.intervals import Floats, Spans, clip, overlap_with
+from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._frames import begins_inside, joined, line_around, matches, spans_of
+from advisor.rules._needs import NO_GPU_WORK
+from advisor.timeline import Timeline
+from advisor.views.host import HostActivity
+from advisor.views.host_time import HostTime
+from advisor.views.launches import Launches
+from advisor.views.replay import Edits, Replay
+from advisor.views.steps import Steps
+
+# Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
+_COMPILE_FRAME = re.compile(
+    r"torch/_dynamo/convert_frame\.py\(\d+\): "
+    r"|torch/_inductor/compile_fx\.py\(\d+\): (_?compile_fx|_?fx_codegen|codegen_and_compile|fw_compiler|bw_compiler|cudagraphify)"
+    r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): (_?precompile|autotune_to_one_config|benchmark_all_configs)"
+    r"|triton/compiler/compiler\.py\(\d+\): compile$|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
+)
+# Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
+_COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
+_COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
+_GRAPH = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
+_LOADS = re.compile(r"^cu(Module|Library)LoadData")
+
+DEFAULT_LIMIT = 8
+"""After this many recompilations of one function Dynamo gives up and runs it eagerly (torch._dynamo.config.recompile_limit)."""
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What the trace says of why code is compiled again."""
+
+    recompiled: int
+    """The highest recompilation number of one function, 0 where none was recorded."""
+    renewed: bool
+    """Whether each compilation is the first one of a new function: torch.compile itself is in the loop."""
+    graphs: int
+    """Compiled graphs that a step calls and no step before it did."""
+    varying: tuple[str, str] | None
+    """Dims of one op in two steps, where they differ."""
+    shapes: bool
+    """Whether shapes were recorded at all."""
+
+
+@rule("recompilation")
+def recompilation(
+    timeline: Timeline,
+    steps: Steps,
+    host: HostActivity,
+    host_time: HostTime,
+    launches: Launches,
+    replay: Replay,
+    *,
+    min_saving_share: float = 0.03,
+    min_steps_share: float = 0.5,
+) -> Outcome:
+    """Code is compiled again in every step
+
+    What it is
+    `torch.compile` (Dynamo, Inductor) or Triton compiles inside the loop, step after step: an input's shape or a Python
+    value that the compiled code was specialised on has changed, or `torch.compile` itself is called in the loop.
+
+    Why it costs time
+    One compilation takes from a tenth of a second to minutes of host time, in which nothing is launched. After
+    `recompile_limit` (8) of them Dynamo gives up and runs the function eagerly.
+
+    How it is measured
+    The union of the compilers' ranges and Python frames on the threads that launch GPU work; where neither was recorded,
+    the host's time around calls that load a new GPU module (`cuModuleLoadData`). The step is replayed without that time
+    (`low`: half of it stays). Compiling once is start-up, so the rule asks for compilation in `min_steps_share` of the
+    steps (0.5) and in two of them at least; in a trace without steps for three compilations of one function. Reported
+    from `min_saving_share` of the step (0.03). Shapes are said to vary where an op outside compilation has other dims in
+    each step; without recorded shapes nothing is said of them.
+
+    How to fix it
+    Where shapes vary: `torch.compile(model, dynamic=True)`, or `torch._dynamo.mark_dynamic(x, dim)` for the one dimension
+    that does, or pad to a few sizes. Where a Python number varies (a step counter, a learning rate): make it a tensor.
+    Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed.
+
+    When to ignore it
+    When the trace covers the first steps of a run and the set of shapes is small: each is compiled once.
+
+    References
+    https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html
+    https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html#dealing-with-recompilations
+    """
+    if not len(timeline.gpu_ops):
+        return NO_GPU_WORK
+    compiling, direct = _compiling(timeline, host, host_time, launches)
+    spans = clip(compiling, steps.host_start_us, steps.host_end_us)
+    if not len(spans[0]):
+        return Clear(why="nothing is compiled inside the window")
+    per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], compiling)
+    compiled = int((per_step > 0).sum())
+    why = _why(timeline, steps, compiling)
+    recurs = compiled >= max(2.0, min_steps_share * steps.steps) if steps.repeats else why.recompiled >= 2
+    spent = float(per_step.sum()) / steps.steps
+    if not recurs:
+        seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
+        return Clear(
+            why=f"compilation takes {milliseconds(float(per_step.sum()))} {seen}, which may be start-up; "
+            f"reported from {min_steps_share:.0%} of the steps, and two"
+        )
+    gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
+    saving = replay.saving(Edits(half, gone, gone), "compilation inside the steps")
+    share = saving.expected_us / steps.step_us
+    if share < min_saving_share:
+        return Clear(
+            why=f"compilation takes {milliseconds(spent)} a step, without which it would be {share:.1%} shorter; "
+            f"reported from {min_saving_share:.0%}"
+        )
+    count = f"{compiled} of {steps.steps} steps" if steps.repeats else "the trace"
+    cause = (
+        f"shapes change from step to step, {why.varying[0]} to {why.varying[1]}"
+        if why.varying
+        else "torch.compile meets a new function each time"
+        if why.renewed
+        else f"one function is at its recompilation {why.recompiled}"
+        if why.recompiled
+        else "its cause is not recorded"
+    )
+    summary = f"Compilation takes {milliseconds(spent)} of each {milliseconds(steps.step_us)} step, in {count}: {cause}."
+    start, end = spans
+    line = line_around(timeline, float(start[0]), float(end[0]))
+    finding = Finding(
+        title="Code is compiled again in every step",
+        summary=summary if len(summary) <= 240 else f"{summary[:236]}…",
+        severity=severity_of(saving, steps.step_us),
+        confidence=(0.95 if direct else 0.6) * (1.0 if steps.repeats else 0.7),
+        saving=saving,
+        evidence=folded(_labels(timeline, spans), start, end - start, source=lambda _: line),
+        fix=_fix(why),
+    )
+    return [Found(finding, Edits(half, gone, gone))]
+
+
+def compile_spans(timeline: Timeline, host: HostActivity) -> Spans:
+    """Time in which the threads that issue GPU work compile, as frames and ranges say."""
+    tables = (
+        (timeline.python_calls, _COMPILE_FRAME),
+        (timeline.cpu_ops, _COMPILE_RANGE),
+        (timeline.annotations, _COMPILE_RANGE),
+    )
+    return joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in tables if len(f)))
+
+
+def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches) -> tuple[Spans, bool]:
+    """Host time in which code is compiled, and whether the trace says so directly."""
+    found = compile_spans(timeline, host)
+    if len(found[0]):
+        return found, True
+    calls = timeline.api_calls
+    loads = matches(calls, _LOADS) & host.on_threads(calls) & (launches.roles == list(api.ApiRole).index(api.ApiRole.OTHER))
+    if not loads.any():
+        return found, False
+    # The new module was compiled in the pause that ends with loading it.
+    holding = overlap_with(host_time.start_us, host_time.end_us, spans_of(calls, loads)) > 0
+    return joined((host_time.start_us[holding], host_time.end_us[holding])), False
+
+
+def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:
+    """(function, recompilation) of each compilation or compiled region in the window, in order, each once."""
+    found: dict[tuple[int, int], float] = {}
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        rows = matches(frame, _COMPILE_ID)
+        start = frame["start_us"].to_numpy()[rows]
+        for name, at in zip(frame["name"][rows], start, strict=True):
+            if steps.host_start_us <= at < steps.host_end_us and (m := _COMPILE_ID.search(str(name))):
+                key = (int(m[1] or m[3] or 0), int(m[2] or m[4] or 0))
+                found[key] = min(float(at), found.get(key, float(at)))
+    return sorted(found, key=lambda k: found[k])
+
+
+def _why(timeline: Timeline, steps: Steps, compiling: Spans) -> _Evidence:
+    ids = _ids(timeline, steps)
+    functions = {f for f, _ in ids}
+    notes = timeline.annotations
+    calls = matches(notes, _GRAPH)
+    step = steps.of_host_time(notes["start_us"].to_numpy()[calls])
+    seen: set[str] = set()
+    graphs = 0
+    for s in range(steps.steps):
+        here = set(notes["name"][calls][step == s].astype(str))
+        graphs += len(here - seen) if s else 0
+        seen |= here
+    return _Evidence(
+        recompiled=max((n for _, n in ids), default=0),
+        renewed=len(functions) >= max(2, steps.steps) and all(n == 0 for _, n in ids),
+        graphs=graphs,
+        varying=_varying(timeline, steps, compiling),
+        shapes=timeline.source.shapes,
+    )
+
+
+def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, str] | None:
+    """Dims of an op that has other ones in each step, outside compilation, in the first two steps."""
+    ops = timeline.cpu_ops
+    if not timeline.source.shapes or not len(ops) or steps.steps < 2:
+        return None
+    step = steps.of_host_time(ops["start_us"].to_numpy())
+    dims = ops["dims"].cat.codes.to_numpy().astype(np.int64)
+    told = np.array([any(c.isdigit() for c in text) for text in ops["dims"].cat.categories], bool)
+    rows = np.flatnonzero((step >= 0) & (step < steps.steps) & told[dims] & ~begins_inside(ops, compiling))
+    names = ops["name"].cat.codes.to_numpy()[rows].astype(np.int64)
+    table = np.unique(np.c_[names, step[rows], dims[rows]], axis=0)
+    texts = ops["dims"].cat.categories
+    for name in np.unique(table[:, 0]):
+        mine = table[table[:, 0] == name]
+        sets = [set(mine[mine[:, 1] == s, 2].tolist()) for s in range(steps.steps)]
+        if all(len(s) == len(sets[0]) > 0 for s in sets) and len(set.union(*sets)) > len(sets[0]):
+            first, second = min(sets[0] - sets[1], default=None), min(sets[1] - sets[0], default=None)
+            if first is not None and second is not None:
+                return _one_shape(texts[first], texts[second])
+    return None
+
+
+_SHAPE = re.compile(r"\[[\d, ]+\]")
+
+
+def _one_shape(first: str, second: str) -> tuple[str, str]:
+    """The first shape in two ops' dims that differs."""
+    pairs = zip(_SHAPE.findall(first), _SHAPE.findall(second), strict=False)
+    return next(((a, b) for a, b in pairs if a != b), (first[:40], second[:40]))
+
+
+def _labels(timeline: Timeline, spans: Spans) -> list[str]:
+    """Each span of compilation by what is compiled in it, where that was recorded."""
+    labels = ["compilation"] * len(spans[0])
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        rows = np.flatnonzero(matches(frame, _COMPILE_ID) & begins_inside(frame, spans))
+        at = np.searchsorted(spans[0], frame["start_us"].to_numpy()[rows], side="right") - 1
+        for i, row in zip(at, rows, strict=True):
+            if labels[i] == "compilation" and (m := _COMPILE_ID.search(str(frame["name"].iloc[row]))):
+                labels[i] = f"compilation {m[1] or m[3]}/{m[2] or m[4]} (function/recompilation)"
+    return labels
+
+
+def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
+    """The one dimension in which two shapes differ, and its sizes."""
+    a, b = (np.array([int(n) for n in text.strip("[]").split(",")], float) for text in varying)
+    if len(a) != len(b) or (a != b).sum() != 1:
+        return None
+    at = int(np.argmax(a != b))
+    return at, np.array([a[at], b[at]])
+
+
+def _fix(why: _Evidence) -> Fix:
+    url = "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html"
+    logs = "Run with TORCH_LOGS=recompiles: it names the guard that failed."
+    if why.renewed:
+        return Fix(
+            title="Call torch.compile once, outside the loop",
+            steps=(
+                "Compile the function before the loop and keep the result: each call on a new function or lambda compiles it.",
+                logs,
+            ),
+            code=Code(
+                before="for batch in loader:\n    f = torch.compile(lambda x: model(x) * scale)\n    f(batch)",
+                after="f = torch.compile(lambda x: model(x) * scale)\nfor batch in loader:\n    f(batch)",
+            ),
+            url=url,
+            risk="None for the results.",
+        )
+    if why.varying:
+        dimension = _dimension(why.varying) if all(v.startswith("[") for v in why.varying) else None
+        marked = f"torch._dynamo.mark_dynamic(x, {dimension[0]})" if dimension else "torch._dynamo.mark_dynamic(x, dim)"
+        return Fix(
+            title="Compile once for all sizes",
+            steps=(
+                f"Compile with dynamic=True, or call {marked} on the input before the first call.",
+                "Or pad inputs to a few sizes: each bucket compiles once and keeps fast static code.",
+                logs,
+            ),
+            code=Code(
+                before="model = torch.compile(model, dynamic=False)\nfor x in batches:  # a new shape each step\n    model(x)",
+                after=f"model = torch.compile(model, dynamic=True)  # or, before the first call: {marked}\nfor x in batches:\n    model(x)",
+            ),
+            url=url,
+            risk="Code for any size may be a few percent slower than code for one, and CUDA graphs need a recording for each size.",
+        )
+    same = ("Shapes do not change in the trace, so a Python value does: turn numbers that change each step into tensors.",)
+    either = ("Record with record_shapes=True; only if shapes change, compile with dynamic=True or pad to buckets.",)
+    limit = (
+        (
+            f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",
+        )
+        if why.recompiled > DEFAULT_LIMIT
+        else ()
+    )
+    return Fix(
+        title="Find the guard that fails, and keep it from changing",
+        steps=(logs, *(same if why.shapes else either), *limit),
+        code=Code(
+            before="@torch.compile\ndef step(x, i):  # i is a Python number: each value compiles again\n    return x * i",
+            after="@torch.compile\ndef step(x, i):\n    return x * i\n\nstep(x, torch.tensor(i))",
+        ),
+        url=url,
+        risk="None for the results; a tensor on the GPU cannot steer Python branches.",
+    )

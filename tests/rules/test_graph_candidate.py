@@ -1,0 +1,71 @@
+"""graph-candidate: a note where all steps launch the same, quiet where a graph could not be captured or is in use."""
+
+from advisor import engine
+from advisor.catalog import built_in
+from tests.build import Trace
+from tests.test_rules import clear, found, repeat, skipped, small_kernels
+
+PERIOD = 420
+
+
+def step(n=20, wait=False, allocate=False, dims=None):
+    def body(trace, at):
+        for k in range(n):
+            t = at + 20 * k
+            trace.op("aten::mul", t, 18, dims(at) if dims else None).launch(t + 10, t + 15, t + 19, dur=4)
+        if wait:
+            trace.call("cudaStreamSynchronize", at + 20 * n, 5)
+        if allocate:
+            trace.call("cudaMalloc", at + 20 * n, 5)
+
+    return body
+
+
+def test_equal_steps_are_a_note_that_counts_once():
+    finding = found("graph-candidate", repeat(PERIOD, step()))
+    assert finding.severity == "info" and "same 20 GPU ops" in finding.summary and "torch.cuda.graph" in finding.fix.code.after
+    both = [built_in()["graph-candidate"], built_in()["launch-gap"]]
+    report = engine.run(repeat(PERIOD, step()).timeline(), both)
+    assert report.findings[0].rule == "launch-gap", "the cause stands first"
+    alone = engine.run(repeat(PERIOD, step()).timeline(), both[1:])
+    assert report.headline.predicted_step_us == alone.headline.predicted_step_us
+
+
+def test_the_number_of_ops_has_two_sides():
+    assert "19 GPU ops" in clear("graph-candidate", repeat(PERIOD, step(19)))
+    assert found("graph-candidate", repeat(PERIOD, step(19)), min_ops=19)
+
+
+def test_the_thresholds_on_idle_and_saving_have_two_sides():
+    trace = repeat(PERIOD, step())  # idle for 340 of 420
+    assert found("graph-candidate", trace, min_idle_share=0.7)
+    clear("graph-candidate", trace, min_idle_share=0.9)
+    assert found("graph-candidate", trace, min_saving_share=0.3)
+    clear("graph-candidate", trace, min_saving_share=0.9)
+
+
+def test_steps_that_differ_are_quiet():
+    assert "different kernels" in clear("graph-candidate", repeat(PERIOD, step(dims=lambda at: [[int(at) + 1, 8]])))
+    trace = Trace()
+    for s in range(5):
+        trace.step(PERIOD * s, PERIOD - 1, s + 1)
+        step(20 + s % 2)(trace, PERIOD * s)
+    clear("graph-candidate", trace)
+
+
+def test_waits_and_allocations_cannot_be_captured():
+    assert "waits" in clear("graph-candidate", repeat(PERIOD, step(wait=True)))
+    assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
+
+
+def test_graphs_in_use_are_quiet():
+    def body(trace, at):
+        small_kernels(trace, at, n=20)
+        trace.correlation += 1
+        trace.call("cudaGraphLaunch", at + 400, 5, trace.correlation).gpu(at + 410, at + 412, correlation=trace.correlation)
+
+    assert "in use" in clear("graph-candidate", repeat(PERIOD + 20, body))
+
+
+def test_without_launches_it_is_skipped():
+    skipped("graph-candidate", Trace().op("aten::mm", 0, 10).gpu(0, 5).gpu(50, 60))

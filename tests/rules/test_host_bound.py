@@ -1,0 +1,128 @@
+"""host-bound: found where the program's own work holds up the launches, quiet for everything that has a rule of its own."""
+
+import pytest
+
+from tests.build import Trace
+from tests.test_rules import clear, found, queued, repeat, skipped
+
+USER = "train.py(30): step"
+
+
+def work(pause, frames=(("targets.py(8): build", 1.0),), kernel=100):
+    """A step in which the host works for `pause` µs, then launches one kernel."""
+
+    def body(trace, at):
+        if frames:
+            trace.python(USER, at, pause + kernel + 30)
+        for name, share in frames:
+            trace.python(name, at + 1, share * (pause - 2))
+        trace.op("aten::mm", at + pause, 20).launch(at + pause + 5, at + pause + 12, at + pause + 12 + kernel)
+
+    return body
+
+
+def period(pause, kernel=100):
+    return pause + kernel + 40
+
+
+def test_python_between_launches_is_found_and_named():
+    finding = found("host-bound", repeat(period(3000), work(3000)))
+    assert finding.severity == "high" and "build (targets.py:8)" in finding.summary
+    assert finding.evidence[0].source.file == "targets.py" and finding.evidence[0].count == 4
+    assert finding.saving.expected_us == pytest.approx(3000, rel=0.03)
+    assert finding.saving.low_us == pytest.approx(1500, rel=0.03)
+
+
+def test_the_length_of_a_pause_has_two_sides():
+    trace = repeat(period(600), work(600))
+    assert found("host-bound", trace)
+    clear("host-bound", trace, min_pause_us=800)
+
+
+def test_the_saving_threshold_has_two_sides():
+    trace = repeat(period(600, 5400), work(600, kernel=5400))  # a tenth of the step
+    assert found("host-bound", trace, min_saving_share=0.09)
+    assert "reported from 11%" in clear("host-bound", trace, min_saving_share=0.11)
+
+
+def test_without_stacks_only_long_pauses_count_and_half_of_them():
+    clear("host-bound", repeat(period(700), work(700, frames=())))
+    finding = found("host-bound", repeat(period(3000), work(3000, frames=())))
+    assert finding.confidence <= 0.5 and finding.saving.expected_us == pytest.approx(1500, rel=0.06)
+
+
+def test_what_happens_once_is_start_up():
+    def body(trace, at):
+        work(3000 if at == 2 * 200 else 20)(trace, at if at <= 2 * 200 else at + 3000)
+
+    trace = Trace()
+    for s in range(8):
+        trace.step(200 * s + (3000 if s > 2 else 0), 199, s + 1)
+        body(trace, 200 * s)
+    assert "in 1 of" in clear("host-bound", trace)
+
+
+def test_garbage_collection_and_sleep_have_their_own_advice():
+    collect = work(3000, ((("<built-in function collect>"), 0.99),))
+    assert "gc.freeze" in found("host-bound", repeat(period(3000), collect)).fix.code.after
+    sleep = work(3000, ((("<built-in function sleep>"), 0.99),))
+    assert "sleep" in found("host-bound", repeat(period(3000), sleep)).fix.title
+
+
+def test_the_frameworks_own_python_is_left_alone():
+    clear("host-bound", repeat(period(3000), work(3000, (("torch/nn/modules/module.py(1783): _call_impl", 0.99),))))
+
+    def optimizer(trace, at):
+        trace.note("Optimizer.step#AdamW.step", at, 3000)
+        work(3000, ())(trace, at)
+
+    clear("host-bound", repeat(period(3000), optimizer))
+
+
+def test_an_op_that_computes_on_the_cpu_is_found():
+    def body(trace, at):
+        trace.op("aten::sort", at, 3000, [[1000000]])
+        work(0, ())(trace, at + 3000)
+
+    finding = found("host-bound", repeat(period(3000), body))
+    assert "aten::sort on the CPU [[1000000]]" in finding.summary and "GPU" in finding.fix.title
+
+
+def test_a_tree_of_many_short_ops_is_dispatch():
+    def body(trace, at):
+        trace.op("aten::unflatten_dense_tensors", at, 3000)
+        for k in range(100):
+            trace.op("aten::narrow", at + 30 * k, 29)
+        work(0, ())(trace, at + 3000)
+
+    clear("host-bound", repeat(period(3000), body))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda t, at: t.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 3000),
+        lambda t, at: t.op("entire_frame_compile", at, 3000),
+        lambda t, at: t.call("cudaMalloc", at, 3000),
+        lambda t, at: t.overhead("Activity Buffer Request", at, 3000),
+    ],
+    ids=["loader", "compilation", "allocation", "profiler"],
+)
+def test_what_another_rule_speaks_of_is_not_this_ones(other):
+    def body(trace, at):
+        other(trace, at)
+        work(0, ())(trace, at + 3000)
+
+    clear("host-bound", repeat(period(3000), body))
+
+
+def test_work_that_the_gpu_runs_through_costs_nothing():
+    def body(trace, host, gpu):
+        trace.python(USER, host, 790)
+        trace.op("aten::mm", host + 760, 20).launch(host + 765, gpu, gpu + 3990)
+
+    clear("host-bound", queued(body, host=800, gpu=4000))
+
+
+def test_without_framework_ops_it_does_not_guess():
+    skipped("host-bound", repeat(3200, lambda t, at: t.launch(at + 3000, at + 3005, at + 3100)))
