@@ -115,6 +115,8 @@ def _reads_of_the_flag(timeline: Timeline, launches: Launches, ops: Ops, schedul
     size = frame["bytes"].to_numpy()[schedule.op_row]
     down = (frame["copy_kind"] == CopyKind.DTOH.value).to_numpy()[schedule.op_row] & (size <= SMALL_BYTES)
     reads = np.unique(schedule.op_call[down])
+    if not len(launches.roles):
+        return np.empty(0, np.int64)
     sync = launches.roles[schedule.call_row] == list(api.ApiRole).index(api.ApiRole.SYNC)
     waits = schedule.waits_for != -1
     found: set[int] = set()

@@ -210,7 +210,7 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
     if _SLEEP.search(inner):
         return _Work(f"time.sleep{where}", line, "sleep")
     frame = next((n for n in names if not n.startswith("<built-in")), inner)
-    if frame.startswith(("torch/", "nn.Module")) or line is None:
+    if user_frame(frame) is None or line is None:
         return None
     built_in = _BUILT_IN.match(inner)
     function = built_in["name"] if built_in else frame.rpartition(": ")[2]

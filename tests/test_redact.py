@@ -30,7 +30,7 @@ def named(tmp_path):
     trace = json.loads(gzip.decompress((ROOT / "samples" / "sync-stall" / "slow.json.gz").read_bytes()))
     for event in trace["traceEvents"]:
         name = event.get("name", "")
-        if event.get("cat") == "python_function" and ".py(" in name:
+        if event.get("cat") == "python_function" and name.startswith(("torch/", "workloads/")):
             prefix = "/home/lovelace/venv/lib/python3.12/site-packages/" if name.startswith("torch/") else "/home/lovelace/secret-project/"
             event["name"] = prefix + name
     trace |= {"host_name": "gpu-7.corp.example", "PT_PROFILER_JOB_NAME": "moonshot", "username": "lovelace", "trace_id": "ABC"}

@@ -153,7 +153,7 @@ def test_a_gap_before_a_late_launch_is_the_hosts_and_the_rest_the_launchs():
 
 def test_waiting_loading_allocating_and_pausing_are_told_apart():
     def gap(fill):
-        trace = Trace().launch(0, 0, 20)
+        trace = Trace().op("aten::mm", 0, 2).launch(0, 0, 20)
         fill(trace)
         return {k: round(v) for k, v in causes(trace.launch(400, 400, 420)).items()}
 

@@ -1,7 +1,10 @@
 """Every sample program: slow and fixed pairs by the rule they are for, and healthy controls."""
 
 from . import (
+    amp_scaler_sync,
     data_loading,
+    grad_zeroing,
+    graph_candidate,
     healthy,
     host_bound,
     launch_gap,
@@ -24,6 +27,9 @@ MODULES = (
     host_bound,
     optimizer_foreach,
     recompilation,
+    grad_zeroing,
+    graph_candidate,
+    amp_scaler_sync,
     healthy,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
