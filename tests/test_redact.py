@@ -49,7 +49,7 @@ def test_a_trace_keeps_its_figures_and_loses_its_names(tmp_path, named, suffix):
     for word in ("/home", "lovelace", "secret-project", "gpu-7", "moonshot", "ABC"):
         assert word not in text, word
     assert figures(target) == figures(named)
-    assert any(e.source and "/" not in e.source.file.removeprefix("workloads/") for f in analyze(target).findings for e in f.evidence)
+    assert any(e.source and e.source.file.startswith("src") for f in analyze(target).findings for e in f.evidence)
 
 
 def test_compact_text_is_cut_where_no_string_is(tmp_path, named, monkeypatch):
@@ -95,7 +95,7 @@ def test_an_export_keeps_its_figures_and_loses_its_environment(tmp_path):
         assert word not in raw, "deleted values may not stay in free pages"
     assert figures(target) == figures(path) and path.read_bytes() == before
     with sqlite3.connect(target) as db:
-        assert db.execute("SELECT text FROM NVTX_EVENTS").fetchone() == ("load train.bin",)
+        assert db.execute("SELECT text FROM NVTX_EVENTS").fetchone() == ("load src/train.bin",)
 
 
 def test_what_looks_like_a_secret_is_named_and_never_shown(tmp_path):

@@ -45,11 +45,23 @@ def _load_file(file: BinaryIO, path: str, size: int | None, max_bytes: int, prog
     if head.startswith(SQLITE_MAGIC):
         if path == "standard input":
             raise TraceError("an nsys export cannot be read from standard input", "Give the path of the .sqlite file.")
+        _check_export(path, stream.compressed, size or 0, max_bytes)
         return nsys.read(path)
     if stream.truncated and not head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     refuse_foreign(head, path)
     return kineto.read(stream, path)
+
+
+def _check_export(path: str, compressed: bool, size: int, max_bytes: int) -> None:
+    """Refuse a database that SQLite cannot open where it lies, or that is larger than the limit."""
+    if compressed:
+        raise TraceError(f"{path} is a compressed nsys export, which SQLite cannot open", f"Unpack it first: gunzip -k {path}")
+    if size > max_bytes:
+        raise TraceError(
+            f"{path} holds {size:,} bytes, more than {max_bytes:,}, the limit",
+            f"If you trust it, raise the limit above that (--max-gib on the command line, max_bytes in Python, now {max_bytes:,}).",
+        )
 
 
 def _only_trace(directory: Path) -> Path:

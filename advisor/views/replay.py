@@ -14,7 +14,7 @@ from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
-from advisor.views.schedule import Edit, Schedule, combine, period_us
+from advisor.views.schedule import EARLIER, Edit, Schedule, combine, period_us
 from advisor.views.steps import Steps
 
 BACK_TO_BACK_US = 5.0
@@ -162,7 +162,8 @@ def _schedule(timeline: Timeline, steps: Steps, launches: Launches, host: HostAc
     latency, gap, after = _gpu_rules(
         op_start, op_end, stream, start[op_call], np.isin(launches.call[op_row], host.blocking_copies)
     )
-    waits, tail, cost = _host_rules(timeline, launches, rows, start, end, op_call, op_start, op_end)
+    earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
+    waits, tail, cost = _host_rules(launches.roles[rows], start, end, op_call, op_start, op_end, earlier)
     return Schedule(
         call_row=rows,
         host_us=host_us,
@@ -212,27 +213,28 @@ def _gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged:
             if ends[i] <= start[k] - EVENT_WAIT_US:
                 break
             if stream[j] != stream[k] and j < k:
-                after[k], gap[k] = j, usual_gap
+                after[k], gap[k] = j, max(usual_gap, start[k] - ends[i])
                 break
     return latency, gap, after
 
 
 def _host_rules(
-    timeline: Timeline,
-    launches: Launches,
-    rows: Ints,
+    roles: Ints,
     start: Floats,
     end: Floats,
     op_call: Ints,
     op_start: Floats,
     op_end: Floats,
+    earlier: Floats,
 ) -> tuple[Ints, Floats, Floats]:
-    """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait."""
-    n = len(rows)
+    """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait.
+
+    earlier: ends of what was launched before the window, sorted.
+    """
+    n = len(roles)
     waits, tail = np.full(n, -1, np.int64), np.zeros(n)
     cost = end - start
     names = list(api.ApiRole)
-    roles = launches.roles[rows]
     waiting = np.isin(roles, [names.index(api.ApiRole.SYNC), names.index(api.ApiRole.ALLOCATION)])
     is_sync = roles == names.index(api.ApiRole.SYNC)
     is_copy = roles == names.index(api.ApiRole.COPY)
@@ -249,6 +251,9 @@ def _host_rules(
             if target >= 0 and not is_sync[i] and op_end[target] < start[i]:
                 target = -1
         if target < 0:
+            behind = int(np.searchsorted(earlier, end[i] + CLOCK_SKEW_US)) - 1
+            if is_sync[i] and not first_op[i] and behind >= 0 and earlier[behind] > start[i]:
+                waits[i], tail[i], cost[i] = EARLIER, end[i] - earlier[behind], 0.0
             continue
         waits[i] = target
         blocked = op_end[target] > start[i]

@@ -19,11 +19,11 @@ class Schedule:
     Edits replace arrays and set `skip_*`; they never renumber, so that edits compose. All times in µs.
 
     host_us: host time since the call before. dispatch_us: how much of it is issuing ops (the rest is the program's own).
-    call_us: the call itself, without what it waits. waits_for: op that must end before the call returns, -1 none;
-    an op of an earlier repeat is `op - n_ops`. tail_us: from that op's end to the call's return.
+    call_us: the call itself, without what it waits. waits_for: op that must end before the call returns, -1 none,
+    EARLIER for all of the repeat before. tail_us: from that op's end to the call's return.
     call_row: (n_calls,) row in `api_calls`. op_row: (n_ops,) row in `gpu_ops`.
     op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle stream.
-    gap_us: after the op before on the stream. after: op on another stream that must end first, -1 none.
+    gap_us: after the op before on the stream, and after that on another stream which must end first (`after`, -1 none).
     """
 
     call_row: Ints
@@ -55,6 +55,9 @@ class Schedule:
 Edit = Callable[[Schedule], Schedule]
 """What a fix does to a schedule."""
 
+EARLIER = -2
+"""In `waits_for`: what the repeat before launched, for a call at the start of the window."""
+
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
 
@@ -69,9 +72,10 @@ def period_us(schedule: Schedule) -> float:
     dur, latency, gap = schedule.dur_us.tolist(), schedule.latency_us.tolist(), schedule.gap_us.tolist()
     skip = schedule.skip_op.tolist()
     free = [-1e18] * (int(schedule.stream.max()) + 1 if n_ops else 0)
-    ends, before = [-1e18] * n_ops, [-1e18] * n_ops
+    ends = [-1e18] * n_ops
     t, done, finished = 0.0, 0.0, []
     for _ in range(repeats):
+        before = done
         for i in range(n_calls):
             t += host[i]
             for k in range(first_op[i], first_op[i + 1]):
@@ -82,7 +86,7 @@ def period_us(schedule: Schedule) -> float:
                 start = t + latency[k]
                 if (ready := free[s] + gap[k]) > start:
                     start = ready
-                if (a := after[k]) >= 0 and (ready := ends[a]) > start:
+                if (a := after[k]) >= 0 and (ready := ends[a] + gap[k]) > start:
                     start = ready
                 free[s] = ends[k] = start + dur[k]
                 if ends[k] > done:
@@ -90,11 +94,10 @@ def period_us(schedule: Schedule) -> float:
             t += call[i]
             w = waits[i]
             if w != -1:
-                end = (ends[w] if w >= 0 else before[w]) + tail[i]
+                end = (before if w == EARLIER else ends[w]) + tail[i]
                 if end > t:
                     t = end
         finished.append(max(t, done))
-        before = ends[:]
     total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
     return total / schedule.steps
 

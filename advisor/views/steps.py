@@ -195,7 +195,10 @@ def _window(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
     known = ~np.isnan(first_kernel)
     if known.sum() < 2 or (np.diff(first_kernel[known]) <= 0).any():
         return _from(basis, detail, starts, starts, "host")
-    return _from(basis, detail, first_kernel[known], starts[known], "gpu")
+    # A step that launched nothing is a step all the same: it begins on the GPU where its mark lies between the others'.
+    whole = slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
+    edges = np.interp(starts[whole], starts[known], first_kernel[known])
+    return _from(basis, detail, edges, starts[whole], "gpu")
 
 
 def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"]) -> Steps | None:

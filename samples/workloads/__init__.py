@@ -10,10 +10,14 @@ from . import (
     launch_gap,
     low_arithmetic_intensity,
     memcpy,
+    memory_layout,
     optimizer_foreach,
+    precision,
     recompilation,
     sync_stall,
+    unfused_attention,
     unfused_elementwise,
+    unfused_norm,
 )
 from .base import Setup, Workload
 
@@ -30,6 +34,10 @@ MODULES = (
     grad_zeroing,
     graph_candidate,
     amp_scaler_sync,
+    memory_layout,
+    unfused_norm,
+    unfused_attention,
+    precision,
     healthy,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}

@@ -1,0 +1,158 @@
+"""A SQLite file that somebody else made, read in columns and never written to."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import chain, islice
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from advisor.errors import TraceError
+from advisor.intervals import Floats, Ints
+
+ROWS = 1 << 16
+"""Rows fetched at a time: large enough to cost no time, small enough to cost no memory."""
+
+NOT_RECORDED = -1
+ABSENT = -(2**62)
+"""Stands for NULL in a column that a row makes no sense without: -1 ns is a time like any other."""
+
+
+class Database:
+    """Tables of an open file by name. Only real tables: a view, trigger or virtual table of the same name is not run."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        # A virtual table has no page of its own: to read one runs a module with arguments that the file chose.
+        real = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+        self._columns: dict[str, tuple[str, ...]] = {
+            name: tuple(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")) for (name,) in real.fetchall()
+        }
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(self._columns)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Names of a table's columns, none where there is no such table."""
+        return self._columns.get(table, ())
+
+    def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
+        """All rows of a small table; None for a column that it lacks. No rows where there is no such table."""
+        if table not in self._columns:
+            return []
+        return list(self.iterate(table, columns))
+
+    def texts(self, table: str, key: str, text: str) -> dict[int, str]:
+        """A table of numbered strings as a dict; what is no string is left out."""
+        if table not in self._columns or not {key, text} <= set(self._columns[table]):
+            return {}
+        where = f"typeof({_quoted(key)}) = 'integer' AND typeof({_quoted(text)}) = 'text'"
+        return dict(self._select(table, [_quoted(key), _quoted(text)], where))
+
+    def integers(self, table: str, columns: Sequence[str], where: str = "", needs: Sequence[str] = ()) -> dict[str, Ints]:
+        """Columns as int64, NOT_RECORDED for NULL and for a column that the table lacks; ABSENT for NULL in one of `needs`.
+
+        No rows where the table lacks one of `needs`. Raises TraceError where a column holds text.
+        """
+        return self._numbers(table, columns, where, needs, np.int64)
+
+    def floats(self, table: str, columns: Sequence[str], where: str = "", needs: Sequence[str] = ()) -> dict[str, Floats]:
+        """Like `integers`, as float64."""
+        return self._numbers(table, columns, where, needs, np.float64)
+
+    def iterate(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
+        """Rows of a table one after another, for what numbers cannot say; None for a column that it lacks."""
+        have = self.columns(table)
+        return iter(self._select(table, [_quoted(c) if c in have else "NULL" for c in columns], where))
+
+    def _numbers(
+        self, table: str, columns: Sequence[str], where: str, needs: Sequence[str], dtype: type[np.generic]
+    ) -> dict[str, Any]:
+        have = set(self.columns(table))
+        if not have or not {*needs} <= have:
+            return {c: np.empty(0, dtype) for c in columns}
+        found = [c for c in columns if c in have]
+        wanted = [f"IFNULL({_quoted(c)}, {ABSENT if c in needs else NOT_RECORDED})" for c in found] or ["0"]
+        cursor = self._select(table, wanted, where)
+        parts: list[list[np.ndarray]] = [[] for _ in wanted]
+        rows = 0
+        try:
+            # Numbers go straight into an array: no list of rows is ever made.
+            while len(flat := np.fromiter(chain.from_iterable(islice(cursor, ROWS)), dtype)):
+                block = flat.reshape(-1, len(wanted)).T
+                rows += block.shape[1]
+                for part, column in zip(parts, block, strict=True):
+                    part.append(np.ascontiguousarray(column))
+        except (ValueError, TypeError, OverflowError):
+            raise self.not_numbers(table, columns, where) from None
+        made = {c: np.full(rows, NOT_RECORDED, dtype) for c in columns if c not in have}
+        for name, column in zip(found, parts, strict=False):
+            made[name] = np.concatenate(column) if column else np.empty(0, dtype)
+            column.clear()
+        return made
+
+    def not_numbers(self, table: str, columns: Sequence[str], where: str = "") -> TraceError:
+        """The error that names the column which holds what is no number."""
+        for name in (c for c in columns if c in self.columns(table)):
+            kind = f"typeof({_quoted(name)}) NOT IN ('integer', 'null')"
+            if self._select(table, ["1"], f"({where or 1}) AND {kind} LIMIT 1").fetchone():
+                return TraceError(
+                    f"{self._path}: column {name} of table {table} holds something that is no integer", "Export the report again."
+                )
+        return TraceError(f"{self._path}: table {table} holds something that is no number", "Export the report again.")
+
+    def _select(self, table: str, expressions: Sequence[str], where: str) -> sqlite3.Cursor:
+        return self._connection.execute(f"SELECT {', '.join(expressions)} FROM {_quoted(table)}{' WHERE ' + where if where else ''}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def uri(path: str | os.PathLike[str]) -> str:
+    """How to open a file that is never written to: no journal is made and no lock taken."""
+    return f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=ro&immutable=1"
+
+
+def lenient(raw: bytes) -> str:
+    """Text as it stands in the file: names of hosts and times in local formats are not always UTF-8."""
+    return raw.decode("utf-8", "replace")
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Database]:
+    """The database at `path`, read-only and immutable, no code of the file run.
+
+    Raises TraceError where the file is damaged.
+    """
+    try:
+        with closing(sqlite3.connect(uri(path), uri=True)) as connection:
+            connection.text_factory = lenient
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield Database(connection, path)
+    except sqlite3.Error as error:
+        raise TraceError(f"{path} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
+
+
+def categorical(codes: Ints, texts: dict[int, str]) -> pd.Categorical:
+    """Numbers of strings as a categorical; "" for a number that stands for nothing."""
+    inverse, used = pd.factorize(codes)
+    names = [texts.get(int(code), "") for code in used]
+    categories = list(dict.fromkeys(names))
+    place = {name: i for i, name in enumerate(categories)}
+    lookup = np.array([place[name] for name in names] or [0], np.int32)
+    return pd.Categorical.from_codes(lookup[inverse], categories=pd.Index(categories or [""], dtype=object))
+
+
+def constant(text: str, n: int) -> pd.Categorical:
+    """The same string in each row."""
+    return pd.Categorical.from_codes(np.zeros(n, np.int8), categories=pd.Index([text], dtype=object))

@@ -1,0 +1,279 @@
+"""Tensors are turned from NCHW to NHWC and back around convolutions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor.catalog import Found, Outcome, rule
+from advisor.intervals import Floats, Ints
+from advisor.kernels import Family, op_family
+from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK
+from advisor.timeline import Timeline
+from advisor.views.kernels import Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.roofline import Roofline
+from advisor.views.schedule import Edit, Schedule, combine, with_durations
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
+"""Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
+to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
+
+NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
+"""The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
+passes instead of three."""
+
+MIN_CONV_SHARE = 0.10
+"""Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
+
+_CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
+_TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
+_PADDING = re.compile(r"padding", re.IGNORECASE)
+_OWN_NORM = re.compile(r"batch_norm_\w*kernel")
+_CHANNELS_LAST = re.compile(r"channels_last")
+_PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
+
+
+@rule("memory-layout")
+def memory_layout(
+    timeline: Timeline,
+    steps: Steps,
+    ops: Ops,
+    kernels: Kernels,
+    roofline: Roofline,
+    launches: Launches,
+    replay: Replay,
+    sources: Sources,
+    *,
+    min_layout_share: float = 0.05,
+    min_saving_share: float = 0.03,
+) -> Outcome:
+    """Tensors change layout around convolutions
+
+    What it is
+    PyTorch keeps images as NCHW; the convolutions that run on Tensor Cores want NHWC. cuDNN and MIOpen then turn each
+    input before and each output after the kernel (`nchwToNhwcKernel`, `batched_transpose`), in the forward pass and
+    twice in the backward pass. Permutes with `.contiguous()` around a channel-wise layer do the same by hand.
+
+    Why it costs time
+    A conversion reads and writes the whole tensor and computes nothing. And what stands between the convolutions stays
+    in NCHW, where PyTorch's own batch norm in 16 bits runs one block a channel and so uses the GPU badly.
+
+    How it is measured
+    Conversion kernels inside convolutions, and copies of 4-D or 5-D tensors between a layout with the channels second
+    and one with them last, where recorded strides show it and convolutions take a tenth of the time the GPU works. Those
+    of 1-D convolutions and of matrix products are left out. The rule looks further where they take `min_layout_share` of
+    the time the GPU works (0.05: turning the network's input once stays below). The step is replayed without them
+    (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
+    limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
+    bandwidth needs. Reported from `min_saving_share` of the step (0.03).
+
+    How to fix it
+    `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
+    strides change, and each op hands the layout on.
+
+    When to ignore it
+    When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
+    In FP32 without TF32 NCHW is the faster layout.
+
+    References
+    https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+    https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html#tensor-layout
+    """
+    if not len(timeline.gpu_ops):
+        return NO_GPU_WORK
+    schedule = replay.recorded
+    rows = schedule.op_row
+    busy = max(float(schedule.dur_us.sum()), 1e-9)
+    chosen = _conversions(timeline, ops, kernels, schedule, busy)
+    share = float(schedule.dur_us[chosen].sum()) / busy
+    names = timeline.gpu_ops["name"]
+    kernel_names = names.cat.categories
+    partly = any(_CHANNELS_LAST.search(kernel_names[c]) for c in np.unique(names.cat.codes.to_numpy()[rows]))
+    if share < min_layout_share:
+        return Clear(
+            why=f"kernels that only change a tensor's layout take {share:.1%} of busy time, reported from {min_layout_share:.0%}"
+            + (": channels_last is in use" if partly else "")
+        )
+    norms, forward, limit = _norms(timeline, ops, kernels, roofline, schedule)
+    gone = _without(chosen)
+    edits = Edits(
+        gone,
+        combine(gone, _faster(norms, np.where(forward, NORM_FORWARD, NORM_BACKWARD) * limit)),
+        combine(gone, _faster(norms, np.where(forward, NORM_FORWARD_BEST, NORM_BACKWARD_BEST) * limit)),
+    )
+    saving = replay.saving(edits, "turning tensors from NCHW to NHWC and back")
+    gain = saving.expected_us / steps.step_us
+    if gain < min_saving_share:
+        return Clear(
+            why=f"kernels that change a tensor's layout take {share:.1%} of busy time; without them the step gains {gain:.1%}, "
+            f"reported from {min_saving_share:.0%}"
+        )
+    found = rows[chosen]
+    labels = [_label(timeline, ops, int(row)) for row in found]
+    spent = float(schedule.dur_us[chosen].sum()) / schedule.steps
+    slow_norms = float(schedule.dur_us[norms].sum()) / schedule.steps
+    finding = Finding(
+        title="Tensors change layout around convolutions",
+        summary=f"{len(chosen) / schedule.steps:.0f} kernels a step only turn tensors between NCHW and NHWC and take {milliseconds(spent)} of "
+        f"{milliseconds(steps.step_us)}"
+        + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
+        severity=severity_of(saving, steps.step_us),
+        confidence=(0.9 if len(timeline.cpu_ops) else 0.75) * (1.0 if steps.repeats else 0.8),
+        saving=saving,
+        evidence=gpu_evidence(timeline, found, labels, lambda m: sources.most_common(launches.call[found[m[:50]]])),
+        fix=_fix(partly, _image(timeline, ops, found)),
+    )
+    return [Found(finding, edits)]
+
+
+def _without(gone: Ints) -> Edit:
+    """Without these kernels (positions) and their launch calls; the op around them is issued as before."""
+
+    def edit(schedule: Schedule) -> Schedule:
+        skip, cost = schedule.skip_op.copy(), schedule.call_us.copy()
+        skip[gone] = True
+        left = np.bincount(schedule.op_call[~skip], minlength=len(cost))
+        cost[schedule.op_call[gone]] *= left[schedule.op_call[gone]] > 0
+        return schedule.edit(skip_op=skip, call_us=cost)
+
+    return edit
+
+
+def _faster(norms: Ints, dur_us: Floats) -> Edit:
+    """Those norms in the time given, where it is known."""
+    known = ~np.isnan(dur_us)
+    return with_durations(norms[known], dur_us[known])
+
+
+def _conversions(timeline: Timeline, ops: Ops, kernels: Kernels, schedule: Schedule, busy: float) -> Ints:
+    """Positions of kernels that only change the layout of an image-like tensor."""
+    rows = schedule.op_row
+    names = timeline.gpu_ops["name"]
+    code = names.cat.codes.to_numpy()[rows]
+    convert, padding = (
+        np.array([bool(p.search(n)) for n in names.cat.categories], bool)[code] for p in (_CONVERSION, _PADDING)
+    )  # fmt: skip
+    op = ops.of_gpu[rows]
+    convolving = np.array([op_family(n) is Family.CONV for n in (*ops.categories, "")], bool)
+    in_conv = convolving[np.where(op >= 0, ops.names[op], -1)] if len(ops.names) else np.zeros(len(rows), bool)
+    conv_share = float(schedule.dur_us[kernels.of(Family.CONV)[rows]].sum()) / busy
+    in_conv |= (op < 0) & (conv_share >= MIN_CONV_SHARE)
+    chosen = kernels.of(Family.LAYOUT)[rows] & (convert | in_conv) & ~padding
+    flat = {int(o) for o in np.unique(op[chosen]) if o >= 0 and _one_dimensional(str(timeline.cpu_ops["dims"].iat[int(o)]))}
+    chosen &= ~np.isin(op, list(flat))
+    if conv_share >= MIN_CONV_SHARE:
+        chosen |= _turning_copies(timeline, ops, kernels, rows)
+    return np.flatnonzero(chosen)
+
+
+def _turning_copies(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
+    """(n_ops,) copy kernels whose recorded strides go from channels second to channels last, or back."""
+    op = ops.of_gpu[rows]
+    frame = timeline.cpu_ops
+    chosen = kernels.of(Family.COPY, Family.ELEMENTWISE)[rows] & (op >= 0)
+    known: dict[tuple[str, str], bool] = {}
+    turning = set()
+    for o in np.unique(op[chosen]):
+        if ops.name(int(o)) != "aten::copy_" or any(_PRODUCTS.search(n) for n in ops.chain(int(o))):
+            continue
+        key = (str(frame["dims"].iat[int(o)]), str(frame["strides"].iat[int(o)]))
+        if key not in known:
+            known[key] = _turns(*(json.loads(text) if text else [] for text in key))
+        if known[key]:
+            turning.add(int(o))
+    found: np.ndarray = chosen & np.isin(op, list(turning))
+    return found
+
+
+def _turns(dims: Any, strides: Any) -> bool:
+    """Whether a copy's target and source (first two arguments) have the channels at other ends."""
+    if len(dims) < 2 or len(strides) < 2 or dims[0] != dims[1] or len(dims[0]) not in (4, 5):
+        return False
+    if any(len(s) != len(dims[0]) for s in strides[:2]) or min(dims[0][1:]) < 2:
+        return False
+    target, source = (_order(s) for s in strides[:2])
+    if target[0] != 0 or source[0] != 0:
+        return False
+    moved = [target.index(axis) for axis in source[1:]]
+    n = len(moved)
+    return moved in ([*range(2, n + 1), 1], [n, *range(1, n)])
+
+
+def _order(strides: Sequence[int]) -> list[int]:
+    """Axes from the outermost in memory to the innermost."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+
+
+def _one_dimensional(dims: str) -> bool:
+    """Whether an op's first tensor is a sequence, [N, C, L] or [N, C, 1, L]: those have no channels_last."""
+    first = json.loads(dims)[0] if dims else []
+    return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
+
+
+def _norms(
+    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, schedule: Schedule
+) -> tuple[Ints, np.ndarray, Floats]:
+    """PyTorch's own batch norms on NCHW tensors: positions, which are forward, and the limit by memory traffic."""
+    rows = schedule.op_row
+    names = timeline.gpu_ops["name"]
+    own = np.array([bool(_OWN_NORM.search(n)) and not _CHANNELS_LAST.search(n) for n in names.cat.categories], bool)
+    found = np.flatnonzero(own[names.cat.codes.to_numpy()[rows]] & kernels.of(Family.NORM)[rows])
+    back = np.array(["backward" in n for n in names.cat.categories], bool)[names.cat.codes.to_numpy()[rows[found]]]
+    return found, ~back, roofline.limit_us[rows[found]]
+
+
+def _label(timeline: Timeline, ops: Ops, row: int) -> str:
+    """The op with its largest tensor, and which way the tensor is turned."""
+    name, op = str(timeline.gpu_ops["name"].iat[row]), int(ops.of_gpu[row])
+    way = "NCHW → NHWC" if _TO_NHWC.search(name) else "NHWC → NCHW" if _TO_NCHW.search(name) else "transposed"
+    shapes = _shapes(timeline, op)
+    where = f"{ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
+    return f"{way} in {where}"
+
+
+def _shapes(timeline: Timeline, op: int) -> list[list[int]]:
+    dims = str(timeline.cpu_ops["dims"].iat[op]) if op >= 0 else ""
+    return [d for d in (json.loads(dims) if dims else []) if d and all(isinstance(n, int) for n in d)]
+
+
+def _image(timeline: Timeline, ops: Ops, rows: Ints) -> str:
+    """The largest tensor that is turned, as people write a shape."""
+    found = [s for o in np.unique(ops.of_gpu[rows]) for s in _shapes(timeline, int(o)) if len(s) in (4, 5)]
+    largest: list[int] = max(found, key=lambda s: int(np.prod(s)), default=[])
+    return " × ".join(str(n) for n in largest)
+
+
+def _fix(partly: bool, image: str) -> Fix:
+    volume = image.count("×") == 4
+    layout = "torch.channels_last_3d" if volume else "torch.channels_last"
+    steps = [f"Convert the model and its input once to {layout}; every op hands the layout on."]
+    if partly:
+        steps = [
+            "Part of the step runs in channels_last already. Find what leaves it: inputs that were not converted, view, flatten or "
+            "permute with .contiguous(), and ops of your own that return NCHW."
+        ]
+    steps.append("Drop permute(...).contiguous() around channel-wise layers: in channels_last the permute is already in order.")
+    steps.append("If it is not on yet, run under autocast in BF16: the NHWC kernels are those of the Tensor Cores.")
+    tensor = f"  # tensors of up to {image}" if image else ""
+    return Fix(
+        title=f"Keep images in {layout.removeprefix('torch.')}",
+        steps=tuple(steps),
+        code=Code(
+            before=f"model = model.cuda()\nout = model(images){tensor}",
+            after=f"model = model.cuda().to(memory_format={layout})\nimages = images.to(memory_format={layout})\nout = model(images)",
+        ),
+        url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+        risk=".view() that merges channels with height and width fails on the new strides: use .reshape() or .flatten(). "
+        "Checkpoints stay compatible; another algorithm may round differently.",
+    )

@@ -1,0 +1,109 @@
+"""memory-layout: conversions around convolutions, and copies that turn an image; quiet on other transposes."""
+
+import pytest
+
+from tests.test_rules import clear, found, queued
+
+IMAGE = [64, 128, 56, 56]
+CONV = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
+TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>"
+NCHW, NHWC = [128 * 56 * 56, 56 * 56, 56, 1], [128 * 56 * 56, 1, 56 * 128, 128]
+
+
+def convolution(convert=20.0, conv=60.0, name=TO_NHWC, op="aten::cudnn_convolution", dims=IMAGE, norm=""):
+    def body(trace, host, gpu):
+        trace.op(op, host, 10, [dims, [128, 128, 3, 3]], ["c10::BFloat16"] * 2)
+        trace.launch(host + 1, gpu, gpu + convert, name).launch(host + 5, gpu + convert, gpu + convert + conv, CONV)
+        if norm:
+            trace.op(
+                "aten::native_batch_norm", host + 12, 8, [dims, [128], [128], [128], [128]], ["c10::BFloat16", *["float"] * 4]
+            )
+            trace.launch(host + 14, gpu + convert + conv, gpu + convert + conv + 300, norm)
+
+    return body
+
+
+def test_conversions_of_a_convolution_are_found():
+    finding = found("memory-layout", queued(convolution(), gpu=81))
+    assert finding.saving.low_us == finding.saving.expected_us == pytest.approx(20, rel=0.1)
+    assert finding.evidence[0].label == "NCHW → NHWC in aten::cudnn_convolution [64, 128, 56, 56]"
+    assert "torch.channels_last" in finding.fix.code.after and "64 × 128 × 56 × 56" in finding.fix.code.before
+
+
+def test_both_thresholds_have_two_sides():
+    trace = queued(convolution(), gpu=81)  # 20 of 80 µs
+    assert found("memory-layout", trace, min_layout_share=0.24)
+    assert "reported from 26%" in clear("memory-layout", trace, min_layout_share=0.26)
+    assert found("memory-layout", trace, min_saving_share=0.20)
+    assert "reported from 30%" in clear("memory-layout", trace, min_saving_share=0.30)
+
+
+def test_turning_the_input_once_is_quiet():
+    assert "2.0%" in clear("memory-layout", queued(convolution(convert=2, conv=98), gpu=101))
+
+
+def test_batch_norms_in_nchw_gain_too():
+    own = "void at::native::batch_norm_collect_statistics_kernel<at::native::Var, c10::BFloat16>"
+    finding = found("memory-layout", queued(convolution(norm=own), gpu=381))
+    # 25.7 M elements of 2 bytes read and written at 4.27 TB/s take 24 µs; five times that instead of 300.
+    assert finding.saving.low_us == pytest.approx(20, abs=2)
+    assert finding.saving.expected_us == pytest.approx(20 + 300 - 5 * 24, rel=0.05)
+    last = own.replace("_kernel", "_channels_last_kernel")
+    finding = found("memory-layout", queued(convolution(norm=last), gpu=381))
+    assert finding.saving.expected_us == pytest.approx(20, abs=2) and "already" in finding.fix.steps[0]
+
+
+def test_conversions_hidden_behind_a_slow_host_gain_nothing():
+    assert "reported from 3%" in clear("memory-layout", queued(convolution(), host=400, gpu=400))
+
+
+def test_miopen_transposes_count_inside_convolutions_only():
+    assert found("memory-layout", queued(convolution(name="batched_transpose_32x32_half", op="aten::miopen_convolution"), gpu=81))
+
+    def body(trace, host, gpu):
+        trace.op("te::cast_transpose", host, 8, [[4096, 4096]]).launch(host + 1, gpu, gpu + 30, "transpose_optimized_kernel")
+        trace.op("aten::mm", host + 9, 8, [[4096, 4096]] * 2).launch(host + 10, gpu + 30, gpu + 100, "nvjet_sm90_tst")
+
+    clear("memory-layout", queued(body, gpu=101))
+
+
+def test_padding_channels_is_no_conversion():
+    clear("memory-layout", queued(convolution(name="void nhwcAddPaddingKernel<__nv_bfloat16>"), gpu=81))
+
+
+def test_sequences_have_no_channels_last():
+    clear("memory-layout", queued(convolution(dims=[64, 128, 1, 3136]), gpu=81))
+    clear("memory-layout", queued(convolution(dims=[64, 128, 3136]), gpu=81))
+
+
+def copying(target, source, dims=IMAGE, around="aten::contiguous", conv=60.0):
+    def body(trace, host, gpu):
+        trace.op(around, host, 10).op("aten::copy_", host + 1, 8, [dims, dims, []], ["c10::BFloat16"] * 2 + ["Scalar"])
+        trace.rows["cpu_ops"][-1]["strides"] = f"[{target}, {source}, []]"
+        trace.launch(host + 2, gpu, gpu + 20, "void at::native::elementwise_kernel<direct_copy_kernel_cuda>")
+        trace.op("aten::cudnn_convolution", host + 12, 10, [dims, [128, 128, 3, 3]], ["c10::BFloat16"] * 2)
+        trace.launch(host + 14, gpu + 20, gpu + 20 + conv, CONV)
+
+    return body
+
+
+@pytest.mark.parametrize(("target", "source"), [(NHWC, NCHW), (NCHW, NHWC)])
+def test_copies_that_turn_an_image_are_found(target, source):
+    finding = found("memory-layout", queued(copying(target, source), gpu=81))
+    assert finding.evidence[0].label == "transposed in aten::copy_ [64, 128, 56, 56]"
+
+
+def test_other_copies_are_quiet():
+    clear("memory-layout", queued(copying(NCHW, NCHW), gpu=81))
+    heads = [128 * 56 * 56, 56, 56 * 128, 1]  # [N, L, H, D] seen as [N, H, L, D]: attention's heads, not channels
+    clear("memory-layout", queued(copying(NCHW, heads), gpu=81))
+    clear("memory-layout", queued(copying(NCHW, NHWC, around="aten::matmul"), gpu=81))
+    clear("memory-layout", queued(copying(NCHW, NHWC, conv=1.0), host=25, gpu=26))
+
+
+def test_kernels_without_ops_are_told_by_name():
+    def body(trace, host, gpu):
+        trace.launch(host, gpu, gpu + 20, TO_NHWC).launch(host + 5, gpu + 20, gpu + 80, CONV)
+
+    finding = found("memory-layout", queued(body, gpu=81))
+    assert finding.confidence < 0.9 and "nchwToNhwcKernel" in finding.evidence[0].label

@@ -1,0 +1,154 @@
+"""unfused-norm: a written-out norm or softmax, its backward pass with it; quiet on other reductions."""
+
+import pytest
+
+from tests.test_rules import clear, found, queued
+
+X, ROW = [8, 4096, 2048], [8, 4096, 1]
+KERNELS = {
+    "copy_": "void at::native::unrolled_elementwise_kernel<direct_copy_kernel_cuda>",
+    "pow": "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl>",
+    "square": "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl>",
+    "mean": "void at::native::reduce_kernel<512, 1, ReduceOp<float, MeanOps<float>>>",
+    "sum": "void at::native::reduce_kernel<512, 1, ReduceOp<float, func_wrapper_t<float, sum_functor<float>>>>",
+    "var": "void at::native::reduce_kernel<512, 1, ReduceOp<float, WelfordOps<float>>>",
+    "amax": "void at::native::reduce_kernel<512, 1, ReduceOp<float, MaxOps<float>>>",
+    "rsqrt": "vectorized_elementwise_kernel<rsqrt_kernel_cuda>",
+    "sqrt": "vectorized_elementwise_kernel<sqrt_kernel_cuda>",
+    "exp": "vectorized_elementwise_kernel<exp_kernel_cuda>",
+    "log": "vectorized_elementwise_kernel<log_kernel_cuda>",
+    "_softmax": "cunn_SoftMaxForward<4>",
+    "mm": "nvjet_sm90_tst_256x128",
+}
+BIG, SMALL = 100.0, 2.0
+
+RMS = (("pow", X), ("mean", X), ("add", ROW), ("rsqrt", ROW), ("mul", X, ROW), ("mul", X, [2048]))
+LAYER = (
+    ("mean", X), ("sub", X, ROW), ("pow", X), ("mean", X), ("add", ROW), ("sqrt", ROW), ("div", X, ROW), ("mul", X, [2048]), ("add", X, [2048]),
+)  # fmt: skip
+SOFTMAX = (("amax", X), ("sub", X, ROW), ("exp", X), ("sum", X), ("div", X, ROW))
+
+
+def chain(ops, dtype="float", shapes=True, named=True, rest=200.0, around=None, backward=()):
+    """The ops one after the other, each a kernel, and a product of `rest` µs."""
+
+    def body(trace, host, gpu):
+        if around:
+            trace.op(around, host, 2 * len(ops))
+        for k, (name, *dims) in enumerate(ops):
+            dur = SMALL if dims[0] == ROW else BIG
+            if named:
+                trace.op(f"aten::{name}", host + 2 * k, 1.8, dims if shapes else None, [dtype] * len(dims), sequence=k)
+            kernel = KERNELS.get(name, f"vectorized_elementwise_kernel<{name}>")
+            trace.launch(host + 2 * k + 0.2, gpu, gpu + dur, kernel, dur=1)
+            gpu += dur
+        if named:
+            trace.op("aten::mm", host + 40, 4, [[2048, 2048]] * 2 if shapes else None)
+        trace.launch(host + 41, gpu, gpu + rest, KERNELS["mm"])
+        gpu += rest
+        for k, (sequence, count) in enumerate(backward):
+            at = host + 50 + 10 * k
+            trace.op("autograd::engine::evaluate_function: MulBackward0", at, 9, sequence=sequence, tid=2)
+            for i in range(count):
+                trace.op("aten::mul", at + 2 * i, 1.8, [X, X], tid=2)
+                trace.launch(at + 2 * i + 0.2, gpu, gpu + BIG, "vectorized_elementwise_kernel<mul>", tid=2)
+                gpu += BIG
+
+    total = sum(SMALL if o[1] == ROW else BIG for o in ops) + rest + BIG * sum(count for _, count in backward)
+    return queued(body, host=100, gpu=total + 1)
+
+
+# 67 M elements of 4 bytes, read and written at 4.27 TB/s and 1.3 times that: 163 µs.
+FUSED_US = 163
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind", "call"),
+    [(RMS, "RMSNorm", "rms_norm"), (LAYER, "LayerNorm", "layer_norm"), (SOFTMAX, "softmax", "torch.softmax")],
+)
+def test_written_out_ops_are_found(ops, kind, call):
+    finding = found("unfused-norm", chain(ops))
+    assert finding.title.startswith(kind) and call in finding.fix.code.after
+    spent = sum(SMALL if o[1] == ROW else BIG for o in ops)
+    assert finding.saving.expected_us == pytest.approx(spent - FUSED_US, rel=0.05)
+    assert finding.evidence[0].label.startswith(f"{kind}: {ops[0][0]} → ") and "[8, 4096, 2048]" in finding.evidence[0].label
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (("copy_", X, X), *RMS[:-1], ("copy_", X, X), RMS[-1]),  # Llama's: FP32 inside
+        (("mean", X), ("var", X), ("sub", X, ROW), ("add", ROW), ("sqrt", ROW), ("div", X, ROW)),
+        (
+            ("mean", X),
+            ("sub", X, ROW),
+            ("pow", X),
+            ("mean", X),
+            ("sub", X, ROW),
+            ("mul", X, [2048]),
+            ("add", ROW),
+            ("sqrt", ROW),
+            ("div", X, ROW),
+        ),
+        (("mean", X), ("std", X), ("sub", X, ROW), ("mul", X, [2048]), ("add", ROW), ("div", X, ROW), ("add", X, [2048])),
+        (("exp", X), ("sum", X), ("div", X, ROW)),
+        (("amax", X), ("sub", X, ROW), ("exp", X), ("sum", X), ("log", ROW), ("sub", X, ROW)),
+        (("_softmax", X), ("log", X)),
+    ],
+)
+def test_other_spellings_are_found(ops):
+    assert found("unfused-norm", chain(ops, rest=50), min_saving_share=0.01)
+
+
+def test_the_threshold_has_two_sides():
+    trace = chain(RMS)  # gains 241 of 605 µs
+    assert found("unfused-norm", trace, min_saving_share=0.38)
+    assert "reported from 42%" in clear("unfused-norm", trace, min_saving_share=0.42)
+
+
+def test_the_backward_pass_belongs_to_it():
+    finding = found("unfused-norm", chain(RMS, backward=((4, 3), (0, 3), (77, 2))))
+    assert any(e.label == "RMSNorm, backward: 6 kernels" for e in finding.evidence)
+    # Six kernels of 100 µs become one of five passes: 1.3 * 5 * 63 µs.
+    assert finding.saving.expected_us == pytest.approx(404 - FUSED_US + 600 - 2.5 * FUSED_US, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (("pow", X), ("sum", X), ("sqrt", ROW), ("div", X, ROW)),  # x / |x|: no fused op
+        (("pow", X), ("mean", X), ("add", [1]), ("rsqrt", [1]), ("mul", X, [1])),  # one value for all
+        (("pow", X), ("mean", X), ("add", [2048]), ("rsqrt", [2048]), ("mul", X, [2048])),  # over the batch
+        (("sub", X, X), ("pow", X), ("mean", X)),  # a loss
+        (("mul", X), ("add", X), ("mul", X)),  # pointwise: unfused-elementwise
+        (("exp", X), ("mul", X), ("sum", X)),
+    ],
+)
+def test_other_reductions_are_quiet(ops):
+    clear("unfused-norm", chain(ops))
+
+
+def test_short_rows_are_quiet():
+    short = [8, 4096, 8]
+    ops = (("pow", short), ("mean", short), ("add", ROW), ("rsqrt", ROW), ("mul", short, ROW))
+    clear("unfused-norm", chain(ops))
+
+
+def test_what_pytorch_writes_out_itself_is_quiet():
+    clear("unfused-norm", chain(RMS, around="aten::rms_norm"))
+
+
+def test_a_compiled_norm_is_quiet():
+    clear("unfused-norm", chain((("triton_red_fused_mean_mul_pow_rsqrt_0", X), ("mul", X))))
+
+
+def test_names_of_kernels_alone_are_enough():
+    ops = tuple((name, *dims) for name, *dims in (("pow", X), ("mean", X), ("rsqrt", ROW), ("mul", X)))
+    trace = chain(ops, shapes=False, named=False)
+    assert "no norm" in clear("unfused-norm", trace)  # "mul" is no kernel's name
+    KERNELS["mul"] = "elementwise_kernel<128, 2, BinaryFunctor<MulFunctor<float>>>"
+    try:
+        finding = found("unfused-norm", chain(ops, shapes=False, named=False))
+    finally:
+        del KERNELS["mul"]
+    assert finding.confidence < 0.7

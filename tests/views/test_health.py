@@ -1,0 +1,128 @@
+"""Every question asked of a trace before any advice, each answer by a small trace: fit, with reserve, unfit."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor import engine
+from advisor.catalog import built_in
+from advisor.timeline import ReadIssue
+from advisor.views.health import Checks
+from advisor.workspace import Workspace
+from tests.build import Trace
+
+
+def loop(lag=3.0, periods=(100, 100, 100, 100)):
+    trace, at = Trace(), 0.0
+    for s, period in enumerate(periods):
+        trace.step(at, period - 1, s + 1).op("aten::mm", at, 20).launch(at + 5, at + 5 + lag, at + 25 + lag)
+        at += period
+    return trace
+
+
+def answers(trace):
+    return {h.check: h.status for h in trace.get(Checks).results}
+
+
+def detail(trace, check):
+    return next(h.detail for h in trace.get(Checks).results if h.check == check)
+
+
+def test_a_good_trace_passes_every_check_in_a_fixed_order():
+    assert list(answers(loop())) == [
+        "complete-file", "timestamps", "graph-trace", "durations", "clock-causality", "launch-links", "steps", "replay",
+    ]  # fmt: skip
+    assert set(answers(loop()).values()) == {"ok"} and not loop().get(Checks).failed
+
+
+@pytest.mark.parametrize("check", ["complete-file", "timestamps", "graph-trace", "durations"])
+@pytest.mark.parametrize("status", ["degraded", "failed"])
+def test_what_the_reader_found_is_passed_on(check, status):
+    timeline = loop().timeline()
+    issue = ReadIssue(check, "the last 3 events are cut", status)
+    timeline = replace(timeline, source=replace(timeline.source, issues=(issue, ReadIssue("another", "x", "failed"))))
+    found = {h.check: h for h in Workspace(timeline).get(Checks).results}
+    assert found[check].status == status and "last 3 events" in found[check].detail
+    assert [h.check for h in found.values() if h.status != "ok"] == [check], "and to no other check"
+
+
+def early(bad, total=100):
+    """So many of `total` kernels seem to start 50 µs before their launch."""
+    trace = Trace()
+    for k in range(total):
+        at = 100.0 * k
+        trace.step(at, 99, k + 1).launch(at + 5, at + (8 if k >= bad else -45), at + (28 if k >= bad else -25))
+    return trace
+
+
+@pytest.mark.parametrize(("bad", "status"), [(0, "ok"), (1, "degraded"), (5, "degraded"), (6, "failed"), (100, "failed")])
+def test_clock_causality(bad, status):
+    trace = early(bad)
+    assert answers(trace)["clock-causality"] == status
+    if bad:
+        assert f"{bad} of 100" in detail(trace, "clock-causality") and "50 µs" in detail(trace, "clock-causality")
+
+
+def test_a_clock_may_be_off_by_a_few_microseconds():
+    assert answers(loop(lag=-4.9))["clock-causality"] == "ok"
+    assert answers(loop(lag=-5.1))["clock-causality"] == "failed"
+
+
+def orphans(count):
+    trace = loop()
+    for k in range(count):
+        trace.gpu(130 + k, 130.5 + k, "orphan")
+    return trace
+
+
+@pytest.mark.parametrize(("count", "status"), [(0, "ok"), (1, "ok"), (2, "degraded")])
+def test_launch_links(count, status):
+    # Three linked kernels stand in the window: of 4 they are 75 %, of 5 they are 60 %; the line is 70 %.
+    assert answers(orphans(count))["launch-links"] == status
+
+
+def test_merged_ranks_are_suspected():
+    trace = loop().call("cudaLaunchKernel", 250, 1, 1, tid=2)
+    assert answers(trace)["launch-links"] == "degraded" and "several ranks" in detail(trace, "launch-links")
+
+
+@pytest.mark.parametrize(
+    ("periods", "status"),
+    [((100, 100, 100, 100), "ok"), ((100, 120, 100, 100), "ok"), ((100, 130, 95, 100), "degraded"), ((100, 100), "degraded"), ((100,), "degraded")],
+)
+def test_steps(periods, status):
+    assert answers(loop(periods=periods))["steps"] == status
+
+
+def test_without_marks_it_says_how_to_record_them():
+    trace = Trace().launch(0, 5, 10, "a").launch(20, 25, 30, "b")
+    assert answers(trace)["steps"] == "degraded" and "prof.step()" in detail(trace, "steps")
+
+
+def held(us):
+    """A kernel that starts `us` after its launch for no reason that the trace shows, and a host that waits for it: of a
+    step of 200 + us the replay knows some 200."""
+    trace, period = Trace(), 200 + us
+    for s in range(5):
+        at = float(period * s)
+        trace.step(at, period - 1, s + 1).op("aten::mm", at, 60).launch(at + 5, at + 11, at + 50).launch(at + 50, at + 50 + us, at + 60 + us, stream=8)
+        trace.call("cudaDeviceSynchronize", at + 60, us + 5)
+    return trace
+
+
+@pytest.mark.parametrize(("us", "status"), [(20, "ok"), (110, "degraded"), (800, "failed")])
+def test_replay(us, status):
+    assert answers(held(us))["replay"] == status
+
+
+@pytest.mark.parametrize(("trace", "check"), [(held(800), "replay"), (early(50), "clock-causality")])
+def test_a_failed_check_silences_every_rule_and_says_why(trace, check):
+    report = engine.run(trace.timeline(), built_in().values())
+    assert not report.findings and not report.clear and {s.rule for s in report.skipped} == set(built_in())
+    assert all(check in s.why and s.record_with for s in report.skipped)
+    assert report.headline.predicted_step_us.expected == report.headline.step_us
+
+
+def test_no_gpu_work_is_nothing_to_replay():
+    found = answers(Trace().op("aten::mm", 0, 10))
+    assert found["replay"] == "ok" and found["launch-links"] == "ok" and found["clock-causality"] == "ok"
