@@ -179,13 +179,16 @@ HEADER = (
 )
 
 
+def _opened(path: Path) -> IO[str]:
+    return gzip.open(path, "wt", compresslevel=4) if path.suffix == ".gz" else path.open("w")
+
+
 def kineto(path: Path, size: int, layout: str = "kineto", stacks: bool = False, shapes: bool = True, names: int = 0) -> int:
     """Write a trace of at least `size` bytes, in whole steps and at least six of them. Returns the number of events."""
     trace = Trace(layout, stacks, shapes, names)
     separator = SEPARATORS[layout]
     events = written = number = 0
-    opened: IO[str] = gzip.open(path, "wt", compresslevel=4) if path.suffix == ".gz" else open(path, "w")
-    with opened as file:
+    with _opened(path) as file:
         file.write(HEADER if layout == "kineto" else "{" + HEADER.split("{", 1)[1].replace("\n", " "))
         while written < size or number < 6:
             lines = list(trace.step(number))
