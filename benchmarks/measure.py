@@ -59,12 +59,15 @@ def _watch(process: subprocess.Popen[bytes]) -> int:
 def _family(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
-        try:
-            tasks = Path(f"/proc/{parent}/task").iterdir()
-            found += [int(child) for task in tasks for child in (task / "children").read_text().split()]
-        except OSError:
-            continue  # it ended meanwhile
+        found += _children(parent)
     return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    except OSError:
+        return []  # it ended meanwhile
 
 
 def _resident(pid: int) -> int:

@@ -18,28 +18,39 @@ __all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load"]
 STDIN = "-"
 
 
-def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Timeline:
+def load(
+    path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None
+) -> Timeline:
     """Read the trace at `path`: a file, a TensorBoard log directory with one trace in it, or "-" for standard input.
 
     What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
     `progress(done, size)` is called with bytes of the file as they are read; size is None where it is not known.
+    `processes`: 1 or 2; a large Kineto trace is read by two where there are two cores. The timeline is the same.
     Raises TraceError where the file cannot be read, is no trace or holds nothing to analyse.
     """
     path = os.fspath(path)
+    processes = processes or _cores()
     if path == STDIN:
-        return _load_file(sys.stdin.buffer, "standard input", None, max_bytes, progress)
+        return _load_file(sys.stdin.buffer, "standard input", None, max_bytes, progress, processes)
     try:
         if os.path.isdir(path):
             path = str(_only_trace(Path(path)))
         with open(path, "rb") as file:
-            return _load_file(file, path, os.fstat(file.fileno()).st_size, max_bytes, progress)
+            return _load_file(file, path, os.fstat(file.fileno()).st_size, max_bytes, progress, processes)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
 
 
-def _load_file(file: BinaryIO, path: str, size: int | None, max_bytes: int, progress: Progress | None) -> Timeline:
+def _cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _load_file(
+    file: BinaryIO, path: str, size: int | None, max_bytes: int, progress: Progress | None, processes: int
+) -> Timeline:
     stream = Stream(file, size or None, max_bytes, progress)
     head = stream.peek(SNIFF_BYTES)
     if head.startswith(SQLITE_MAGIC):
@@ -50,7 +61,7 @@ def _load_file(file: BinaryIO, path: str, size: int | None, max_bytes: int, prog
     if stream.truncated and not head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     refuse_foreign(head, path)
-    return kineto.read(stream, path)
+    return kineto.read(stream, path, processes=processes)
 
 
 def _check_export(path: str, compressed: bool, size: int, max_bytes: int) -> None:

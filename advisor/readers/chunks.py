@@ -8,15 +8,33 @@ exact structure decides; where the text itself is broken, `salvage` keeps what i
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from advisor.readers.events import MalformedError
 from advisor.readers.salvage import Salvaged, salvage
 from advisor.readers.structure import Objects, brackets, objects
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Elsewhere(Protocol[T_co]):
+    """Decodes pieces beside this process and gives the results in order (see `helper`)."""
+
+    @property
+    def free(self) -> bool: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    def submit(self, piece: bytes) -> bool: ...
+
+    def result(self) -> T_co | None: ...
+
+    def close(self) -> None: ...
 
 CHUNK_BYTES = 1 << 20
 """Text decoded at once. From 0.25 to 4 MiB it makes no difference to the time."""
@@ -60,6 +78,28 @@ def learn_separator(text: bytes, found: Objects) -> bytes:
     return seen.most_common(1)[0][0] if seen else b""
 
 
+@dataclass
+class _Pending(Generic[T]):
+    """A piece whose result is not yet given on, and where the text stood before its last block was read."""
+
+    piece: bytes
+    block: bytes
+    before: tuple[bytes, int, int]
+    value: T | MalformedError | None = None
+    """None while it is decoded elsewhere."""
+
+
+# Results that may wait for one that is decoded elsewhere: some megabytes.
+_MAX_PENDING = 8
+
+
+def _settled(entry: _Pending[T], decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> T:
+    if isinstance(entry.value, MalformedError):
+        raise entry.value
+    value = entry.value if entry.value is not None else elsewhere.result()
+    return value if value is not None else decode(entry.piece)
+
+
 class Text:
     """The text of a trace: `header` up to the events, the events, `trailer` after them.
 
@@ -67,7 +107,8 @@ class Text:
     """
 
     def __init__(self, read: Callable[[int], bytes], chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._read = read
+        self._source = read
+        self._again = b""  # read ahead and given back
         self._chunk = chunk_bytes
         self._separator = b""
         self._buffer = b""
@@ -108,10 +149,21 @@ class Text:
                 return
             want = len(text)  # twice as much each time: the whole search stays linear
 
-    def decoded(self, decode: Callable[[bytes], T]) -> Iterator[T]:
-        """Decode all events, piece by piece. `decode` raises MalformedError on what is not `{…}, {…}`."""
+    def _read(self, n: int) -> bytes:
+        if not self._again:
+            return self._source(n)
+        block, self._again = self._again[:n], self._again[n:]
+        return block + self._source(n - len(block)) if len(block) < n else block
+
+    def decoded(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T] | None = None) -> Iterator[T]:
+        """Decode all events, piece by piece. `decode` raises MalformedError on what is not `{…}, {…}`.
+
+        Pieces decoded elsewhere are cut where they would be cut anyway and come in the same order.
+        """
         want, ended = self._chunk, not self.found
         while not (ended and not self._buffer.strip(_BLANK + b",")):
+            if elsewhere is not None and self._separator and not (ended or self._lost) and elsewhere.free:
+                yield from self._together(decode, elsewhere)
             if not ended:
                 block = self._read(want)
                 ended, self._buffer = not block, self._buffer + block
@@ -134,6 +186,40 @@ class Text:
                 break
             want = self._chunk if progressed else min(2 * max(want, len(self._buffer)), MAX_EVENT_BYTES)
         self._take_trailer()
+
+    def _together(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> Iterator[T]:
+        """Decode pieces here and elsewhere while every guess is right; then stand before the first piece that is not done."""
+        pending: deque[_Pending[T]] = deque()
+        more = True
+        while more or pending:
+            if more:
+                before = self._buffer, self._offset, self.end
+                block = self._read(self._chunk)
+                self._buffer += block
+                piece = self._guess() if block else b""
+                more = bool(piece)
+                if piece:
+                    entry: _Pending[T] = _Pending(piece, block, before)
+                    if not (elsewhere.free and elsewhere.submit(piece)):
+                        try:
+                            entry.value = decode(piece)
+                        except MalformedError as error:
+                            entry.value, more = error, False
+                    pending.append(entry)
+                    self._advance(len(piece))
+                else:
+                    self._again = block + self._again
+                    self._buffer = before[0]
+            while pending and (not more or len(pending) > _MAX_PENDING or pending[0].value is not None or elsewhere.ready):
+                try:
+                    value = _settled(pending[0], decode, elsewhere)
+                except MalformedError:
+                    self._buffer, self._offset, self.end = pending[0].before
+                    self._again = b"".join(entry.block for entry in pending) + self._again
+                    elsewhere.close()
+                    return
+                pending.popleft()
+                yield value
 
     def _guess(self) -> bytes:
         """The buffer up to the last separator in it."""

@@ -18,6 +18,7 @@ from advisor.errors import TraceError
 from advisor.readers.chunks import CHUNK_BYTES, Text
 from advisor.readers.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.readers.events import Event
+from advisor.readers.helper import Helper
 from advisor.readers.stream import Stream
 from advisor.readers.transpose import Piece, decode_piece, transpose
 from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, table
@@ -39,8 +40,13 @@ _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(st
 _JSON_COLUMNS = ("dims", "types", "strides", "concrete")
 
 
-def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES) -> Timeline:
-    """Read a trace. `chunk_bytes` of text are decoded at a time.
+HELPED_FROM_BYTES = 100 << 20
+"""A helper takes as long to start as some 50 MB take to read."""
+
+
+def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
+    """Read a trace. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
+    the text is at least `helped_from` bytes long.
 
     What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError where the text is
     not a trace or holds nothing to analyse.
@@ -54,9 +60,12 @@ def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES) -> Timeline:
     def decode(piece: bytes) -> Piece:
         return decode_piece(piece, exact)
 
-    for piece in text.decoded(decode):
-        exact = piece.exact
-        collected.add(piece)
+    with Helper() as helper:
+        for piece in text.decoded(decode, helper):
+            exact = helper.exact = piece.exact
+            collected.add(piece)
+            if processes > 1 and stream.expected >= helped_from:
+                helper.start()
     issues = [*_file_issues(text, stream, collected.events), *collected.issues()]
     metadata, complete = _metadata(text)
     if not complete:

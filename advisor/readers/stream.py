@@ -58,6 +58,11 @@ class Stream:
         """Whether the file is gzip."""
         return self._gzip
 
+    @property
+    def expected(self) -> int:
+        """Uncompressed bytes in all, as far as it can be told by now."""
+        return max(self.total, self.total * self._size // max(self.packed, 1)) if self._size else self.total
+
     def peek(self, n: int) -> bytes:
         """The next `n` bytes, fewer at the end, without taking them."""
         head = self.read(n)
