@@ -5,6 +5,8 @@ Every function is O(n log n), takes intervals in any order and, unless it says o
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -90,15 +92,55 @@ def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:
     An interval that outlives its parent (profilers write those) counts as ending with it. Of equal intervals the
     earlier row is the parent; an empty interval is nobody's parent.
     """
-    parents = [-1] * len(starts)
     order = np.lexsort((-ends, starts, group))
+    group, starts, ends = group[order], starts[order], ends[order]
+    n = len(order)
+    rows = np.arange(n)
+    edges = np.r_[0, np.flatnonzero(np.diff(group)) + 1, n].tolist()
+    # From here on positions stand for times: an interval is open at a start that comes before its reach.
+    reach = np.empty(n, np.int64)
+    for a, b in pairwise(edges):
+        reach[a:b] = a + np.searchsorted(starts[a:b], ends[a:b], side="left")
+    first = np.r_[True, (np.diff(starts) != 0) | (np.diff(group) != 0)][:n]
+    tie = np.maximum.accumulate(np.where(first, rows, 0))
+    solid = ends > starts
+    closed = np.cumsum(np.bincount(reach[solid], minlength=n + 1))[tie]
+    depth = np.cumsum(solid) - solid - closed
+    parents = _latest_above(depth, solid)
+    # Where all stay inside their parents, that is the nesting. What shares time with one that does not is walked through.
+    inside = (parents < 0) | ((reach <= reach[parents]) & (reach[parents] > tie))
+    if not inside.all():
+        alone = np.r_[True, np.maximum.accumulate(reach)[:-1] <= rows[1:]]
+        cluster = np.cumsum(alone)
+        walked = np.flatnonzero(np.isin(cluster, cluster[~inside]))
+        parents[walked] = _walk(walked, cluster, starts, ends)
+    result = np.full(n, -1, np.int64)
+    result[order] = np.where(parents >= 0, order[parents], -1)
+    return result
+
+
+def _latest_above(depth: Ints, solid: np.ndarray) -> Ints:
+    """For each position the latest before it that is one less deep and not empty, -1 at depth 0."""
+    parents = np.full(len(depth), -1, np.int64)
+    if not len(depth):
+        return parents
+    sizes = np.bincount(depth)
+    # numpy sorts 16-bit integers by their digits, several times as fast as wider ones.
+    narrow = depth.astype(np.int16) if len(sizes) < 1 << 15 else depth
+    levels = np.split(np.argsort(narrow, kind="stable"), np.cumsum(sizes)[:-1])
+    for above, level in pairwise(levels):
+        above = above[solid[above]]
+        parents[level] = above[np.searchsorted(above, level) - 1]
+    return parents
+
+
+def _walk(rows: Ints, group: Ints, starts: Floats, ends: Floats) -> list[int]:
+    """The parents of these rows, which are in order, one after the other with a stack: about 0.3 µs each."""
+    parents: list[int] = []
     stack_rows: list[int] = []
     stack_ends: list[float] = []
     current = None
-    # A stack is sequential by nature; plain lists are the fastest way to run one here (about 0.3 µs an interval).
-    for row, g, start, end in zip(
-        order.tolist(), group[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True
-    ):
+    for row, g, start, end in zip(rows.tolist(), group[rows].tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True):
         if g != current:
             current = g
             stack_rows.clear()
@@ -106,10 +148,10 @@ def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:
         while stack_ends and stack_ends[-1] <= start:
             stack_ends.pop()
             stack_rows.pop()
-        if stack_rows:
-            parents[row] = stack_rows[-1]
+        parents.append(stack_rows[-1] if stack_rows else -1)
+        if stack_ends:
             end = min(end, stack_ends[-1])
         if end > start:
             stack_rows.append(row)
             stack_ends.append(end)
-    return np.array(parents, np.int64)
+    return parents

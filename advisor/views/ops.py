@@ -16,8 +16,8 @@ def thread_ids(*frames: pd.DataFrame) -> Ints:
     """One integer a (pid, tid), the same over all frames. Shape (sum of rows,)."""
     pid = np.concatenate([f["pid"].to_numpy() for f in frames])
     tid = np.concatenate([f["tid"].to_numpy() for f in frames])
-    _, pid = np.unique(pid, return_inverse=True)
-    values, tid = np.unique(tid, return_inverse=True)
+    pid, _ = pd.factorize(pid)
+    tid, values = pd.factorize(tid)
     combined: Ints = (pid * max(len(values), 1) + tid).astype(np.int64)
     return combined
 
