@@ -72,6 +72,7 @@ _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "
 _SECRET_NAME = re.compile(
     r"(?<![^\s\"';,&|\0{(\[])([A-Z][A-Z0-9_]{0,60}?(?:" + "|".join(_SECRET_WORDS) + r")[A-Z0-9_]{0,30})(?=\\?[\"']?\s*[=:])"
 )
+_WORDS = {*(word.lower() for word in _SECRET_WORDS), "password", "passwd", "token", "secret", "api-key", "api_key", "apikey"}
 _WHOLE_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,60}?(?:" + "|".join(_SECRET_WORDS) + r")[A-Z0-9_]{0,30}")
 _SECRET_OPTION = re.compile(r"(?<![\w-])--?(?:[a-z]+[-_])*(?:password|passwd|token|secret|api[-_]?key)(?=[=\s]+\S)", re.IGNORECASE)
 _VALUES = {
@@ -313,9 +314,15 @@ def secrets_like(path: Path) -> list[str]:
 
 
 def _secrets(text: bytes) -> set[str]:
-    decoded = text.decode("utf-8", "replace")
-    found = set(_SECRET_NAME.findall(decoded)) | {match[0] for match in _SECRET_OPTION.finditer(decoded)}
-    return found | {kind for kind, pattern in _VALUE_KINDS.items() if pattern.search(text)}
+    # Looking for a word is a hundred times as fast as the patterns, and most traces hold none.
+    lower = text.lower()
+    found: set[str] = set()
+    if any(word.encode() in lower for word in _WORDS):
+        decoded = text.decode("utf-8", "replace")
+        found = set(_SECRET_NAME.findall(decoded)) | {match[0] for match in _SECRET_OPTION.finditer(decoded)}
+    if any(start.encode() in text for start in _VALUE_STARTS):
+        found |= {kind for kind, pattern in _VALUE_KINDS.items() if pattern.search(text)}
+    return found
 
 
 def _secrets_of_export(db: sqlite3.Connection) -> Iterator[set[str]]:

@@ -21,7 +21,8 @@ from advisor.readers.transpose import Piece, decode_piece
 QUEUED = 2
 """Pieces given to the helper at once: one that it decodes and one that waits, so that it never does."""
 
-_PIPE_BYTES = 1 << 20  # the most that Linux gives without privileges: a piece or its columns fit
+# The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
+_PIPE_BYTES = 1 << 20
 _LENGTH = 8
 _F_SETPIPE_SZ = 1031
 _READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
