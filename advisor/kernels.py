@@ -131,6 +131,12 @@ def _function_name(kernel_name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
+def _named(function_name: str) -> Family | None:
+    """What a kernel's own name says; many kernels are one template with other arguments."""
+    return _match(_KERNELS, function_name)
+
+
+@lru_cache(maxsize=1 << 16)
 def op_family(op_name: str) -> Family | None:
     """What a framework op does, by its name; None where the name says nothing of it."""
     if _COMMUNICATION_OP.match(op_name):
@@ -149,7 +155,7 @@ def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
     by_op = op_family(op_name) if op_name else None
     if collective or by_op is Family.COMMUNICATION:
         return Family.COMMUNICATION
-    named = _match(_KERNELS, _function_name(kernel_name))
+    named = _named(_function_name(kernel_name))
     if named is Family.GEMM and by_op in (Family.CONV, Family.ATTENTION):
         return by_op
     if named is Family.ELEMENTWISE:

@@ -71,17 +71,28 @@ def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
         return costs, known
     keys = pd.DataFrame({c: frame[c].cat.codes.to_numpy()[rows] for c in ("name", "dims", "types", "concrete", "strides")})
     group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
-    values = [frame[c].cat.categories for c in keys.columns]
+    names, *texts = (list(frame[c].cat.categories) for c in keys.columns)
+    lists = [_Lists(values) for values in texts]
     found: list[Cost | None] = []
-    for codes in keys.drop_duplicates().itertuples(index=False):
-        name, *texts = (v[c] if c >= 0 else "" for v, c in zip(values, codes, strict=True))
-        dims, types, concrete, strides = (_list(text) for text in texts)
-        found.append(op_cost(name, dims, types, concrete, strides))
+    for name, *codes in keys.drop_duplicates().itertuples(index=False):
+        dims, types, concrete, strides = (values[code] for values, code in zip(lists, codes, strict=True))
+        found.append(op_cost(names[name] if name >= 0 else "", dims, types, concrete, strides))
     table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
     good = ~np.isnan(table[:, 0])
     costs[rows[good]] = table[good]
     known[rows] = good
     return costs, known
+
+
+class _Lists(dict[int, list[Any]]):
+    """A column's argument lists by code, each parsed when it is first asked for."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def __missing__(self, code: int) -> list[Any]:
+        self[code] = _list(self.texts[code]) if code >= 0 else []
+        return self[code]
 
 
 def _list(text: str) -> list[Any]:
