@@ -15,6 +15,7 @@ from . import (
     precision,
     recompilation,
     sync_stall,
+    traps,
     unfused_attention,
     unfused_elementwise,
     unfused_norm,
@@ -38,6 +39,7 @@ MODULES = (
     unfused_norm,
     unfused_attention,
     precision,
+    traps,
     healthy,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
