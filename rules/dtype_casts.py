@@ -150,7 +150,9 @@ def dtype_casts(
         severity=severity_of(saving, steps.step_us),
         confidence=(0.85 if largest in easy else 0.7) * (1.0 if steps.repeats else 0.8),
         saving=saving,
-        evidence=gpu_evidence(timeline, rows, [c.label for c in casts], lambda m: sources.most_common(launches.call[rows[m[:50]]])),
+        evidence=gpu_evidence(
+            timeline, rows, [c.label for c in casts], lambda m: sources.most_common(launches.call[rows[m[:50]]])
+        ),
         fix=_fix(main, training, _longest_between(casts, schedule.dur_us)),
     )
     return [Found(finding, edits)]
@@ -366,7 +368,9 @@ def _fix(kinds: list[str], training: bool, between: tuple[str, ...]) -> Fix:
     steps = []
     for kind in kinds:
         if kind == WEIGHT and not training:
-            steps.append("Convert the model once, model.to(torch.bfloat16), and drop autocast: it casts FP32 weights in each context.")
+            steps.append(
+                "Convert the model once, model.to(torch.bfloat16), and drop autocast: it casts FP32 weights in each context."
+            )
         elif kind == WEIGHT:
             steps.append(
                 "Autocast keeps a weight's cast until its context ends: with micro-steps put one context around all of them. "
