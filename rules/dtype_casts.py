@@ -36,6 +36,7 @@ ISLAND_KERNELS = 16
 _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "cumsum", "logsumexp", "prod"}
 """Ops before which values may need FP32: what is rounded before a sum stays wrong after it."""
 
+_PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 _CASTING = {"aten::copy_", "aten::_to_copy", "aten::to", "aten::type_as", "aten::clone"}
 _BACKWARD = re.compile(r"^(autograd::engine::evaluate_function: )?ToCopyBackward")
 _IN_PLACE = re.compile(r"^aten::(add|sub|addcmul|addcdiv|lerp)_$")
@@ -118,7 +119,7 @@ def dtype_casts(
     if not timeline.source.shapes:
         return Skipped(why="the types of the ops' inputs were not recorded", record_with=RECORD_SHAPES)
     schedule = replay.recorded
-    casts = _casts(timeline, ops, schedule)
+    casts = _casts(timeline, ops, schedule, steps.of_host_time(launches.start_us[schedule.op_row]))
     positions = np.array([c.position for c in casts], np.int64)
     share = float(schedule.dur_us[positions].sum()) / max(float(schedule.dur_us.sum()), 1e-9)
     if share < min_cast_share:
@@ -178,7 +179,7 @@ def _without(recorded: Schedule, gone: Sequence[int] | Ints) -> Edit:
     return edit
 
 
-def _casts(timeline: Timeline, ops: Ops, schedule: Schedule) -> list[_Cast]:
+def _casts(timeline: Timeline, ops: Ops, schedule: Schedule, step: Ints) -> list[_Cast]:
     """Every kernel of the window that only changes a tensor's floating type."""
     frame = timeline.cpu_ops
     rows, op = schedule.op_row, ops.of_gpu[schedule.op_row]
@@ -199,7 +200,7 @@ def _casts(timeline: Timeline, ops: Ops, schedule: Schedule) -> list[_Cast]:
             known[key] = _types_alone(*(json.loads(text) if text else [] for text in key))
         if cast := known[key]:
             found.append(_Cast(int(position), o, OTHER, *cast))
-    return _told(timeline, ops, schedule, found)
+    return _told(timeline, ops, found, _Following(timeline, ops, schedule, step, {c.position: c for c in found}))
 
 
 def _types_alone(types: Any, dims: Any, strides: Any) -> tuple[str, str, tuple[int, ...]] | None:
@@ -216,10 +217,9 @@ def _order(dims: Any, strides: Any) -> list[tuple[int, int]]:
     return [(n, s) for n, s in zip(dims, strides, strict=False) if n != 1]
 
 
-def _told(timeline: Timeline, ops: Ops, schedule: Schedule, casts: list[_Cast]) -> list[_Cast]:
+def _told(timeline: Timeline, ops: Ops, casts: list[_Cast], following: _Following) -> list[_Cast]:
     """The same casts with what each is for: forward ones by what stands around and after them, backward ones as their forward."""
     sequence = timeline.cpu_ops["sequence"].to_numpy()
-    following = _Following(timeline, ops, schedule, {c.position: c for c in casts})
     taken: dict[tuple[int, tuple[int, ...]], int] = {}
     by_sequence: dict[int, _Cast] = {}
     told, backward, closed = [], [], set()
@@ -233,7 +233,7 @@ def _told(timeline: Timeline, ops: Ops, schedule: Schedule, casts: list[_Cast]) 
         kind, between = OTHER, no_ops
         if cast.position in closed:
             kind = ISLAND
-        elif around.op >= 0 and op_family(ops.name(around.op)) in (Family.GEMM, Family.CONV):
+        elif around.op >= 0 and op_family(ops.name(around.op)) in _PRODUCTS:
             kind = _argument(timeline, cast, around.op, taken)
         elif (end := following.way_back(cast)) is not None:
             kind, between = ISLAND, end[1]
@@ -287,17 +287,19 @@ def _argument(timeline: Timeline, cast: _Cast, product: int, taken: dict[tuple[i
 
 @dataclass(frozen=True)
 class _Following:
-    """What runs on a stream after a cast."""
+    """What runs on a stream after a cast, in the same step."""
 
     timeline: Timeline
     ops: Ops
     schedule: Schedule
+    step: Ints
     casts: dict[int, _Cast]
 
     def _after(self, position: int) -> list[int]:
-        """Positions of the next kernels on the same stream."""
-        later = self.schedule.stream[position + 1 : position + 1 + 4 * ISLAND_KERNELS]
-        return [int(p) + position + 1 for p in np.flatnonzero(later == self.schedule.stream[position])[: ISLAND_KERNELS + 1]]
+        """Positions of the next kernels."""
+        near = slice(position + 1, position + 1 + 4 * ISLAND_KERNELS)
+        same = (self.schedule.stream[near] == self.schedule.stream[position]) & (self.step[near] == self.step[position])
+        return (position + 1 + np.flatnonzero(same)[: ISLAND_KERNELS + 1]).tolist()
 
     def _name(self, position: int) -> str:
         return self.ops.name(int(self.ops.of_gpu[self.schedule.op_row[position]]))
@@ -312,6 +314,8 @@ class _Following:
             other = self.casts.get(p)
             if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):
                 return (p, tuple(between)) if between else None
+            if op_family(self._name(p)) in _PRODUCTS:
+                return None  # the type of a product is chosen for its speed
             name = self._name(p).removeprefix("aten::") or "?"
             if not between or between[-1] != name:
                 between.append(name)

@@ -35,12 +35,16 @@ ROUND_BYTES, ROUND_COST = 128, 0.01
 """Padding goes to a whole cache line where that costs at most a hundredth of the work: NVIDIA's guide names 64 elements of
 FP16 as the best multiple from Ampere on, and 8 as the least."""
 
-KERNEL_US = 10.0
-"""A shorter product is bound by its launch and by filling the GPU, not by how it loads."""
+KERNEL_US = 20.0
+"""A shorter product is bound by filling the GPU, not by how it loads: aligned ones take 17 to 26 µs where their limit is 5 to
+16 (512 × 1024 × 4096, 256 × 4096 × 4096 and 64 × 8192 × 4096 in BF16 on an H200)."""
+
+SETUP_US = 8.0
+"""What an aligned product takes beside its limit, from the same three."""
 
 PADDED_LOW, PADDED = 0.6, 0.85
-"""Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.8 to 1.0 in
-the captured training steps of an H200, 0.6 with kernels of the generation before."""
+"""Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
+an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
 
 _TENSORS = re.compile(r"^aten::(_int_mm|_scaled_mm|mm|bmm)$")
 _AFTER_BIAS = re.compile(r"^aten::(addmm|_addmm_activation|baddbmm)$")
@@ -101,17 +105,17 @@ def gemm_alignment(
 
     Why it costs time
     Tensor Core kernels load 16 bytes at once, on Hopper through TMA, which takes no other strides. For other sizes
-    cuBLAS falls back to an older kernel that loads element by element (`align1`, `align2` in its name) and waits for
-    memory most of the time.
+    cuBLAS falls back to a kernel of an older generation that loads two or four bytes at a time (`align1`, `align2` in its
+    name). Measured on an H200 in BF16, 8192 × 4096 × N: N = 4096 runs at 768 TFLOP/s, 4098 and 4100 at 280, 4097 at 97.
 
     How it is measured
     From the recorded shapes and strides: the leading dimension of A, B and the result (their size in the direction that
-    lies together in memory: K or M of A, N or K of B, N of the result; the number of rows may be anything) against 8
-    elements of 16 bits, 4 of TF32, 16 of 8 bits. A product is a candidate where its FLOPs, not its bytes, are the limit,
-    its kernel takes 10 µs or more and reaches less than `max_rate_share` of the rate that large products reach on the
-    device (0.6: kernels of the generation before, which need no alignment by TMA, reach that). Padded, it is replayed with
-    the added work at the rate that the trace's own aligned products of the type reach, else at 0.85 of the device's
-    (`low` 0.6, `high` all of it). Reported from `min_saving_share` of the step (0.03).
+    lies together in memory: K or M of A, N or K of B, N of the result; the number of rows may be anything, 8191 ran as
+    fast as 8192) against 8 elements of 16 bits, 4 of TF32, 16 of 8 bits. A product is a candidate where its FLOPs, not its
+    bytes, are the limit, its kernel takes 20 µs or more and reaches less than `max_rate_share` of the rate that large
+    products reach on the device (0.6: aligned ones reach 0.85, the kernels for other sizes 0.12 to 0.4). Padded, it is
+    replayed with the added work at the rate that the trace's own aligned products of the type reach, else at 0.85 of the
+    device's (`low` 0.6, `high` all of it), and 8 µs to fill the device. Reported from `min_saving_share` of the step (0.03).
 
     How to fix it
     Pad the size that is wrong to the next multiple of 64, or of 8 where that costs more than 1 %: `nn.Linear(768, 50304)`
@@ -154,19 +158,20 @@ def gemm_alignment(
     ]
     slow = [p for p in wrong if bound[p] and schedule.dur_us[p] >= KERNEL_US and reached[p] < max_rate_share]
     if not slow:
-        best = max((float(reached[p]) for p in wrong if bound[p]), default=0.0)
         return Clear(
             why=f"{len(wrong) / schedule.steps:.0f} of {len(dense) / schedule.steps:.0f} products a step have rows off 16 bytes"
-            + (f"; they reach up to {best:.0%} of the rate of large products, are small or bound by memory" if wrong else "")
+            + (f"; they reach {max_rate_share:.0%} of what is possible, are short or bound by memory" if wrong else "")
         )
     found = np.array(slow, np.int64)
-    own = [p for p in dense.tolist() if (q := products.get(p)) and not q.wrong and bound[p] and schedule.dur_us[p] >= KERNEL_US]
-    shares = {p: _share([q for q in own if precision[q] == p], limit, schedule.dur_us) for p in set(precision[found].tolist())}
+    own = [p for p, product in products.items() if not product.wrong and bound[p] and schedule.dur_us[p] >= KERNEL_US]
+    shares = {
+        text: _share([p for p in own if precision[p] == text], limit, schedule.dur_us) for text in set(precision[found].tolist())
+    }
     more = np.array([products[p].more_work for p in slow])
 
     def at(share: float | None) -> Edit:
         rate = np.array([share or shares[precision[p]] or PADDED for p in slow])
-        return with_durations(found, limit[found] * more / rate)
+        return with_durations(found, limit[found] * more / rate + SETUP_US)
 
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
     edits = Edits(at(low), at(None), at(1.0))
