@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class _Cast:
     target: str
     shape: tuple[int, ...]
     between: tuple[str, ...] = ()
+    backward: bool = False
 
     @property
     def label(self) -> str:
@@ -64,7 +65,7 @@ class _Cast:
         if self.kind == ISLAND and self.between:
             return f"{way} {shape} around {' → '.join(self.between)}"
         return {
-            WEIGHT: f"{way} weight {shape}",
+            WEIGHT: f"{way} {'gradient of a weight' if self.backward else 'weight'} {shape}",
             INPUT: f"{way} input of a product {shape}",
             SUM: f"{way} {shape} before {' → '.join(self.between)}",
         }.get(self.kind, f"{way} {shape}")
@@ -96,9 +97,10 @@ def dtype_casts(
     Kernels of copy ops whose recorded input and output differ in floating type alone: same shape, same strides; copies
     from and to the host are memcpy's concern, those that turn the layout memory-layout's. Autograd's sequence numbers say
     to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
-    the GPU works (0.03). The step is replayed without them: `low` without what one line avoids (weights where nothing is
-    trained, operands of in-place sums), `expected` with also the inputs of products, casts there and back (the ops
-    between are written out) and weights in training, `high` with all, FP32 before the loss and outputs among them. Reported from `min_saving_share` of the step (0.03).
+    the GPU works (0.03). The step is replayed with these kernels at no time, the host's part as it was. `low`: what one
+    line avoids (weights where nothing is trained, weights cast again in each micro-step, operands of in-place sums);
+    `expected`: also the inputs of products, and casts there and back with no product between; `high`: all, the weights of
+    a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step (0.03).
 
     How to fix it
     Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
@@ -119,18 +121,18 @@ def dtype_casts(
     if not timeline.source.shapes:
         return Skipped(why="the types of the ops' inputs were not recorded", record_with=RECORD_SHAPES)
     schedule = replay.recorded
-    casts = _casts(timeline, ops, schedule, steps.of_host_time(launches.start_us[schedule.op_row]))
+    step = steps.of_host_time(launches.start_us[schedule.op_row])
+    casts = _casts(timeline, ops, schedule, step)
     positions = np.array([c.position for c in casts], np.int64)
     share = float(schedule.dur_us[positions].sum()) / max(float(schedule.dur_us.sum()), 1e-9)
     if share < min_cast_share:
         return Clear(why=f"kernels that only change a type take {share:.1%} of busy time, reported from {min_cast_share:.0%}")
     training = any(name.startswith("autograd::engine::") for name in ops.categories)
-    easy = {SUM} if training else {SUM, WEIGHT}
-    edits = Edits(
-        _without(schedule, [c.position for c in casts if c.kind in easy]),
-        _without(schedule, [c.position for c in casts if c.kind != OTHER]),
-        _without(schedule, positions),
-    )
+    easy = [c.position for c in casts if c.kind == SUM or (c.kind == WEIGHT and not training)]
+    if training:
+        easy += _again(casts, step, _backwards(ops, steps, timeline))
+    likely = easy + [c.position for c in casts if c.kind in (INPUT, ISLAND)]
+    edits = Edits(_without(schedule, easy), _without(schedule, likely), _without(schedule, positions))
     saving = replay.saving(edits, "copies that only change a tensor's type")
     gain = saving.expected_us / steps.step_us
     if gain < min_saving_share:
@@ -139,8 +141,8 @@ def dtype_casts(
             f"reported from {min_saving_share:.0%}"
         )
     rows = schedule.op_row[positions]
-    spent = _by_kind(casts, schedule.dur_us)
-    main = [kind for kind in sorted(spent, key=lambda k: -spent[k]) if kind != OTHER]
+    spent = _by_kind([c for c in casts if c.position in {*likely}], schedule.dur_us)
+    main = sorted(spent, key=lambda kind: -spent[kind])
     text = {WEIGHT: "weights", INPUT: "inputs of products", ISLAND: "stretches in another type", SUM: "operands of sums"}
     largest = main[0]
     total = float(schedule.dur_us[positions].sum())
@@ -149,7 +151,7 @@ def dtype_casts(
         summary=f"{len(casts) / schedule.steps:.0f} kernels a step only cast between floating types and take "
         f"{milliseconds(total / schedule.steps)} of {milliseconds(steps.step_us)}, {spent[largest] / total:.0%} of it for {text[largest]}.",
         severity=severity_of(saving, steps.step_us),
-        confidence=(0.85 if largest in easy else 0.7) * (1.0 if steps.repeats else 0.8),
+        confidence=(0.85 if largest in (WEIGHT, SUM) else 0.7) * (1.0 if steps.repeats else 0.8),
         saving=saving,
         evidence=gpu_evidence(
             timeline, rows, [c.label for c in casts], lambda m: sources.most_common(launches.call[rows[m[:50]]])
@@ -160,23 +162,37 @@ def dtype_casts(
 
 
 def _without(recorded: Schedule, gone: Sequence[int] | Ints) -> Edit:
-    """These kernels take no time and cost the host nothing. One that another fix has changed already is left as it is:
-    what is fused into it remains."""
+    """These kernels take no time on the GPU; what the host does stays. One that another fix has changed already is left as
+    it is: what is fused into it remains."""
     at = np.asarray(gone, np.int64)
 
     def edit(schedule: Schedule) -> Schedule:
         mine = at[np.isclose(schedule.dur_us[at], recorded.dur_us[at])]
         dur, gap = schedule.dur_us.copy(), schedule.gap_us.copy()
         dur[mine] = gap[mine] = 0.0
-        host, dispatch, cost = schedule.host_us.copy(), schedule.dispatch_us.copy(), schedule.call_us.copy()
-        calls = np.unique(schedule.op_call[mine])
-        # A call that launches something else as well (a graph) is still made.
-        calls = calls[~np.isin(calls, np.delete(schedule.op_call, mine))]
-        host[calls] -= dispatch[calls]
-        dispatch[calls] = cost[calls] = 0.0
-        return schedule.edit(dur_us=dur, gap_us=gap, host_us=host, dispatch_us=dispatch, call_us=cost)
+        return schedule.edit(dur_us=dur, gap_us=gap)
 
     return edit
+
+
+def _again(casts: Sequence[_Cast], step: Ints, backwards: float) -> list[int]:
+    """Casts of weights (positions) that one autocast context around all micro-steps would not repeat: of the casts of one
+    shape in a step, which has as many micro-steps as backward passes, all but the first part."""
+    found, seen = [], dict[tuple[int, tuple[int, ...]], list[int]]()
+    for cast in casts:
+        if cast.kind == WEIGHT and not cast.backward:
+            seen.setdefault((int(step[cast.position]), cast.shape), []).append(cast.position)
+    for positions in seen.values():
+        found += positions[ceil(len(positions) / backwards) :]
+    return found
+
+
+def _backwards(ops: Ops, steps: Steps, timeline: Timeline) -> float:
+    """How often a step calls `backward()`: each makes the gradient of the loss, a one. At least 1."""
+    ones = np.array([n == "aten::ones_like" for n in ops.categories], bool)[ops.names] & (ops.parent < 0)
+    start = timeline.cpu_ops["start_us"].to_numpy()
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    return max(1.0, float((ones & inside).sum()) / steps.steps)
 
 
 def _casts(timeline: Timeline, ops: Ops, schedule: Schedule, step: Ints) -> list[_Cast]:
@@ -247,7 +263,7 @@ def _told(timeline: Timeline, ops: Ops, casts: list[_Cast], following: _Followin
         forward = by_sequence.get(number)
         kind = forward.kind if forward else OTHER
         between = ("the backward pass of", *forward.between) if forward and forward.kind == ISLAND and forward.between else no_ops
-        told.append(_Cast(cast.position, cast.op, kind, cast.source, cast.target, cast.shape, between))
+        told.append(_Cast(cast.position, cast.op, kind, cast.source, cast.target, cast.shape, between, backward=True))
     return told
 
 
