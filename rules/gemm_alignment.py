@@ -245,8 +245,6 @@ def _product(name: str, precision: str, dims: Any, types: Any, strides: Any) -> 
     if len(a) < 2 or len(b) < 2 or not itemsize:
         return None
     (m, k), n, unit = a[-2:], b[-1], ALIGNED_BYTES // itemsize
-    if min(m, k, n) < unit:  # a vector, or few rows: bound by memory
-        return None
     lead: list[tuple[str, int]] = []
     whole = len(strides) > first + 1 and len(strides[first]) == len(a) and len(strides[first + 1]) == len(b)
     if whole:

@@ -41,9 +41,6 @@ LIKELY_RATE, LEAST_RATE = 0.5, 0.25
 UNKNOWN_FILL = 0.5
 """Where the limit is not known: no more than half of the kernel's time is taken for idle multiprocessors."""
 
-TAIL_KNOWN = 1.25
-"""A tail explains a slow kernel where the share of its limit that it reaches is at most this times what its waves allow."""
-
 _BY_DESIGN = re.compile(
     r"nvjet|stream_?k|split_?k|persist|cooperative|splitkv|flash_fwd_split|num_splits|sm90_xmma|warpspecialized|device_kernel"
     r"|rnn|lstm|gru_|ctc|spin|sleep|barrier|signal|wait|multi_tensor_apply",
@@ -99,8 +96,8 @@ def small_grid(
 
     How it is measured
     The recorded grid against the device's multiprocessors: kernels that fill at most `max_fill` of them (0.5: filling gains
-    twofold at the least), or products, convolutions and attention of less than four waves whose waves divided by the
-    next whole number are at most that with a tail between. They take at least `min_kernel_us` (20 µs: shorter ones are
+    twofold at the least), or products, convolutions and attention whose waves fill at most half-way between that and all
+    of the next whole number (0.75: 1.03 of 2, 2.06 of 3). They take at least `min_kernel_us` (20 µs: shorter ones are
     bound by their launch and by latency) and, where shapes were recorded, reach at most `max_limit_share` of what their
     FLOPs and bytes allow (0.5); where that is unknown only families that are known to divide count, at a lower confidence.
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
@@ -145,14 +142,7 @@ def small_grid(
     fill = blocks / np.maximum(sms, 1)
     waves = _waves(timeline, rows, blocks, sms)
     whole = waves / np.ceil(np.maximum(waves, 1))
-    tail = (
-        eligible
-        & kernels.of(*_EQUAL_BLOCKS)[rows]
-        & (waves > 1)
-        & (waves < 4)
-        & (whole <= 0.5 + max_fill / 2)
-        & (reached <= TAIL_KNOWN * whole)
-    )
+    tail = eligible & kernels.of(*_EQUAL_BLOCKS)[rows] & ~np.isnan(limit) & (waves > 1) & (whole <= 0.5 + max_fill / 2)
     few = eligible & (fill <= max_fill)
     at = np.flatnonzero(few | tail)
     at = at[~_shared(timeline, rows[at])]

@@ -79,17 +79,32 @@ def test_of_two_shapes_alike_the_first_cast_is_the_weight():
     assert finding.saving.low_us == pytest.approx(30, abs=2) and finding.saving.expected_us == pytest.approx(50, abs=2)
 
 
-def test_weights_in_training_need_more_than_one_line():
-    def body(w):
-        w.trace.op("aten::linear", w.host, 3.0, [X, W], [FP32, FP32])
-        w.cast(30, FP32, BF16, W, sequence=7)
-        w.op("mm", 89, [X, W], [BF16] * 2)
-        names = ("autograd::engine::evaluate_function: ToCopyBackward0", "ToCopyBackward0")
-        w.cast(20, BF16, FP32, W, around=names, tid=2, sequence=7)
+def training(micro_steps):
+    """Each micro-step casts the weight, multiplies, and casts the gradient back."""
 
-    finding = found("dtype-casts", steps(body))
-    assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(50, abs=2)
-    assert finding.evidence[0].label == "FP32 → BF16 weight [4096, 4096]" and "micro" in finding.fix.code.after
+    def body(w):
+        for k in range(micro_steps):
+            w.trace.op("aten::linear", w.host, 1.9, [X, W], [FP32, FP32])
+            w.cast(30 / micro_steps, FP32, BF16, W, sequence=7 + k)
+            w.op("mm", 89 / micro_steps, [X, W], [BF16] * 2)
+            w.op("ones_like", 0.1, [[]])
+            names = ("autograd::engine::evaluate_function: ToCopyBackward0", "ToCopyBackward0")
+            w.cast(20 / micro_steps, BF16, FP32, W, around=names, tid=2, sequence=7 + k)
+
+    return steps(body)
+
+
+def test_weights_that_are_trained_in_fp32_are_so_on_purpose():
+    assert "gains 0.0%" in clear("dtype-casts", training(1))
+
+
+def test_weights_cast_again_in_each_micro_step_are_found():
+    finding = found("dtype-casts", training(2))
+    assert finding.saving.low_us == pytest.approx(15, abs=2) and finding.saving.expected_us == pytest.approx(15, abs=2)
+    assert finding.saving.high_us == pytest.approx(50, abs=2)
+    labels = {e.label for e in finding.evidence}
+    assert labels == {"FP32 → BF16 weight [4096, 4096]", "BF16 → FP32 gradient of a weight [4096, 4096]"}
+    assert "one context" in finding.fix.code.after
 
 
 def island(between=("gelu", "mul"), back=True, cast=20.0):
@@ -113,6 +128,26 @@ def test_a_stretch_in_fp32_says_which_ops_it_holds():
     assert found("dtype-casts", island(("pow", "mean", "mul"))).fix.steps[0].startswith("Compile")
 
 
+def test_products_between_two_casts_want_their_type():
+    def body(w):
+        w.cast(20, FP32, BF16, X)
+        w.op("mm", 99, [X, W], [BF16] * 2)
+        w.cast(20, BF16, FP32, X)
+
+    assert "gains 0.0%" in clear("dtype-casts", steps(body))
+
+
+def test_a_way_back_in_the_next_step_is_none():
+    def body(w):
+        w.op("gelu", 10, [X], [BF16])
+        w.cast(20, FP32, BF16, X)
+        w.op("mm", 89, [X, W], [BF16] * 2)
+        w.op("gelu", 10, [X], [BF16])
+        w.cast(10, BF16, FP32, X)
+
+    assert "gains 0.0%" in clear("dtype-casts", steps(body))
+
+
 def test_a_cast_without_a_way_back_may_be_wanted():
     assert "gains 0.0%" in clear("dtype-casts", island(back=False))
 
@@ -129,12 +164,25 @@ def test_fp32_up_to_the_loss_is_wanted():
     assert "gains 0.0%" in clear("dtype-casts", steps(body))
 
 
-@pytest.mark.parametrize(("types", "heard"), [([FP32, FP32], True), ([BF16, FP32], False)])
-def test_an_in_place_sum_converts_as_it_reads(types, heard):
+def test_a_way_back_of_another_size_is_none():
+    def body(w):
+        w.cast(20, BF16, FP32, X)
+        w.op("mean", 10, [X], [FP32])
+        w.cast(10, FP32, BF16, [16, 1])
+        w.op("mm", 99, [X, W], [BF16] * 2)
+
+    assert "gains 0.0%" in clear("dtype-casts", steps(body))
+
+
+@pytest.mark.parametrize(
+    ("types", "heard", "op"),
+    [([FP32, FP32], True, "add_"), ([BF16, FP32], False, "add_"), ([FP32, FP32], False, "atan2")],
+)
+def test_an_in_place_sum_converts_as_it_reads(types, heard, op):
     def body(w):
         w.op("mm", 89, [X, W], [BF16] * 2)
         w.cast(30, BF16, FP32, X)
-        w.op("add_", 20, [X, X], types)
+        w.op(op, 20, [X, X], types)
 
     if not heard:
         clear("dtype-casts", steps(body))

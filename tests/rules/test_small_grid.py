@@ -33,7 +33,7 @@ def kernel(us=1000.0, blocks=8, name=SOFTMAX, op="aten::_softmax", dims=ROWS, be
 def test_a_softmax_of_few_long_rows_is_found():
     finding = found("small-grid", kernel())
     # A full device needs 1000 * 8 / 132 = 61 µs, twice the limit 63, and 5 to join the parts.
-    assert finding.saving.expected_us == pytest.approx(1000 - 68, rel=0.02)
+    assert finding.saving.expected_us == pytest.approx(1000 - 68, abs=2)
     assert finding.saving.low_us < finding.saving.expected_us <= finding.saving.high_us
     assert finding.evidence[0].label.endswith("8 blocks on 132 multiprocessors") and finding.confidence > 0.8
     assert "torch.compile" in finding.fix.code.after
@@ -115,7 +115,7 @@ def test_a_last_wave_of_few_blocks_is_found():
     assert finding.saving.high_us > 161 - 109
 
 
-@pytest.mark.parametrize(("heads", "us"), [(16, 103.0), (33, 202.0), (48, 303.0), (130, 800.0)])
+@pytest.mark.parametrize(("heads", "us"), [(16, 103.0), (33, 202.0), (26, 190.0), (48, 303.0), (130, 800.0)])
 def test_whole_waves_and_many_are_quiet(heads, us):
     clear("small-grid", attention(heads, us))
 
