@@ -3,6 +3,8 @@
 from . import (
     amp_scaler_sync,
     data_loading,
+    dtype_casts,
+    gemm_alignment,
     grad_zeroing,
     graph_candidate,
     healthy,
@@ -14,6 +16,7 @@ from . import (
     optimizer_foreach,
     precision,
     recompilation,
+    small_grid,
     sync_stall,
     traps,
     unfused_attention,
@@ -39,6 +42,9 @@ MODULES = (
     unfused_norm,
     unfused_attention,
     precision,
+    dtype_casts,
+    gemm_alignment,
+    small_grid,
     traps,
     healthy,
 )
