@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from advisor.picture import Picture
 
 SCHEMA = 1
 Severity = Literal["high", "medium", "low", "info"]
@@ -234,7 +238,7 @@ class KernelRow(msgspec.Struct, frozen=True):
     tflops: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
@@ -252,6 +256,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[Failed, ...]
     kernels: tuple[KernelRow, ...] = ()
     utilization: tuple[Utilization, ...] = ()
+
+    @property
+    def picture(self) -> Picture | None:
+        """What charts draw beyond the JSON; None of a saved report, and of one made by replacing fields."""
+        picture: Picture | None = self.__dict__.get("drawn")
+        return picture
+
+    def with_picture(self, picture: Picture) -> Report:
+        """The same report that carries a picture."""
+        made = copy.copy(self)
+        made.__dict__["drawn"] = picture
+        return made
 
     def to_json(self) -> bytes:
         """The report as JSON schema 1."""
