@@ -100,7 +100,8 @@ class Cutter:
         if side == "gpu":
             return Lane(f"GPU {process} stream {track}", "gpu", process, track)
         name = self._thread_names.get((process, track), "")
-        return Lane(f"thread {track}" + (f" {name}" if name else ""), "host", process, track)
+        # Kineto names a thread by its number: `thread 427 (python3)`.
+        return Lane(name if str(track) in name else f"thread {track} {name}".rstrip(), "host", process, track)
 
     @cached_property
     def _thread_names(self) -> dict[tuple[int, int], str]:
