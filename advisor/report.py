@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from advisor.picture import Picture
 
 SCHEMA = 1
@@ -268,6 +270,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         made = copy.copy(self)
         made.__dict__["drawn"] = picture
         return made
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The report's lists as DataFrames by name; see `advisor.tables`."""
+        from advisor.tables import tables
+
+        return tables(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""
+        from html import escape
+
+        from advisor import reports
+
+        page = reports.formats()["html"].render(self)
+        style = "width:100%;height:48rem;border:1px solid #8885;border-radius:8px"
+        return f'<iframe title="advisor report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
     def to_json(self) -> bytes:
         """The report as JSON schema 1."""
