@@ -33,6 +33,8 @@ class Answer(NamedTuple):
     status: Literal["good", "look", "unknown"]
     answer: str
     link: str
+    praise: str = ""
+    """The answer as a sentence of its own, where it is good news."""
 
 
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
@@ -49,6 +51,10 @@ def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     return [*made, Answer("Can the trace be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
 
 
+def _judged(question: str, good: bool, answer: str, link: str, praise: str) -> Answer:
+    return Answer(question, "good" if good else "look", answer, link, praise if good else "")
+
+
 def _first_up(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -57,13 +63,17 @@ def _busy(time: DeviceTime) -> Answer:
     idle = [part for part in _words.slices(time) if part.idle]
     busy = 1 - share(time.idle_us, time.window_us)
     why = f"; idle {percent(1 - busy)}, mostly {idle[0].short.lower()}" if idle and busy < BUSY else ""
-    return Answer("Is the GPU busy?", "good" if busy >= BUSY else "look", f"{percent(busy)} of the time{why}.", "#time")
+    answer = f"{percent(busy)} of the time{why}."
+    return _judged("Is the GPU busy?", busy >= BUSY, answer, "#time", f"The GPU works {percent(busy)} of the time.")
 
 
 def _overlap(time: DeviceTime) -> Answer:
     exposed = share(time.exposed_comm_us + time.exposed_copy_us, time.window_us)
     text = f"They run alone for {percent(exposed)} of the time." if exposed else "Yes: they never run alone."
-    return Answer("Are copies and communication hidden?", "good" if exposed < EXPOSED else "look", text, "#time")
+    praise = "No copy or communication holds the GPU up" + (
+        f": they run alone for {percent(exposed)} of the time." if exposed else "."
+    )
+    return _judged("Are copies and communication hidden?", exposed < EXPOSED, text, "#time", praise)
 
 
 def _bound(report: Report) -> Answer:
@@ -88,7 +98,8 @@ def _rates(report: Report) -> Answer:
     if known is None or known.known < KNOWN:
         return Answer(question, "unknown", _unknown(report), "#kernels")
     text = f"{percent(known.reached)} of their roofline on average, weighted by time."
-    return Answer(question, "good" if known.reached >= NEAR_ROOF else "look", text, "#roofline")
+    praise = f"Kernels reach {percent(known.reached)} of their roofline on average."
+    return _judged(question, known.reached >= NEAR_ROOF, text, "#roofline", praise)
 
 
 def _unknown(report: Report) -> str:

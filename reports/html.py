@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.report import Report
+from advisor.report import Finding, Report
 from advisor.reports import _draw, _numbers, _pages, _words
 from advisor.reports._checklist import checklist
 from advisor.reports._clean import Limits, clean
@@ -65,12 +65,19 @@ def _document(report: Report, limits: Limits) -> str:
         picture=picture,
         roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
         rows=limits.rows,
+        top=_first(shown),
         trust=_words.trust(shown),
         noun=_words.step_noun(shown),
         style=_asset("report.css"),
         script=script,
         digest=digest,
     )  # fmt: skip
+
+
+def _first(report: Report) -> list[tuple[str, Finding]]:
+    """The three findings to begin with, and their anchors: none that another's fix explains or that the team allows."""
+    pairs = zip(_words.anchors(report.findings), report.findings, strict=True)
+    return [(anchor, finding) for anchor, finding in pairs if not (finding.folded_into or finding.allowed)][:3]
 
 
 def _script() -> str:

@@ -69,7 +69,7 @@ def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Found]:
     timeline, gaps, main = cutter.timeline, cutter.gaps, cutter.partition.main
     if evidence.thread is None and main is not None and evidence.device in (None, main.device):
         for row in _at(gaps.start_us, evidence.start_us):
-            cause = CAUSES[int(gaps.causes.iloc[row].to_numpy().argmax())]
+            cause = CAUSES[int(gaps.causes.to_numpy()[row].argmax())]
             yield Found("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
     if evidence.thread is None:
         for row in _at(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
@@ -98,9 +98,8 @@ def _at(start: np.ndarray, time_us: float) -> Ints:
 
 
 def _row(frame: pd.DataFrame, row: int, side: str) -> Found:
-    values = frame.iloc[row]
-    thread = (int(values["pid"]), int(values["tid"])) if side == "host" else None
-    return Found(side, str(values["name"]), float(values["start_us"]), float(values["dur_us"]), thread)
+    thread = (int(frame["pid"].iloc[row]), int(frame["tid"].iloc[row])) if side == "host" else None
+    return Found(side, str(frame["name"].iloc[row]), float(frame["start_us"].iloc[row]), float(frame["dur_us"].iloc[row]), thread)
 
 
 def _marks(cut: Cut, found: list[Found]) -> Iterator[Mark]:

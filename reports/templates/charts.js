@@ -13,6 +13,21 @@ const interactive = (node, label, tell, head, rest) => {
   for (const event of ["pointerenter", "focus"]) node.addEventListener(event, () => tell(head, rest));
   for (const event of ["pointerleave", "blur"]) node.addEventListener(event, () => tell());
 };
+// One tab stop a chart; arrow keys go on from there.
+const roving = (picture) => {
+  const stops = [...picture.querySelectorAll("[tabindex]")];
+  stops.forEach((stop, at) => {
+    stop.setAttribute("tabindex", at ? "-1" : "0");
+    stop.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: stops.length - 1 }[event.key];
+      if (to === undefined || !stops[to]) return;
+      event.preventDefault();
+      stop.setAttribute("tabindex", "-1");
+      stops[to].setAttribute("tabindex", "0");
+      stops[to].focus();
+    });
+  });
+};
 const canvasOf = (root, height, label, role = "group") => {
   const box = html("div", "plot");
   root.prepend(box);
@@ -20,6 +35,7 @@ const canvasOf = (root, height, label, role = "group") => {
     const width = box.clientWidth;
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });
     draw(picture, width);
+    roving(picture);
     box.replaceChildren(picture);
   });
 };
@@ -27,7 +43,7 @@ const canvasOf = (root, height, label, role = "group") => {
 // Each step's period, stacked by what the GPU did, with the median and outliers.
 const stepsChart = (root, steps) => {
   const { period, parts, outlier, middle } = steps;
-  const tell = teller(root, "Hover or focus a step for its times.");
+  const tell = teller(root, "Hover or focus a step for its times; arrow keys go on.");
   const height = 190, left = 62, bottom = 24;
   const top = Math.max(...period) * 1.12;
   const sorted = [...period].sort((a, b) => a - b);
@@ -200,7 +216,8 @@ const treeChart = (root, tree) => {
     const place = (node, x, y, w, h, depth, parents) => {
       if (w < 2 || h < 2) return;
       const leaf = !node.children.length;
-      const group = svg("g", { class: "hot", role: leaf ? "img" : "button" });
+      const seen = w > 6 && h > 6;
+      const group = svg("g", seen ? { class: "hot", role: leaf ? "img" : "button" } : {});
       group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: leaf ? `box k-${groupOf(node.family)}` : "box branch" }));
       const label = leaf ? short(node.name) : node.name;
       const fits = Math.floor((w - 10) / (leaf ? 7.4 : 6.4));
@@ -209,11 +226,11 @@ const treeChart = (root, tree) => {
         group.append(svg("text", { x: x + 5, y: y + 13, class: leaf ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
         if (leaf && h > 32 && w > 60) group.append(svg("text", { x: x + 5, y: y + 28, class: `box-name on-${groupOf(node.family)}` }, percent(node.us / whole.us)));
       }
-      if (w > 6 && h > 6) {
+      if (seen) {
         const rest = `${duration(node.us)}, ${percent(node.us / whole.us)} of busy time · ${node.calls.toLocaleString("en")} calls`;
         interactive(group, `${node.name}: ${rest}`, tell, node.name, rest);
       }
-      if (!leaf) {
+      if (seen && !leaf) {
         const enter = (event) => { event.stopPropagation(); go([...path, ...parents, node], event.type === "keydown"); };
         group.addEventListener("click", enter);
         group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); enter(event); } });
@@ -235,6 +252,7 @@ const treeChart = (root, tree) => {
         return button;
       }));
       squarify(at.children.length ? at.children : [at], 0, 0, width, height).forEach(([child, ...box]) => place(child, ...box, 0, []));
+      roving(picture);
     };
     again();
   });
