@@ -94,6 +94,18 @@ class Cutter:
             left_out=left_out,
         )
 
+    def count(self, start_us: float, end_us: float) -> int:
+        """About how many slices a stretch holds: those that begin in it."""
+        return sum(int(np.diff(np.searchsorted(starts, [start_us, end_us]))[0]) for starts in self._starts)
+
+    @cached_property
+    def _starts(self) -> list[np.ndarray]:
+        timeline = self.timeline
+        frames = (timeline.annotations, timeline.cpu_ops, timeline.api_calls, timeline.overheads, timeline.os_calls, timeline.gpu_ops)
+        python = timeline.python_calls
+        shown = python["start_us"].to_numpy()[self._shown_frames[python["name"].cat.codes.to_numpy()]]
+        return [*(frame["start_us"].to_numpy() for frame in frames), shown, self.gaps.start_us]
+
     def _lane(self, side: Any, process: int, track: int) -> Lane:
         if side == "idle":
             return Lane(f"GPU {process} idle", "idle", process, track)

@@ -77,6 +77,9 @@ def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None
     reach = _FURTHEST_AHEAD * (end - start)
     if start - host_start <= reach and host_end - end <= reach:
         start, end = min(start, host_start), max(end, host_end)
+    # Of a stretch with too much the middle is drawn: the longest slices alone would say nothing of it.
+    while cutter.count(start, end) > SLICES:
+        start, end = start + (end - start) / 8, end - (end - start) / 8
     cut = cutter.cut(start, end, SLICES)
     return cut if len(cut.lane) else None
 
@@ -156,9 +159,9 @@ def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, 
         around = dict.fromkeys(text for text in (categories[first], categories[last]) if text)
         path = (*modules[where], *around, str(names[name]))
         made.append(Leaf(path, FAMILIES[family].value, float(total), int(calls)))
-    rest = grouped.iloc[LEAVES:]
-    if len(rest):
-        made.append(Leaf((f"({len(rest)} smaller)",), "other", float(rest["sum"].sum()), int(rest["size"].sum())))
+    for family, rest in grouped.iloc[LEAVES:].groupby("family"):
+        path = (f"({len(rest)} smaller)",)
+        made.append(Leaf(path, FAMILIES[int(str(family))].value, float(rest["sum"].sum()), int(rest["size"].sum())))
     return tuple(made)
 
 
