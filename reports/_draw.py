@@ -19,7 +19,7 @@ from advisor.reports._thin import thin
 NAME = 160
 """Characters of a name in a chart."""
 POINTS, STEPS = 60, 400
-_DEEPEST, _DEEPEST_OF_MOMENT = 9, 6
+_DEEPEST, _DEEPEST_OF_MOMENT = 12, 8
 # `</script>` and `<!--` would end the element; U+2028 and U+2029 end lines for older parsers.
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 

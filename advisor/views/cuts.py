@@ -32,6 +32,8 @@ _ROLES = {
     api.ApiRole.ALLOCATION: "allocation",
 }
 _MODULE = "nn.Module: "
+AROUND = 0.85
+"""Of the frames that are open for this much of a stretch only the innermost is shown: the others say nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Cutter:
     def cut(self, start_us: float, end_us: float, most: int) -> Cut:
         """The stretch, with its longest `most` slices."""
         host = pd.concat([part for part in self._host(start_us, end_us) if len(part)] or [_EMPTY], ignore_index=True)
-        host = self._main_threads(host)
+        host = _without_outer_frames(self._main_threads(host), start_us, end_us)
         parts = [part for part in (host, self._gpu(start_us, end_us), self._idle(start_us, end_us)) if len(part)]
         rows = pd.concat(parts or [_EMPTY], ignore_index=True)
         left_out = max(len(rows) - most, 0)
@@ -210,6 +212,14 @@ def _frame(
         "launcher": launcher,
     }
     return pd.DataFrame(data, index=np.arange(len(rows)))
+
+
+def _without_outer_frames(host: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
+    """The slices less those Python frames that only lead to another one that is open as good as all the time."""
+    shown = np.minimum(host["start"] + host["dur"], end_us) - np.maximum(host["start"], start_us)
+    around = host[(host["kind"] == "python") & (shown >= AROUND * (end_us - start_us))].sort_values("dur", kind="stable")
+    kept: pd.DataFrame = host.drop(around.index[around.duplicated(["process", "track"])])
+    return kept
 
 
 def _depth(lane: Ints, start: np.ndarray, end: np.ndarray) -> Ints:

@@ -192,6 +192,12 @@ const treeOf = ({ names, leaves }) => {
   });
   const settle = (node) => {
     node.children = [...node.children.values()].map(settle).sort((a, b) => b.us - a.us);
+    if (node.children.length) {
+      const sums = {};
+      node.children.forEach((child) => Object.entries(child.sums).forEach(([family, us]) => { sums[family] = (sums[family] ?? 0) + us; }));
+      node.sums = sums;
+      node.family = Object.keys(sums).reduce((best, family) => (sums[family] > sums[best] ? family : best));
+    } else node.sums = { [node.family]: node.us };
     // A chain of only children is one box.
     while (node.children.length === 1 && node.children[0].children.length) {
       node.name += ` › ${node.children[0].name}`;
@@ -216,14 +222,15 @@ const treeChart = (root, tree) => {
     const place = (node, x, y, w, h, depth, parents) => {
       if (w < 2 || h < 2) return;
       const leaf = !node.children.length;
+      const closed = leaf || h <= HEAD + 8 || w <= 14 || depth >= 6;
       const seen = w > 6 && h > 6;
       const group = svg("g", seen ? { class: "hot", role: leaf ? "img" : "button" } : {});
-      group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: leaf ? `box k-${groupOf(node.family)}` : "box branch" }));
+      group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: closed ? `box k-${groupOf(node.family)}` : "box branch" }));
       const label = leaf ? short(node.name) : node.name;
-      const fits = Math.floor((w - 10) / (leaf ? 7.4 : 6.4));
+      const fits = Math.floor((w - 10) / (closed ? 7.4 : 6.4));
       if (fits > 3 && h > 15) {
         const text = label.length > fits ? `${label.slice(0, fits - 1)}…` : label;
-        group.append(svg("text", { x: x + 5, y: y + 13, class: leaf ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
+        group.append(svg("text", { x: x + 5, y: y + 13, class: closed ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
         if (leaf && h > 32 && w > 60) group.append(svg("text", { x: x + 5, y: y + 28, class: `box-name on-${groupOf(node.family)}` }, percent(node.us / whole.us)));
       }
       if (seen) {
@@ -236,7 +243,7 @@ const treeChart = (root, tree) => {
         group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); enter(event); } });
       }
       picture.append(group);
-      if (!leaf && h > HEAD + 8 && w > 14 && depth < 4)
+      if (!closed)
         squarify(node.children, x + 2, y + HEAD, w - 4, h - HEAD - 2).forEach(([child, ...box]) => place(child, ...box, depth + 1, [...parents, node]));
     };
     again = () => {

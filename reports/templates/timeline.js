@@ -44,6 +44,7 @@ const HOST_NAMES = {
   allocation: "allocator", profiler: "profiler",
 };
 const groupOf = (family) => (Object.hasOwn(GROUPS, family) ? GROUPS[family] : "other");
+const labels = { gpu: short, idle: (cause) => spoken(cause), host: (name) => name };
 const spoken = (text) => text.replaceAll("_", " ");
 // Colours are the style sheet's, so that light, dark and print agree.
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -199,7 +200,7 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
       g.fillRect(shown, top, Math.max(room - (room > 3 ? 0.6 : 0), 0.7), high);
       g.globalAlpha = 1;
       if (room > 26) {
-        const text = cut.count[i] > 1 ? `${cut.count[i]} slices` : sides[cut.lane[i]] === "gpu" ? short(cut.names[cut.name[i]]) : spoken(cut.names[cut.name[i]]);
+        const text = cut.count[i] > 1 ? `${cut.count[i]} slices` : labels[sides[cut.lane[i]]](cut.names[cut.name[i]]);
         const fits = Math.floor((room - 8) / 5.9);
         g.fillStyle = dimOthers && !marked.has(i) ? ink : inkOn(fill);
         if (fits > 2) g.fillText(text.length > fits ? `${text.slice(0, fits - 1)}…` : text, shown + 4, top + high / 2 + 0.5);
