@@ -78,6 +78,14 @@ const stepsChart = (root, steps) => {
     });
     picture.append(svg("line", { x1: left, x2: width - 8, y1: y(median), y2: y(median), class: "median" }));
   });
+  const legend = html("ul", "legend");
+  Object.keys(parts).filter((key) => parts[key].some((us) => us > 0)).forEach((key) => {
+    const item = html("li", "", names[key]);
+    item.prepend(html("i", `p-${key}`));
+    legend.append(item);
+  });
+  root.append(legend);
+  if (steps.all > period.length) root.append(html("p", "note", `The first ${period.length} of ${steps.all} steps.`));
 };
 
 // Log–log: FLOP/byte against TFLOP/s, the roofs of the device, kernels as circles by time.

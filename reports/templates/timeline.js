@@ -172,7 +172,7 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
     }
     if (span.length) {
       g.strokeStyle = dim; g.setLineDash([4, 3]);
-      span.forEach((time) => { if (time >= from && time <= to) { const at = Math.round(x(time)) + 0.5; g.beginPath(); g.moveTo(at, 0); g.lineTo(at, height); g.stroke(); } });
+      span.forEach((time) => { if (time >= from && time <= to) { const at = Math.min(Math.round(x(time)) + 0.5, width - 1); g.beginPath(); g.moveTo(at, 0); g.lineTo(at, height); g.stroke(); } });
       g.setLineDash([]);
     }
     marks.filter(([lane]) => lane < 0).forEach(([, start, len]) => {
@@ -188,21 +188,23 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
       g.fillStyle = side === "host" ? dim : ink;
       g.fillText(name, 2, tops[lane] - 9);
     });
-    const dimOthers = marked.size > 0;
+    // What is of the marks' kind and is not marked steps back.
+    const faded = new Set([...marked].map((i) => sides[cut.lane[i]]));
+    const dimmed = (i) => !marked.has(i) && faded.has(sides[cut.lane[i]]);
     for (let i = 0; i < number; i++) {
       const start = cut.start[i], end = start + cut.len[i];
       if (end < from || start > to) continue;
       const [left, top, wide, high] = rectOf(i);
       const shown = Math.max(left, 0), room = Math.min(left + wide, width) - shown;
       const fill = colours.get(paints[i]);
-      g.globalAlpha = dimOthers && !marked.has(i) ? 0.38 : cut.count[i] > 1 ? 0.75 : 1;
+      g.globalAlpha = dimmed(i) ? 0.38 : cut.count[i] > 1 ? 0.75 : 1;
       g.fillStyle = fill;
       g.fillRect(shown, top, Math.max(room - (room > 3 ? 0.6 : 0), 0.7), high);
       g.globalAlpha = 1;
       if (room > 26) {
         const text = cut.count[i] > 1 ? `${cut.count[i]} slices` : labels[sides[cut.lane[i]]](cut.names[cut.name[i]]);
         const fits = Math.floor((room - 8) / 5.9);
-        g.fillStyle = dimOthers && !marked.has(i) ? ink : inkOn(fill);
+        g.fillStyle = dimmed(i) ? ink : inkOn(fill);
         if (fits > 2) g.fillText(text.length > fits ? `${text.slice(0, fits - 1)}…` : text, shown + 4, top + high / 2 + 0.5);
       }
       if (marked.has(i)) { g.strokeStyle = mark; g.lineWidth = 2; g.strokeRect(shown + 1, top + 1, Math.max(room - 2, 1), high - 2); }
