@@ -57,9 +57,9 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     _headline(console, shown)
     _time(console, shown)
     _findings(
-        console, shown, len(report.findings), [answer.praise for answer in checklist(shown, report.picture) if answer.praise]
+        console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise]
     )
-    _footer(console, shown, report.picture is not None)
+    _footer(console, shown)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
 
@@ -210,7 +210,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     console.print()
 
 
-def _footer(console: Console, report: Report, traced: bool) -> None:
+def _footer(console: Console, report: Report) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
         _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
     for failed in report.failed[:3]:
@@ -221,8 +221,8 @@ def _footer(console: Console, report: Report, traced: bool) -> None:
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
     commands += [(" ".join(skipped.record_with.split()), f"lets {skipped.rule} look") for skipped in record]
-    if traced and report.source.path:
+    if report.source.path != "standard input":
         trace = shlex.quote(report.source.path)
-        commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "the step, for ui.perfetto.dev"))
+        commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):
         _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 2)
