@@ -56,9 +56,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     )  # fmt: skip
     _headline(console, shown)
     _time(console, shown)
-    _findings(
-        console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise]
-    )
+    _findings(console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise])
     _footer(console, shown)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 

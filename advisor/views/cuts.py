@@ -103,7 +103,14 @@ class Cutter:
     @cached_property
     def _starts(self) -> list[np.ndarray]:
         timeline = self.timeline
-        frames = (timeline.annotations, timeline.cpu_ops, timeline.api_calls, timeline.overheads, timeline.os_calls, timeline.gpu_ops)
+        frames = (
+            timeline.annotations,
+            timeline.cpu_ops,
+            timeline.api_calls,
+            timeline.overheads,
+            timeline.os_calls,
+            timeline.gpu_ops,
+        )
         python = timeline.python_calls
         shown = python["start_us"].to_numpy()[self._shown_frames[python["name"].cat.codes.to_numpy()]]
         return [*(frame["start_us"].to_numpy() for frame in frames), shown, self.gaps.start_us]
