@@ -23,7 +23,7 @@ NAME = "text"
 SUFFIX = ".txt"
 
 _LIMITS = Limits(text=400, findings=500, evidence=1, steps=1, kernels=3)
-_IN_FULL = 4
+_IN_FULL = 3
 _IN_A_LINE = 10
 _DEVICES = 4
 _GAIN_BAR = 12
