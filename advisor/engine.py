@@ -34,6 +34,7 @@ from advisor.views.gaps import Gaps
 from advisor.views.headline import headline
 from advisor.views.health import Checks
 from advisor.views.partition import Partition, total
+from advisor.views.picture import picture
 from advisor.views.ranking import KernelTable
 from advisor.views.replay import Replay
 from advisor.views.schedule import combine
@@ -179,7 +180,7 @@ def _report(
         kernels=workspace.get(KernelTable).rows,
         utilization=workspace.get(Measured).rows,
         advisor=version("trace-advisor"),
-    )
+    ).with_picture(picture(workspace, [f.finding for f in found]))
 
 
 def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:

@@ -159,6 +159,26 @@ def rules_run(report: Report) -> str:
     return ", ".join(part for part in parts if part) or "no rule was run"
 
 
+_BELIEFS = {
+    "simulated": "The recorded step was replayed on its own dependencies, with and without what the fix removes.",
+    "bound": "The saving is what remains above the least time that the hardware allows for the same work.",
+    "measured": "The time was measured in this trace.",
+}
+
+
+def belief(finding: Finding, report: Report) -> str:
+    """Why a finding is to be believed: how its saving came about, how good that is here, how often it was seen."""
+    replay = next((check for check in report.health if check.check == "replay"), None)
+    seen = sum(evidence.count for evidence in finding.evidence)
+    parts = [
+        _BELIEFS.get(finding.saving.basis, ""),
+        f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
+        f"It was seen {counted(seen, 'time')} in the window.",
+        f"We are {confidence(finding.confidence)}.",
+    ]
+    return " ".join(part for part in parts if part)
+
+
 def anchors(findings: tuple[Finding, ...]) -> list[str]:
     """One id a finding, fit for a link: `finding-launch-gap`, and `-2` for the second of the same rule."""
     made: list[str] = []

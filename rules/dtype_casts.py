@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from advisor.costs import DTYPE_BYTES
 from advisor.intervals import Floats, Ints
 from advisor.kernels import Family, op_family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import GpuKind, Timeline
@@ -213,7 +213,7 @@ def _casts(timeline: Timeline, ops: Ops, schedule: Schedule, step: Ints) -> list
             continue
         key = (str(frame["types"].iat[o]), str(frame["dims"].iat[o]), str(frame["strides"].iat[o]))
         if key not in known:
-            known[key] = _types_alone(*(json.loads(text) if text else [] for text in key))
+            known[key] = _types_alone(arguments.names(key[0]), arguments.numbers(key[1]), arguments.numbers(key[2]))
         if cast := known[key]:
             found.append(_Cast(int(position), o, OTHER, *cast))
     return _told(timeline, ops, found, _Following(timeline, ops, schedule, step, {c.position: c for c in found}))
@@ -295,7 +295,8 @@ def _argument(timeline: Timeline, cast: _Cast, product: int, taken: dict[tuple[i
 
     Autocast casts the last argument first (observed), so of two with one shape the first cast is the weight.
     """
-    dims, types = (json.loads(str(timeline.cpu_ops[c].iat[product]) or "[]") for c in ("dims", "types"))
+    frame = timeline.cpu_ops
+    dims, types = arguments.numbers(str(frame["dims"].iat[product])), arguments.names(str(frame["types"].iat[product]))
     fits = [i for i, (d, t) in enumerate(zip(dims, types, strict=False)) if t == cast.source and tuple(d) == cast.shape][::-1]
     turn = taken[(product, cast.shape)] = taken.get((product, cast.shape), -1) + 1
     return INPUT if not fits or fits[min(turn, len(fits) - 1)] == 0 else WEIGHT
@@ -343,7 +344,8 @@ class _Following:
         if not after or DTYPE_BYTES[cast.target] <= DTYPE_BYTES[cast.source] or not _IN_PLACE.match(self._name(after[0])):
             return ""
         op = int(self.ops.of_gpu[self.schedule.op_row[after[0]]])
-        dims, types = (json.loads(str(self.timeline.cpu_ops[c].iat[op]) or "[]") for c in ("dims", "types"))
+        frame = self.timeline.cpu_ops
+        dims, types = arguments.numbers(str(frame["dims"].iat[op])), arguments.names(str(frame["types"].iat[op]))
         fits = [tuple(d) == cast.shape and t == cast.target for d, t in zip(dims, types, strict=False)]
         return self._name(after[0]).removeprefix("aten::") if len(fits) > 1 and fits[0] and any(fits[1:]) else ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from advisor.costs import DTYPE_BYTES
 from advisor.intervals import Floats
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
@@ -228,8 +228,9 @@ def _products(
         op = int(roofline.cost_op[rows[p]])
         key = (op, str(precision[p]))
         if key not in known:
-            columns = (json.loads(str(frame[c].iat[op]) or "[]") for c in ("dims", "types", "strides"))
-            known[key] = _product(ops.name(op), key[1], *columns)
+            dims, types, strides = (str(frame[c].iat[op]) for c in ("dims", "types", "strides"))
+            shapes, steps = arguments.numbers(dims), arguments.numbers(strides)
+            known[key] = _product(ops.name(op), key[1], shapes, arguments.names(types), steps)
         if product := known[key]:
             found[p] = product
     return found
@@ -238,7 +239,7 @@ def _products(
 def _product(name: str, precision: str, dims: Any, types: Any, strides: Any) -> _Product | None:
     """What M, K and N of an op are and which of them begin rows off 16 bytes; None where it is no product of matrices."""
     first = 0 if _TENSORS.match(name) else 1 if _AFTER_BIAS.match(name) else -1
-    if first < 0 or len(dims) < first + 2 or (types[first] == "float") != (precision == "tf32"):
+    if first < 0 or min(len(dims), len(types)) < first + 2 or (types[first] == "float") != (precision == "tf32"):
         return None
     a, b = dims[first], dims[first + 1]
     itemsize = DTYPE_BYTES.get(types[first], 0)
