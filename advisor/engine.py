@@ -71,13 +71,16 @@ def run(
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
     """
     workspace = Workspace(timeline)
-    untrusted = next(iter(workspace.get(Checks).failed), None)
+    checks = workspace.get(Checks)
     found: list[Found] = []
     others: dict[type, list[Any]] = {Clear: [], Skipped: [], Failed: []}
     for rule in rules:
+        rests_on = checks.under(rule.relies_on)
+        untrusted = next((check for check in rests_on if check.status == "failed"), None)
         outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, rule, (options or {}).get(rule.id, {}))
         if isinstance(outcome, list):
-            found += outcome
+            names = tuple(check.check for check in rests_on)
+            found += [f._replace(finding=msgspec.structs.replace(f.finding, checks=names)) for f in outcome]
         else:
             others[type(outcome)].append(outcome)
     found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
@@ -89,7 +92,7 @@ def _distrusted(rule: Rule, check: Health) -> Skipped:
     return Skipped(
         rule=rule.id,
         why=f"the trace fails the check {check.check}: {check.detail}",
-        record_with="record again; see the report's health section",
+        record_with=check.record_with or "record again; see the report's health section",
     )
 
 

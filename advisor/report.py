@@ -100,6 +100,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
     allowed: str = ""
     """Why the team lives with this; "" where it does not."""
+    checks: tuple[str, ...] = ()
+    """The health checks it rests on: each of them passed, or at worst degraded."""
 
     def __post_init__(self) -> None:
         if not self.evidence:
@@ -197,6 +199,10 @@ class Health(msgspec.Struct, frozen=True):
     check: str
     status: Literal["ok", "degraded", "failed"]
     detail: str
+    touches: tuple[str, ...] = ("host", "kernels")
+    """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
+    record_with: str = ""
+    """How to record again so that it holds."""
 
 
 class Prediction(msgspec.Struct, frozen=True):

@@ -71,7 +71,7 @@ class _Cast:
         }.get(self.kind, f"{way} {shape}")
 
 
-@rule("dtype-casts")
+@rule("dtype-casts", relies_on=("kernels",))
 def dtype_casts(
     timeline: Timeline,
     steps: Steps,

@@ -83,7 +83,7 @@ class _Product:
         )
 
 
-@rule("gemm-alignment")
+@rule("gemm-alignment", relies_on=("kernels",))
 def gemm_alignment(
     timeline: Timeline,
     steps: Steps,

@@ -44,7 +44,7 @@ _CHANNELS_LAST = re.compile(r"channels_last")
 _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
-@rule("memory-layout")
+@rule("memory-layout", relies_on=("kernels",))
 def memory_layout(
     timeline: Timeline,
     steps: Steps,

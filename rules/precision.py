@@ -34,7 +34,7 @@ KERNEL_FLOOR_US = 2.0
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
 
-@rule("precision")
+@rule("precision", relies_on=("kernels",))
 def precision(
     timeline: Timeline,
     steps: Steps,

@@ -67,7 +67,7 @@ class _Small:
     """(n,) a last wave of few blocks, not a grid of few."""
 
 
-@rule("small-grid")
+@rule("small-grid", relies_on=("kernels",))
 def small_grid(
     timeline: Timeline,
     steps: Steps,

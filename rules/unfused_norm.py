@@ -87,7 +87,7 @@ class _Chain:
     backward: bool = False
 
 
-@rule("unfused-norm")
+@rule("unfused-norm", relies_on=("kernels",))
 def unfused_norm(
     timeline: Timeline,
     steps: Steps,

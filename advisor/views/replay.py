@@ -14,7 +14,7 @@ from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
-from advisor.views.schedule import EARLIER, Edit, Schedule, combine, period_us
+from advisor.views.schedule import EARLIER, Edit, Schedule, combine, last_end_us, period_us
 from advisor.views.steps import Steps
 
 BACK_TO_BACK_US = 5.0
@@ -57,7 +57,8 @@ class Replay:
     """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time; `fastest`
     takes off as much again, for what the cost may be elsewhere.
 
-    error: relative distance of the recorded schedule's replayed period from the recorded period.
+    error: how far the unedited replay of the window, from the state in which it began, ends from where it was recorded to
+    end, as a share of the window.
     """
 
     recorded: Schedule
@@ -109,9 +110,30 @@ class Replay:
         corrected, fastest = (
             (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (1.0, UNSURE)
         )
-        found = period_us(schedule)
         start = timeline.api_calls["start_us"].to_numpy()[rows] if len(rows) else np.zeros(1)
-        return cls(schedule, corrected, fastest, start, window_step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+        return cls(schedule, corrected, fastest, start, window_step_us, _error(timeline, steps, schedule, start))
+
+
+def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:
+    """Distance of the replayed end of the last op from the recorded one, as a share of the window."""
+    if not len(schedule.op_row) or not steps.step_us:
+        return 0.0
+    if schedule.call_row[0] < 0:  # no launches: the ops keep their gaps
+        return abs(period_us(schedule) / steps.step_us - 1)
+    ops = timeline.gpu_ops
+    end, first = (ops["start_us"] + ops["dur_us"]).to_numpy(), np.full(int(schedule.stream.max()) + 1, np.inf)
+    start = ops["start_us"].to_numpy()
+    np.minimum.at(first, schedule.stream, start[schedule.op_row])
+    keys = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
+    busy = {}
+    for s, at in enumerate(first):
+        key = keys[schedule.op_row[np.argmax(schedule.stream == s)]]
+        before = (keys == key).all(axis=1) & (start < at)
+        if before.any():
+            busy[s] = float(end[before].max())
+    replayed = last_end_us(schedule, float(call_start[0] - schedule.host_us[0]), busy)
+    recorded = float(end[schedule.op_row].max())
+    return abs(replayed - recorded) / (steps.end_us - steps.start_us)
 
 
 def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
