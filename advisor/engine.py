@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from advisor.catalog import Found, Rule, catalog
+from advisor.errors import UsageError
 from advisor.readers import load
 from advisor.report import (
     LOW_SHARE,
@@ -30,6 +31,8 @@ from advisor.report import (
     Window,
 )
 from advisor.timeline import Timeline
+from advisor.views.calibration import Calibration
+from advisor.views.critical_path import CriticalPath
 from advisor.views.gaps import Gaps
 from advisor.views.headline import headline
 from advisor.views.health import Checks
@@ -51,13 +54,14 @@ def analyze(
     rules: Iterable[Rule] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Read a trace (a path, or a timeline read before) and run rules over it, all of them by default.
 
     Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
     """
     timeline = trace if isinstance(trace, Timeline) else load(trace)
-    return run(timeline, catalog().values() if rules is None else rules, options, allow)
+    return run(timeline, catalog().values() if rules is None else rules, options, allow, step_ms)
 
 
 def run(
@@ -65,12 +69,18 @@ def run(
     rules: Iterable[Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Run rules over a timeline. A rule that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
+    step_ms: the step time measured without a profiler, which the host's time is then corrected to; savings and the step in
+    the headline are in that time.
     """
-    workspace = Workspace(timeline)
+    if step_ms is not None and not 0 < step_ms < np.inf:
+        raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
+    known = Calibration(None if step_ms is None else step_ms * 1000)
+    workspace = Workspace(timeline, known)
     checks = workspace.get(Checks)
     found: list[Found] = []
     others: dict[type, list[Any]] = {Clear: [], Skipped: [], Failed: []}
@@ -85,6 +95,7 @@ def run(
             others[type(outcome)].append(outcome)
     found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
     found = _folded(workspace.get(Replay), [_allowed(f, allow or {}) for f in found])
+    found = [_in_true_time(f, workspace.get(Steps), known) for f in found]
     return _report(workspace, timeline, found, others[Clear], others[Skipped], others[Failed])
 
 
@@ -109,6 +120,17 @@ def _allowed(found: Found, allow: Mapping[str, str]) -> Found:
     if reason is None:
         return found
     return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
+
+
+def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
+    """The saving as a part of the step that was measured without a profiler, where it was."""
+    if known.step_us is None or not steps.step_us:
+        return found
+    ratio, saving = known.step_us / steps.step_us, found.finding.saving
+    scaled = msgspec.structs.replace(
+        saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
+    )
+    return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 
 FOLDED_SHARE = 0.15
@@ -182,6 +204,7 @@ def _report(
         failed=tuple(failed),
         kernels=workspace.get(KernelTable).rows,
         utilization=workspace.get(Measured).rows,
+        critical_path=workspace.get(CriticalPath).parts,
         advisor=version("trace-advisor"),
     ).with_picture(picture(workspace, [f.finding for f in found]))
 

@@ -246,6 +246,15 @@ class KernelRow(msgspec.Struct, frozen=True):
     tflops: float = 0.0
 
 
+class PathPart(msgspec.Struct, frozen=True):
+    """All links of one kind on the critical path of the window. The parts sum to the path."""
+
+    link: str
+    total_us: float
+    share: float
+    count: int
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
@@ -264,6 +273,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     failed: tuple[Failed, ...]
     kernels: tuple[KernelRow, ...] = ()
     utilization: tuple[Utilization, ...] = ()
+    critical_path: tuple[PathPart, ...] = ()
 
     @property
     def picture(self) -> Picture | None:

@@ -109,8 +109,9 @@ def _time(console: Console, report: Report) -> None:
         _legend(console, [part for part in parts if part.share >= 0.005], start)
     if len(report.time) > _DEVICES:
         _wrapped(console, _text(_others(report.time[_DEVICES:])), 0)
-    if said := _words.measured(report):
-        _wrapped(console, _text(said), 0)
+    for said in (_words.critical_path(report), _words.measured(report)):
+        if said:
+            _wrapped(console, _text(said), 0)
 
 
 def _legend(console: Console, parts: list[Slice], indent: int) -> None:

@@ -11,6 +11,7 @@ from advisor.api import ApiRole
 from advisor.intervals import Floats
 from advisor.report import Health
 from advisor.timeline import GpuKind, Timeline
+from advisor.views.calibration import Calibration
 from advisor.views.launches import Launches
 from advisor.views.replay import MAX_ERROR, Replay
 from advisor.views.schedule import period_us
@@ -40,6 +41,9 @@ EARLY_START_US = 10.0
 COSTLY = 0.3
 """A profiler that takes more of the step than this leaves little of the program's own time to judge."""
 
+CALIBRATED = 0.10
+"""How far the corrected step may stay from the step time that was given."""
+
 HOST, KERNELS = ("host",), ("kernels",)
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Checks:
         return tuple(h for h in self.results if {*h.touches} & {*relies_on})
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay) -> Checks:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration) -> Checks:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
@@ -71,7 +75,7 @@ class Checks:
                 _gpu_events(timeline, launches, steps),
                 _stream_order(timeline, steps),
                 _steps(steps),
-                _profiler_cost(replay),
+                _profiler_cost(replay, known),
                 _replay(timeline, replay),
             )
         )
@@ -240,18 +244,36 @@ def _steps(steps: Steps) -> Health:
     )
 
 
-def _profiler_cost(replay: Replay) -> Health:
+def _profiler_cost(replay: Replay, known: Calibration) -> Health:
     """How much of the step the recording itself is estimated to take."""
     check = "profiler-cost"
     before = period_us(replay.recorded)
     share = max(0.0, 1 - period_us(replay.corrected) / before) if before > 0 else 0.0
     detail = f"recording takes an estimated {share:.0%} of the step; figures of the host are corrected for it"
+    if known.step_us is not None:
+        return _calibration(replay, known.step_us, check)
     return Health(
         check=check,
         status="degraded" if share > COSTLY else "ok",
         detail=detail,
         touches=HOST,
         record_with="give the step time without a profiler: --step-ms" if share > COSTLY else "",
+    )
+
+
+def _calibration(replay: Replay, step_us: float, check: str) -> Health:
+    """Whether the step can take as long as somebody measured, with any cost of the profiler."""
+    reached = period_us(replay.corrected)
+    off = reached / step_us - 1
+    detail = f"the host's time is corrected so that the step takes the {step_us / 1000:.3g} ms that were measured without a profiler"
+    if abs(off) <= CALIBRATED:
+        return Health(check=check, status="ok", detail=detail, touches=HOST)
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"without the profiler's cost the step takes {reached / 1000:.3g} ms, not the {step_us / 1000:.3g} ms that were given",
+        touches=HOST,
+        record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
     )
 
 
