@@ -209,14 +209,21 @@ def redact(
 def validate(
     directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
 ) -> None:
     """Hold predicted savings against measured ones, over pairs with known step times."""
+    from advisor import by_sample
     from advisor import validate as ledger
     from advisor.catalog import catalog
 
+    if table:
+        found = by_sample.samples(directory, catalog().values())
+        print(by_sample.as_markdown(found, by_sample.reasons(directory), str(directory)))
+        return
     pairs = ledger.validate(directory, catalog().values())
-    if markdown:
-        print(ledger.as_markdown(pairs, str(directory)))
+    if markdown or svg:
+        print(ledger.as_markdown(pairs, str(directory)) if markdown else ledger.as_svg(pairs))
         return
     for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
         mark = "" if p.inside else "  outside"

@@ -27,6 +27,9 @@ TENSOR_CORES, TF32 = (7, 0), (8, 0)
 EMULATED = 3.0
 """TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
 
+SMALL_US, BUSY_SHARE = 20.0, 0.4
+"""A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
+
 KERNEL_FLOOR_US = 2.0
 """No kernel takes less, whatever its precision."""
 
@@ -116,6 +119,10 @@ def precision(
         bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
         known = np.maximum(flops / rate, (moved if name == "tf32" else moved / 2) / bandwidth) * 1e6
         faster = np.maximum(np.where(np.isnan(known), dur * before / rate, known), KERNEL_FLOOR_US)
+        # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
+        at_rate = np.maximum(flops / before, moved / bandwidth) * 1e6
+        small = (now == "tf32") & (dur < SMALL_US) & ~(at_rate >= BUSY_SHARE * dur)
+        faster = np.where(small, np.maximum(faster, dur - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
         return with_durations(chosen, np.where(now == name, dur, faster))
 
     pointwise = np.flatnonzero(kernels.of(Family.ELEMENTWISE, Family.NORM)[rows])
