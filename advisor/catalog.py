@@ -52,6 +52,8 @@ class Rule:
 
     id: str
     function: Callable[..., Outcome]
+    relies_on: tuple[str, ...] = ("host", "kernels")
+    """What it reads the trace for (`Health.touches`): it abstains where a failed check touches that."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -77,11 +79,11 @@ class Rule:
         return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def rule(rule_id: str) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Mark a function as the rule of that id."""
+def rule(rule_id: str, relies_on: tuple[str, ...] = ("host", "kernels")) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Mark a function as the rule of that id; `relies_on` as in `Rule`."""
 
     def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.advisor_rule = Rule(rule_id, function)  # type: ignore[attr-defined]
+        function.advisor_rule = Rule(rule_id, function, relies_on)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -56,6 +56,9 @@ def analyze(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
+    step_ms: Annotated[
+        float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
+    ] = None,
 ) -> None:
     """Say what makes the traced program slow and what to change.
 
@@ -93,7 +96,7 @@ def analyze(
     with _progress(trace) as progress:
         timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
     _warn_of_secrets(trace)
-    report = engine.run(timeline, chosen, chosen_settings.options, chosen_settings.allow)
+    report = engine.run(timeline, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
     _write(report, format or (_format_of(target) if target else "text"), target)
     if html:
         _write(report, "html", html)
@@ -153,18 +156,38 @@ def list_rules(
 
 
 @app.command()
-def explain(rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")]) -> None:
-    """Print a rule's page: what it finds, how it measures, how to fix it and when to ignore it."""
+def explain(
+    rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")],
+    trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings: a TOML file, as for analyze.")] = None,
+) -> None:
+    """Print a rule's page, or what the rule says of one trace: the value, the threshold, and what it rests on."""
+    from advisor import settings
     from advisor.catalog import catalog
 
-    known = catalog()
+    chosen_settings = settings.load(config)
+    known = catalog((*chosen_settings.rules, *(rules or ())))
     if rule not in known:
         raise UsageError(f"there is no rule {rule}", f"Rules are: {', '.join(sorted(known))}.")
     found = known[rule]
+    options = {**found.options, **chosen_settings.options.get(rule, {})}
+    if trace is not None:
+        from advisor.engine import run
+        from advisor.readers import load
+        from advisor.reports._why import why
+
+        with _progress(trace) as progress:
+            timeline = load(trace, progress=progress)
+        report = run(timeline, [found], chosen_settings.options, chosen_settings.allow)
+        print(why(report, options, found.relies_on))
+        return
     print(f"{rule}: {found.page}")
-    if found.options:
+    if options:
         print("\nOptions")
-        for name, value in found.options.items():
+        for name, value in options.items():
             print(f"{name} = {value}")
 
 
@@ -186,14 +209,21 @@ def redact(
 def validate(
     directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
 ) -> None:
     """Hold predicted savings against measured ones, over pairs with known step times."""
+    from advisor import by_sample
     from advisor import validate as ledger
     from advisor.catalog import catalog
 
+    if table:
+        found = by_sample.samples(directory, catalog().values())
+        print(by_sample.as_markdown(found, by_sample.reasons(directory), str(directory)))
+        return
     pairs = ledger.validate(directory, catalog().values())
-    if markdown:
-        print(ledger.as_markdown(pairs, str(directory)))
+    if markdown or svg:
+        print(ledger.as_markdown(pairs, str(directory)) if markdown else ledger.as_svg(pairs))
         return
     for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
         mark = "" if p.inside else "  outside"

@@ -16,5 +16,10 @@ else:
 @cache
 def load(name: str) -> dict[str, Any]:
     """The tables of `advisor/NAME.toml`."""
-    tables: dict[str, Any] = tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    return read(Path(__file__).with_name(f"{name}.toml"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, none where there is no such file."""
+    tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return tables

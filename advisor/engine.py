@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from advisor.catalog import Found, Rule, catalog
+from advisor.errors import UsageError
 from advisor.readers import load
 from advisor.report import (
     LOW_SHARE,
@@ -30,10 +31,13 @@ from advisor.report import (
     Window,
 )
 from advisor.timeline import Timeline
+from advisor.views.calibration import Calibration
+from advisor.views.critical_path import CriticalPath
 from advisor.views.gaps import Gaps
 from advisor.views.headline import headline
 from advisor.views.health import Checks
 from advisor.views.partition import Partition, total
+from advisor.views.picture import picture
 from advisor.views.ranking import KernelTable
 from advisor.views.replay import Replay
 from advisor.views.schedule import combine
@@ -50,13 +54,14 @@ def analyze(
     rules: Iterable[Rule] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Read a trace (a path, or a timeline read before) and run rules over it, all of them by default.
 
     Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
     """
     timeline = trace if isinstance(trace, Timeline) else load(trace)
-    return run(timeline, catalog().values() if rules is None else rules, options, allow)
+    return run(timeline, catalog().values() if rules is None else rules, options, allow, step_ms)
 
 
 def run(
@@ -64,23 +69,33 @@ def run(
     rules: Iterable[Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Run rules over a timeline. A rule that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
+    step_ms: the step time measured without a profiler, which the host's time is then corrected to; savings and the step in
+    the headline are in that time.
     """
-    workspace = Workspace(timeline)
-    untrusted = next(iter(workspace.get(Checks).failed), None)
+    if step_ms is not None and not 0 < step_ms < np.inf:
+        raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
+    known = Calibration(None if step_ms is None else step_ms * 1000)
+    workspace = Workspace(timeline, known)
+    checks = workspace.get(Checks)
     found: list[Found] = []
     others: dict[type, list[Any]] = {Clear: [], Skipped: [], Failed: []}
     for rule in rules:
+        rests_on = checks.under(rule.relies_on)
+        untrusted = next((check for check in rests_on if check.status == "failed"), None)
         outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, rule, (options or {}).get(rule.id, {}))
         if isinstance(outcome, list):
-            found += outcome
+            names = tuple(check.check for check in rests_on)
+            found += [f._replace(finding=msgspec.structs.replace(f.finding, checks=names)) for f in outcome]
         else:
             others[type(outcome)].append(outcome)
     found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
     found = _folded(workspace.get(Replay), [_allowed(f, allow or {}) for f in found])
+    found = [_in_true_time(f, workspace.get(Steps), known) for f in found]
     return _report(workspace, timeline, found, others[Clear], others[Skipped], others[Failed])
 
 
@@ -88,7 +103,7 @@ def _distrusted(rule: Rule, check: Health) -> Skipped:
     return Skipped(
         rule=rule.id,
         why=f"the trace fails the check {check.check}: {check.detail}",
-        record_with="record again; see the report's health section",
+        record_with=check.record_with or "record again; see the report's health section",
     )
 
 
@@ -105,6 +120,17 @@ def _allowed(found: Found, allow: Mapping[str, str]) -> Found:
     if reason is None:
         return found
     return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
+
+
+def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
+    """The saving as a part of the step that was measured without a profiler, where it was."""
+    if known.step_us is None or not steps.step_us:
+        return found
+    ratio, saving = known.step_us / steps.step_us, found.finding.saving
+    scaled = msgspec.structs.replace(
+        saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
+    )
+    return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 
 FOLDED_SHARE = 0.15
@@ -178,8 +204,9 @@ def _report(
         failed=tuple(failed),
         kernels=workspace.get(KernelTable).rows,
         utilization=workspace.get(Measured).rows,
+        critical_path=workspace.get(CriticalPath).parts,
         advisor=version("trace-advisor"),
-    )
+    ).with_picture(picture(workspace, [f.finding for f in found]))
 
 
 def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:

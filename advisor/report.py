@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from advisor.picture import Picture
 
 SCHEMA = 1
 Severity = Literal["high", "medium", "low", "info"]
@@ -94,6 +100,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
     allowed: str = ""
     """Why the team lives with this; "" where it does not."""
+    checks: tuple[str, ...] = ()
+    """The health checks it rests on: each of them passed, or at worst degraded."""
 
     def __post_init__(self) -> None:
         if not self.evidence:
@@ -191,6 +199,10 @@ class Health(msgspec.Struct, frozen=True):
     check: str
     status: Literal["ok", "degraded", "failed"]
     detail: str
+    touches: tuple[str, ...] = ("host", "kernels")
+    """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
+    record_with: str = ""
+    """How to record again so that it holds."""
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -234,7 +246,16 @@ class KernelRow(msgspec.Struct, frozen=True):
     tflops: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class PathPart(msgspec.Struct, frozen=True):
+    """All links of one kind on the critical path of the window. The parts sum to the path."""
+
+    link: str
+    total_us: float
+    share: float
+    count: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
@@ -252,6 +273,35 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[Failed, ...]
     kernels: tuple[KernelRow, ...] = ()
     utilization: tuple[Utilization, ...] = ()
+    critical_path: tuple[PathPart, ...] = ()
+
+    @property
+    def picture(self) -> Picture | None:
+        """What charts draw beyond the JSON; None of a saved report, and of one made by replacing fields."""
+        picture: Picture | None = self.__dict__.get("drawn")
+        return picture
+
+    def with_picture(self, picture: Picture) -> Report:
+        """The same report that carries a picture."""
+        made = copy.copy(self)
+        made.__dict__["drawn"] = picture
+        return made
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The report's lists as DataFrames by name; see `advisor.tables`."""
+        from advisor.tables import tables
+
+        return tables(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""
+        from html import escape
+
+        from advisor import reports
+
+        page = reports.formats()["html"].render(self)
+        style = "width:100%;height:48rem;border:1px solid #8885;border-radius:8px"
+        return f'<iframe title="advisor report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
     def to_json(self) -> bytes:
         """The report as JSON schema 1."""

@@ -151,6 +151,8 @@ class ReadIssue:
     check: str
     detail: str
     status: str = "degraded"
+    events: int = 0
+    """How many events it concerns, 0 where that is not counted."""
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,13 @@ def needs_of(function: Any) -> dict[str, type]:
 
 
 class Workspace:
-    """One timeline and the views made of it so far. A view is a class whose `build` names its needs by annotation."""
+    """One timeline and the views made of it so far. A view is a class whose `build` names its needs by annotation.
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._made: dict[type, Any] = {Timeline: timeline}
+    given: views that are not built from the timeline, as what the user said.
+    """
+
+    def __init__(self, timeline: Timeline, *given: object) -> None:
+        self._made: dict[type, Any] = {Timeline: timeline, **{type(view): view for view in given}}
 
     def get(self, view: type[T]) -> T:
         """The view of that type; its needs are built first."""

@@ -25,6 +25,7 @@ TITLES = {
     "simdjson": "pysimdjson, bare parse",
     "load": "advisor, load",
     "load_alone": "advisor, load in one process",
+    "breakdowns": "advisor, load and three breakdowns",
     "analyze": "advisor, analyze --format json",
     "json_load": "json.load",
     "hta": "HolisticTraceAnalysis, load and three breakdowns",
@@ -50,7 +51,7 @@ def table(title: str, path: Path, costs: dict[str, Cost], yardstick: str) -> lis
 
 
 def measure(args: argparse.Namespace, folder: Path) -> list[str]:
-    own = dict.fromkeys(("simdjson", "load", "load_alone", "analyze"), sys.executable)
+    own = dict.fromkeys(("simdjson", "load", "load_alone", "breakdowns", "analyze"), sys.executable)
     peers = {"json_load": sys.executable, "hta": args.hta, "tensorboard": args.tensorboard}
     everyone = own | {name: python for name, python in peers.items() if python}
     traces = [(f"Kineto, {mb:g} MB asked for", mb, {}, everyone) for mb in args.mb]

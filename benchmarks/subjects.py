@@ -35,6 +35,19 @@ def analyze(path: str) -> None:
     sys.stdout = sys.__stdout__
 
 
+def breakdowns(path: str) -> None:
+    """What HolisticTraceAnalysis is asked for: busy and idle time, causes of idle time, time by kernel."""
+    import advisor
+    from advisor.views.gaps import Gaps
+    from advisor.views.partition import Partition
+    from advisor.views.ranking import KernelTable
+    from advisor.workspace import Workspace
+
+    workspace = Workspace(advisor.load(path))
+    for view in (Partition, Gaps, KernelTable):
+        workspace.get(view)
+
+
 def json_load(path: str) -> None:
     import json
 
@@ -87,7 +100,7 @@ def sqlite_rows(path: str) -> None:
 
 
 SUBJECTS = {
-    f.__name__: f for f in (load, load_alone, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows)
+    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows)
 }  # fmt: skip
 
 

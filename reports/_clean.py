@@ -36,6 +36,8 @@ class Limits:
     pages: int = 40
     page: int = 12_000
     """Rules' pages, and characters of each."""
+    slices: int = 4_000
+    """Of the step that is drawn; 0 draws nothing."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -70,6 +70,24 @@ def blocks(text: str, sections: Collection[str]) -> list[Block]:
     return made
 
 
+def section(page: list[Block], title: str) -> list[Block]:
+    """What stands under a heading, without it."""
+    start, end = _bounds(page, title)
+    return page[start + 1 : end]
+
+
+def without(page: list[Block], title: str) -> list[Block]:
+    """The page without one section."""
+    start, end = _bounds(page, title)
+    return page[:start] + page[end:]
+
+
+def _bounds(page: list[Block], title: str) -> tuple[int, int]:
+    heading = Block("heading", (title,))
+    start = page.index(heading) if heading in page else len(page)
+    return start, next((at for at in range(start + 1, len(page)) if page[at].kind == "heading"), len(page))
+
+
 def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
     """Whether a paragraph or list ends before this line."""
     starts_list = bool(_ITEM.match(lines[at])) and not _ITEM.match(lines[at - 1]) and not lines[at - 1].startswith("  ")

@@ -40,6 +40,30 @@ _WINDOWS = {
 }
 
 
+_LINKS = {
+    "kernel": "kernels",
+    "copy": "copies",
+    "launch-delay": "starting a launched op on an idle GPU",
+    "kernel-to-kernel": "gaps between queued ops",
+    "return": "returning from a wait",
+    "allocation": "allocating device memory",
+    "data-loading": "waiting for a batch",
+    "dispatch": "the host issuing ops",
+    "host": "the host’s own work",
+}
+
+
+def link(kind: str) -> str:
+    """What a part of the critical path is, in words."""
+    return _LINKS.get(kind, kind)
+
+
+def critical_path(report: Report) -> str:
+    """The critical path in a line; "" where there is none."""
+    parts = [f"{link(part.link)} {percent(part.share)}" for part in report.critical_path if part.share >= 0.01][:4]
+    return f"Critical path: {', '.join(parts)}." if parts else ""
+
+
 @dataclass(frozen=True)
 class Slice:
     """One class of a device's time. `key` is stable, `share` is of the window."""
@@ -157,6 +181,29 @@ def rules_run(report: Report) -> str:
         f"{len(report.failed)} failed" if report.failed else "",
     ]
     return ", ".join(part for part in parts if part) or "no rule was run"
+
+
+_BELIEFS = {
+    "simulated": "The recorded step was replayed on its own dependencies, with and without what the fix removes.",
+    "bound": "The saving is what remains above the least time that the hardware allows for the same work.",
+    "measured": "The time was measured in this trace.",
+}
+
+
+def belief(finding: Finding, report: Report) -> str:
+    """Why a finding is to be believed: how its saving came about, how good that is here, how often it was seen."""
+    replay = next((check for check in report.health if check.check == "replay"), None)
+    seen = sum(evidence.count for evidence in finding.evidence)
+    weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
+    rests = f"It rests on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
+    parts = [
+        _BELIEFS.get(finding.saving.basis, ""),
+        f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
+        rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which all hold."),
+        f"It was seen {counted(seen, 'time')} in the window.",
+        f"We are {confidence(finding.confidence)}.",
+    ]
+    return " ".join(part for part in parts if part)
 
 
 def anchors(findings: tuple[Finding, ...]) -> list[str]:

@@ -9,9 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.report import Report
-from advisor.reports import _numbers, _pages, _words
+from advisor.report import Finding, Report
+from advisor.reports import _draw, _numbers, _pages, _words
+from advisor.reports._checklist import checklist
 from advisor.reports._clean import Limits, clean
+from advisor.reports._roofline import peaks_of, reach
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,11 +27,13 @@ _TEMPLATES = Path(__file__).with_name("templates")
 # The first that fits. What the last one lets through is under the limit whatever the names hold.
 _LIMITS = (
     Limits(),
-    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20),
-    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000),
-    Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0),
+    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20, slices=2_500),
+    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000, slices=1_000),
+    Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0, slices=0),
 )
-_NAME_LENGTH = 88
+_NAME_LENGTH = 72
+_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
+_IGNORE = "When to ignore it"
 
 
 def render(report: Report) -> str:
@@ -43,19 +47,42 @@ def render(report: Report) -> str:
 
 def _document(report: Report, limits: Limits) -> str:
     shown = clean(report, limits)
-    script = _asset("report.js")
+    script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
+    pages = _rule_pages(shown, limits)
+    peaks = peaks_of(shown)
     return _environment().get_template("report.html.j2").render(
         report=shown,
         whole=report,
         anchors=_words.anchors(shown.findings),
-        pages=_rule_pages(shown, limits),
+        checklist=checklist(shown, picture),
+        data=_draw.embedded(shown, picture, limits.slices),
+        ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
+        lanes=_draw.lanes(picture.step) if picture and picture.step else (),
+        pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
+        peaks=peaks,
+        picture=picture,
+        roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
+        rows=limits.rows,
+        top=_first(shown),
         trust=_words.trust(shown),
         noun=_words.step_noun(shown),
         style=_asset("report.css"),
         script=script,
         digest=digest,
     )  # fmt: skip
+
+
+def _first(report: Report) -> list[tuple[str, Finding]]:
+    """The three findings to begin with, and their anchors: none that another's fix explains or that the team allows."""
+    pairs = zip(_words.anchors(report.findings), report.findings, strict=True)
+    return [(anchor, finding) for anchor, finding in pairs if not (finding.folded_into or finding.allowed)][:3]
+
+
+def _script() -> str:
+    """All that runs: the page's own, then the charts, so that these break nothing where they fail."""
+    return "\n".join([_asset("report.js"), "(() => {", _asset("timeline.js"), _asset("charts.js"), "})();"])
 
 
 def _rule_pages(report: Report, limits: Limits) -> dict[int, list[_pages.Block]]:
@@ -81,8 +108,9 @@ def web(url: str) -> str:
 
 
 def head_of(name: str) -> str:
-    """The start of a name that is too long for a table, or nothing where it is not."""
-    return f"{name[:_NAME_LENGTH]}…" if len(name) > _NAME_LENGTH + 8 else ""
+    """What a name that is too long for a table begins with, less what all such names share; nothing where it is short."""
+    plain = _NAMESPACES.sub("", name.removeprefix("void ")) or name
+    return f"{plain[:_NAME_LENGTH]}…" if len(name) > _NAME_LENGTH + 8 else ""
 
 
 @cache
@@ -115,5 +143,5 @@ def _environment() -> Environment:
         web,
     ):
         made.filters[function.__name__] = function
-    made.globals.update(interval=_numbers.interval, share=_numbers.share, speedup=_numbers.speedup, words=_words)
+    made.globals.update(interval=_numbers.interval, reach=reach, share=_numbers.share, speedup=_numbers.speedup, words=_words)
     return made

@@ -13,15 +13,17 @@ from rich.text import Text
 
 from advisor.report import DeviceTime, Finding, Report
 from advisor.reports import _words
+from advisor.reports._checklist import checklist
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
+from advisor.reports._roofline import peaks_of, reach
 from advisor.reports._words import Slice
 
 NAME = "text"
 SUFFIX = ".txt"
 
 _LIMITS = Limits(text=400, findings=500, evidence=1, steps=1, kernels=3)
-_IN_FULL = 4
+_IN_FULL = 3
 _IN_A_LINE = 10
 _DEVICES = 4
 _GAIN_BAR = 12
@@ -54,7 +56,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     )  # fmt: skip
     _headline(console, shown)
     _time(console, shown)
-    _findings(console, shown, len(report.findings))
+    _findings(console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise])
     _footer(console, shown)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
@@ -107,8 +109,9 @@ def _time(console: Console, report: Report) -> None:
         _legend(console, [part for part in parts if part.share >= 0.005], start)
     if len(report.time) > _DEVICES:
         _wrapped(console, _text(_others(report.time[_DEVICES:])), 0)
-    if said := _words.measured(report):
-        _wrapped(console, _text(said), 0)
+    for said in (_words.critical_path(report), _words.measured(report)):
+        if said:
+            _wrapped(console, _text(said), 0)
 
 
 def _legend(console: Console, parts: list[Slice], indent: int) -> None:
@@ -141,13 +144,17 @@ def _cells(values: list[float], room: int) -> list[int]:
     return cells
 
 
-def _findings(console: Console, report: Report, total: int) -> None:
+def _findings(console: Console, report: Report, total: int, praise: list[str]) -> None:
     console.print()
     if not report.findings:
-        _healthy(console, report)
+        _healthy(console, report, praise)
         return
     for number, finding in enumerate(report.findings[:_IN_FULL], 1):
-        _finding(console, report, finding, number)
+        if finding.folded_into:
+            console.print(_title(report, finding, number, console.width))
+            _wrapped(console, _text((_words.aside(finding).strip(), "dim")), 2)
+        else:
+            _finding(console, report, finding, number)
         console.print()
     for number, finding in enumerate(report.findings[_IN_FULL:_IN_A_LINE], _IN_FULL + 1):
         console.print(_title(report, finding, number, console.width))
@@ -187,13 +194,18 @@ def _finding(console: Console, report: Report, finding: Finding, number: int) ->
     _wrapped(console, _text((about, "dim")), 2, 1)
 
 
-def _healthy(console: Console, report: Report) -> None:
+def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     _wrapped(console, _text(("Nothing to fix was found. ", "bold green"), f"Of the rules: {_words.rules_run(report)}."), 0)
+    for said in praise:
+        _wrapped(console, _text(("+ ", "green"), said), 2, 1)
     if report.kernels:
         console.print(_text("What the GPU does now:"))
+    peaks = peaks_of(report)
     for kernel in report.kernels:
-        row = _text(f"{percent(kernel.share):>5} {duration(kernel.total_us):>8}  {kernel.family}  ", (kernel.name, "dim"))
-        _wrapped(console, row, 2, 1)
+        at = reach(kernel, peaks)
+        reached = f"{percent(at.share)} of its roofline  " if at else ""
+        row = f"{percent(kernel.share):>5} {duration(kernel.total_us):>8}  {kernel.family}  {reached}"
+        _wrapped(console, _text(row, (kernel.name, "dim")), 2, 1)
     console.print()
 
 
@@ -208,5 +220,8 @@ def _footer(console: Console, report: Report) -> None:
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
     commands += [(" ".join(skipped.record_with.split()), f"lets {skipped.rule} look") for skipped in record]
+    if report.source.path != "standard input":
+        trace = shlex.quote(report.source.path)
+        commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):
         _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 2)

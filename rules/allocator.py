@@ -25,7 +25,7 @@ _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")
 
 
-@rule("allocator")
+@rule("allocator", relies_on=("host",))
 def allocator(
     timeline: Timeline,
     steps: Steps,

@@ -30,7 +30,7 @@ SMALL_BYTES = 64
 _UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
 
 
-@rule("amp-scaler-sync")
+@rule("amp-scaler-sync", relies_on=("host",))
 def amp_scaler_sync(
     timeline: Timeline,
     steps: Steps,

@@ -38,7 +38,7 @@ _STARTS_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iter
 _PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
 
 
-@rule("data-loading")
+@rule("data-loading", relies_on=("host",))
 def data_loading(
     timeline: Timeline,
     steps: Steps,

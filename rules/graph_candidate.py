@@ -19,7 +19,7 @@ from advisor.views.sources import Sources
 from advisor.views.steps import Steps
 
 
-@rule("graph-candidate")
+@rule("graph-candidate", relies_on=("host",))
 def graph_candidate(
     timeline: Timeline,
     steps: Steps,

@@ -45,7 +45,7 @@ class _Work:
     kind: str
 
 
-@rule("host-bound")
+@rule("host-bound", relies_on=("host",))
 def host_bound(
     timeline: Timeline,
     steps: Steps,

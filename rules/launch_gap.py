@@ -31,7 +31,7 @@ _TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|dgrad|multi_tensor_apply|
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 
 
-@rule("launch-gap")
+@rule("launch-gap", relies_on=("host",))
 def launch_gap(
     timeline: Timeline,
     steps: Steps,

@@ -24,7 +24,7 @@ FEW, LIKELY, MANY = 4, 16, 64
 are still most of the traffic, so the step takes as long as before."""
 
 
-@rule("low-arithmetic-intensity")
+@rule("low-arithmetic-intensity", relies_on=("kernels",))
 def low_arithmetic_intensity(
     timeline: Timeline,
     steps: Steps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.kernels import Family, op_family
 from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
@@ -44,7 +44,7 @@ _CHANNELS_LAST = re.compile(r"channels_last")
 _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
-@rule("memory-layout")
+@rule("memory-layout", relies_on=("kernels",))
 def memory_layout(
     timeline: Timeline,
     steps: Steps,
@@ -167,7 +167,7 @@ def _conversions(timeline: Timeline, ops: Ops, kernels: Kernels, schedule: Sched
     op = ops.of_gpu[rows]
     convolving = np.array([op_family(n) is Family.CONV for n in (*ops.categories, "")], bool)
     in_conv = convolving[np.where(op >= 0, ops.names[op], -1)] if len(ops.names) else np.zeros(len(rows), bool)
-    conv_share = float(schedule.dur_us[kernels.of(Family.CONV)[rows]].sum()) / busy
+    conv_share = float(schedule.dur_us[kernels.of(Family.CONV)[rows] | in_conv].sum()) / busy
     in_conv |= (op < 0) & (conv_share >= MIN_CONV_SHARE)
     chosen = kernels.of(Family.LAYOUT)[rows] & (convert | in_conv) & ~padding
     flat = {int(o) for o in np.unique(op[chosen]) if o >= 0 and _one_dimensional(str(timeline.cpu_ops["dims"].iat[int(o)]))}
@@ -189,7 +189,7 @@ def _turning_copies(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints) 
             continue
         key = (str(frame["dims"].iat[int(o)]), str(frame["strides"].iat[int(o)]))
         if key not in known:
-            known[key] = _turns(*(json.loads(text) if text else [] for text in key))
+            known[key] = _turns(*(arguments.numbers(text) for text in key))
         if known[key]:
             turning.add(int(o))
     found: np.ndarray = chosen & np.isin(op, list(turning))
@@ -217,7 +217,7 @@ def _order(strides: Sequence[int]) -> list[int]:
 
 def _one_dimensional(dims: str) -> bool:
     """Whether an op's first tensor is a sequence, [N, C, L] or [N, C, 1, L]: those have no channels_last."""
-    first = json.loads(dims)[0] if dims else []
+    first: list[Any] = next(iter(arguments.numbers(dims)), [])
     return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
 
 
@@ -244,7 +244,7 @@ def _label(timeline: Timeline, ops: Ops, row: int) -> str:
 
 def _shapes(timeline: Timeline, op: int) -> list[list[int]]:
     dims = str(timeline.cpu_ops["dims"].iat[op]) if op >= 0 else ""
-    return [d for d in (json.loads(dims) if dims else []) if d and all(isinstance(n, int) for n in d)]
+    return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]
 
 
 def _image(timeline: Timeline, ops: Ops, rows: Ints) -> str:

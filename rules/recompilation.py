@@ -54,7 +54,7 @@ class _Evidence:
     """Whether shapes were recorded at all."""
 
 
-@rule("recompilation")
+@rule("recompilation", relies_on=("host",))
 def recompilation(
     timeline: Timeline,
     steps: Steps,

@@ -36,7 +36,7 @@ BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
 
 
-@rule("sync-stall")
+@rule("sync-stall", relies_on=("host",))
 def sync_stall(
     timeline: Timeline,
     steps: Steps,

@@ -30,7 +30,7 @@ MOST_BETWEEN = 12
 _LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
 
-@rule("unfused-attention")
+@rule("unfused-attention", relies_on=("kernels",))
 def unfused_attention(
     timeline: Timeline,
     steps: Steps,

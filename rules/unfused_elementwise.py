@@ -31,7 +31,7 @@ LAUNCH_FLOOR_US = 2.0
 """No kernel takes less, whatever it moves."""
 
 
-@rule("unfused-elementwise")
+@rule("unfused-elementwise", relies_on=("kernels",))
 def unfused_elementwise(
     timeline: Timeline,
     steps: Steps,

@@ -436,8 +436,10 @@ def test_fp32_on_cuda_cores_is_found_though_its_name_says_xmma():
     assert "bfloat16" in finding.fix.code.after and finding.severity == "high"
 
 
-def test_tf32_and_bf16_are_quiet():
-    assert "tf32" in clear("precision", product("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16"))
+def test_tf32_gains_what_16_bits_are_faster_and_bf16_is_quiet():
+    finding = found("precision", product("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16"))
+    assert "TF32" in finding.title
+    assert finding.saving.low_us == pytest.approx(0, abs=1), "turning TF32 on gains nothing where it is on"
     assert "bf16" in clear("precision", product("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "c10::BFloat16"))
 
 

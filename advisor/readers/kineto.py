@@ -112,9 +112,11 @@ class _Collected:
     def issues(self) -> list[ReadIssue]:
         found = []
         if self.bad_durations:
-            found.append(ReadIssue("durations", f"took a negative or impossible duration as 0 in {_events(self.bad_durations)}"))
+            detail = f"took a negative or impossible duration as 0 in {_events(self.bad_durations)}"
+            found.append(ReadIssue("durations", detail, events=self.bad_durations))
         if self.bad_times:
-            found.append(ReadIssue("timestamps", f"left out {_events(self.bad_times)} without a valid start time"))
+            detail = f"left out {_events(self.bad_times)} without a valid start time"
+            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
         return found
 
 
@@ -168,7 +170,14 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
 def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:
     """One issue for each check."""
     checks = dict.fromkeys(issue.check for issue in issues)
-    return tuple(ReadIssue(check, "; ".join(issue.detail for issue in issues if issue.check == check)) for check in checks)
+    return tuple(
+        ReadIssue(
+            check,
+            "; ".join(issue.detail for issue in issues if issue.check == check),
+            events=sum(issue.events for issue in issues if issue.check == check),
+        )
+        for check in checks
+    )
 
 
 def _metadata(text: Text) -> tuple[dict[str, Any], bool]:

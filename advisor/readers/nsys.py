@@ -101,9 +101,11 @@ class _Timed:
         """What was found, as the reader of Kineto's traces says it."""
         found = []
         if self.bad_durations:
-            found.append(ReadIssue("durations", f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"))
+            detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
+            found.append(ReadIssue("durations", detail, events=self.bad_durations))
         if self.bad_times:
-            found.append(ReadIssue("timestamps", f"left out {self.bad_times:,} events without a valid start time"))
+            detail = f"left out {self.bad_times:,} events without a valid start time"
+            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
         return found
 
 

@@ -9,6 +9,7 @@ from advisor.intervals import overlap_with
 from advisor.kernels import Family
 from advisor.report import Headline, Prediction
 from advisor.timeline import Timeline
+from advisor.views.calibration import Calibration
 from advisor.views.gaps import Gaps
 from advisor.views.host import HostActivity
 from advisor.views.kernels import Kernels
@@ -38,11 +39,13 @@ def headline(workspace: Workspace, found: Sequence[Found]) -> Headline:
     steps, replay = workspace.get(Steps), workspace.get(Replay)
     all_fixes = Edits.all_of([f.edits for f in found])
     saving = replay.saving(all_fixes, "every finding") if found else None
-    step = steps.step_us
+    known = workspace.get(Calibration).step_us
+    step = known or steps.step_us
+    scale = step / steps.step_us if steps.step_us else 1.0
     predicted = Prediction(
-        low=step - (saving.high_us if saving else 0.0),
-        expected=step - (saving.expected_us if saving else 0.0),
-        high=step - (saving.low_us if saving else 0.0),
+        low=step - scale * (saving.high_us if saving else 0.0),
+        expected=step - scale * (saving.expected_us if saving else 0.0),
+        high=step - scale * (saving.low_us if saving else 0.0),
     )
     main = workspace.get(Partition).main
     if main is None or not main.busy_us:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from advisor.api import ApiRole
+from advisor.intervals import Floats
 from advisor.report import Health
-from advisor.timeline import Timeline
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.calibration import Calibration
 from advisor.views.launches import Launches
 from advisor.views.replay import MAX_ERROR, Replay
+from advisor.views.schedule import period_us
 from advisor.views.steps import Steps
 
 CAUSALITY_SLACK_US = 5.0
@@ -21,6 +26,25 @@ STEP_SPREAD = 0.25
 USELESS_ERROR = 0.5
 """A replay that is off by half reproduces nothing: no saving can be told from it."""
 
+FEW, MANY = 0.005, 0.05
+"""Shares of the events that a check may find wrong: below the first they change no figure, above the second all of them."""
+
+COLLAPSED = 0.5
+"""A step that lost this share of its GPU ops is no step any more."""
+
+GRAPH_SHARE = 0.2
+"""Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
+
+EARLY_START_US = 10.0
+"""Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
+
+COSTLY = 0.3
+"""A profiler that takes more of the step than this leaves little of the program's own time to judge."""
+
+CALIBRATED = 0.10
+"""How far the corrected step may stay from the step time that was given."""
+
+HOST, KERNELS = ("host",), ("kernels",)
 
 @dataclass(frozen=True)
 class Checks:
@@ -33,45 +57,87 @@ class Checks:
         """Checks that leave nothing to trust: no rule may speak."""
         return tuple(h for h in self.results if h.status == "failed")
 
+    def under(self, relies_on: tuple[str, ...]) -> tuple[Health, ...]:
+        """The checks that touch what a rule relies on."""
+        return tuple(h for h in self.results if {*h.touches} & {*relies_on})
+
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay) -> Checks:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration) -> Checks:
+        again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
-                _reading(timeline, "complete-file", "every event of the file was read"),
-                _reading(timeline, "timestamps", "no event has a time that cannot be read"),
-                _reading(timeline, "graph-trace", "no CUDA graph was recorded as a whole"),
-                _reading(timeline, "durations", "no event has a negative or absurd duration"),
+                _reading(timeline, "complete-file", "every event of the file was read", again),
+                _reading(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
+                _graphs(timeline),
+                _reading(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
                 _causality(timeline, launches),
                 _links(timeline, launches, steps),
+                _gpu_events(timeline, launches, steps),
+                _stream_order(timeline, steps),
                 _steps(steps),
+                _profiler_cost(replay, known),
                 _replay(timeline, replay),
             )
         )
 
 
-def _reading(timeline: Timeline, check: str, good: str) -> Health:
+Status = Literal["ok", "degraded", "failed"]
+
+
+def _status(share: float) -> Status:
+    return "failed" if share > MANY else "degraded" if share > FEW else "ok"
+
+
+def _reading(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
         return Health(check=check, status="ok", detail=good)
-    failed = any(i.status == "failed" for i in issues)
-    return Health(check=check, status="failed" if failed else "degraded", detail="; ".join(i.detail for i in issues))
+    share = sum(i.events for i in issues) / max(timeline.source.events, 1)
+    failed = any(i.status == "failed" for i in issues) or _status(share) == "failed"
+    return Health(
+        check=check,
+        status="failed" if failed else "degraded",
+        detail="; ".join(i.detail for i in issues),
+        record_with=record_with,
+    )
+
+
+def _graphs(timeline: Timeline) -> Health:
+    """Graphs that were recorded as one event each: their kernels are unknown."""
+    check = "graph-trace"
+    issues = [i for i in timeline.source.issues if i.check == check]
+    if not issues:
+        return Health(check=check, status="ok", detail="no CUDA graph was recorded as a whole", touches=KERNELS)
+    ops = timeline.gpu_ops
+    dur = ops["dur_us"].to_numpy()
+    share = float(dur[(ops["kind"] == GpuKind.GRAPH.value).to_numpy()].sum()) / max(float(dur.sum()), 1e-9)
+    failed = share > GRAPH_SHARE or any(i.status == "failed" for i in issues)
+    return Health(
+        check=check,
+        status="failed" if failed else "degraded",
+        detail="; ".join(i.detail for i in issues) + f"; they take {share:.0%} of the GPU's time",
+        touches=KERNELS,
+        record_with="nsys profile --cuda-graph-trace=node",
+    )
 
 
 def _causality(timeline: Timeline, launches: Launches) -> Health:
     check = "clock-causality"
     known = ~np.isnan(launches.start_us)
     if not known.any():
-        return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare")
+        return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST)
     early = launches.start_us[known] - timeline.gpu_ops["start_us"].to_numpy()[known]
     bad = int((early > CAUSALITY_SLACK_US).sum())
     if not bad:
-        return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it")
+        return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it", touches=HOST)
     share = bad / int(known.sum())
     return Health(
         check=check,
         status="failed" if share > 0.05 else "degraded",
         detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs: "
         "host and device clocks disagree, so gaps cannot be blamed on the host",
+        touches=HOST,
+        record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
     )
 
 
@@ -80,36 +146,135 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     start = timeline.gpu_ops["start_us"].to_numpy()
     inside = (start >= steps.start_us) & (start < steps.end_us)
     if not inside.any():
-        return Health(check=check, status="ok", detail="the window holds no GPU work")
+        return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
     linked = float((launches.call[inside] >= 0).mean())
     if launches.ambiguous:
         return Health(
             check=check,
-            status="degraded",
+            status="failed" if launches.ambiguous > MANY * len(start) else "degraded",
             detail=f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
+            touches=HOST,
+            record_with="give the trace of one rank, as the profiler wrote it",
         )
     if linked < 0.7:
         return Health(
             check=check,
             status="degraded",
-            detail=f"only {linked:.0%} of GPU ops have their launch in the trace; record CPU and CUDA activities together",
+            detail=f"only {linked:.0%} of GPU ops have their launch in the trace",
+            touches=HOST,
+            record_with="record ProfilerActivity.CPU and ProfilerActivity.CUDA together",
         )
-    return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them")
+    return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them", touches=HOST)
+
+
+def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
+    """Launches whose GPU op is not in the trace: the profiler's buffers overflowed or were not written out."""
+    check = "gpu-events"
+    rows = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
+    calls = timeline.api_calls
+    names, start = calls["name"].to_numpy()[rows], calls["start_us"].to_numpy()[rows]
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us) & ~np.char.endswith(names.astype(str), "HostFunc")
+    rows, start = rows[inside], start[inside]
+    if not len(rows) or not len(timeline.gpu_ops):
+        return Health(check=check, status="ok", detail="no launches in the window to compare with")
+    lost = ~np.isin(rows, launches.call)
+    share, worst = float(lost.mean()), _worst_step(steps, start, lost)
+    if _status(share) == "ok":
+        return Health(check=check, status="ok", detail="every launch has its GPU op in the trace")
+    return Health(
+        check=check,
+        status="failed" if worst > COLLAPSED else _status(share),
+        detail=f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, {worst:.0%} of them in the worst step: "
+        "the profiler dropped or lost buffers",
+        record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
+    )
+
+
+def _worst_step(steps: Steps, start: Floats, lost: np.ndarray) -> float:
+    step = np.clip(steps.of_host_time(start), 0, steps.steps - 1)
+    made = np.bincount(step, minlength=steps.steps)
+    return float((np.bincount(step, lost, minlength=steps.steps) / np.maximum(made, 1)).max())
+
+
+def _stream_order(timeline: Timeline, steps: Steps) -> Health:
+    """Ops of one stream run in turn. Programmatic launch starts one a little early; nodes of a graph may run side by side."""
+    check = "stream-order"
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    rows = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    device, stream = ops["device"].to_numpy(), ops["stream"].to_numpy()
+    rows = rows[np.lexsort((start[rows], stream[rows], device[rows]))]
+    same = (device[rows[1:]] == device[rows[:-1]]) & (stream[rows[1:]] == stream[rows[:-1]])
+    correlation = ops["correlation"].to_numpy()
+    one_graph = (correlation[rows[1:]] == correlation[rows[:-1]]) & (correlation[rows[1:]] >= 0)
+    overlap = start[rows[:-1]] + dur[rows[:-1]] - start[rows[1:]]
+    shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
+    bad = int((same & ~one_graph & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
+    share = bad / max(len(rows) - 1, 1)
+    if _status(share) == "ok":
+        return Health(check=check, status="ok", detail="ops of one stream run one after the other")
+    return Health(
+        check=check,
+        status=_status(share),
+        detail=f"{bad:,} of {len(rows):,} GPU ops overlap most of another one on their own stream, which no device does: "
+        "ranks were merged, or times are damaged",
+        record_with="give the trace of one rank, as the profiler wrote it",
+    )
 
 
 def _steps(steps: Steps) -> Health:
     check = "steps"
+    again = "profile with schedule(wait=1, warmup=2, active=3) and call prof.step() after each step"
     if steps.basis == "whole":
-        return Health(check=check, status="degraded", detail=f"{steps.detail}; record with a schedule and prof.step()")
+        return Health(check=check, status="degraded", detail=steps.detail, record_with=again)
     if steps.steps < 2:
-        return Health(
-            check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead: record three or more"
-        )
+        return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead", record_with=again)
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps, {steps.periods_us.min() / 1000:.2f} to {steps.periods_us.max() / 1000:.2f} ms"
-    if spread > STEP_SPREAD:
-        return Health(check=check, status="degraded", detail=f"{detail}: they differ, so no step stands for all")
-    return Health(check=check, status="ok", detail=detail)
+    if spread <= STEP_SPREAD:
+        return Health(check=check, status="ok", detail=detail)
+    usual = float(np.median(steps.periods_us))
+    far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
+    listed = ", ".join(f"no. {i + 1} with {steps.periods_us[i] / 1000:.2f} ms" for i in far[:5]) + (" and more" if len(far) > 5 else "")
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{detail}: they differ, so no step stands for all" + (f" (far from the median: {listed})" if len(far) else ""),
+        record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
+    )
+
+
+def _profiler_cost(replay: Replay, known: Calibration) -> Health:
+    """How much of the step the recording itself is estimated to take."""
+    check = "profiler-cost"
+    before = period_us(replay.recorded)
+    share = max(0.0, 1 - period_us(replay.corrected) / before) if before > 0 else 0.0
+    detail = f"recording takes an estimated {share:.0%} of the step; figures of the host are corrected for it"
+    if known.step_us is not None:
+        return _calibration(replay, known.step_us, check)
+    return Health(
+        check=check,
+        status="degraded" if share > COSTLY else "ok",
+        detail=detail,
+        touches=HOST,
+        record_with="give the step time without a profiler: --step-ms" if share > COSTLY else "",
+    )
+
+
+def _calibration(replay: Replay, step_us: float, check: str) -> Health:
+    """Whether the step can take as long as somebody measured, with any cost of the profiler."""
+    reached = period_us(replay.corrected)
+    off = reached / step_us - 1
+    detail = f"the host's time is corrected so that the step takes the {step_us / 1000:.3g} ms that were measured without a profiler"
+    if abs(off) <= CALIBRATED:
+        return Health(check=check, status="ok", detail=detail, touches=HOST)
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"without the profiler's cost the step takes {reached / 1000:.3g} ms, not the {step_us / 1000:.3g} ms that were given",
+        touches=HOST,
+        record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
+    )
 
 
 def _replay(timeline: Timeline, replay: Replay) -> Health:
@@ -120,4 +285,5 @@ def _replay(timeline: Timeline, replay: Replay) -> Health:
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
         detail=f"the replayed step is {replay.error:.1%} off the recorded one",
+        record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
     )

@@ -12,9 +12,10 @@ from advisor import api, data
 from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
+from advisor.views.calibration import Calibration
 from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
-from advisor.views.schedule import EARLIER, Edit, Schedule, combine, period_us
+from advisor.views.schedule import EARLIER, Edit, Schedule, combine, last_end_us, period_us
 from advisor.views.steps import Steps
 
 BACK_TO_BACK_US = 5.0
@@ -22,6 +23,9 @@ BACK_TO_BACK_US = 5.0
 
 UNSURE = 2.0
 """The profiler's cost on another machine, or with other options, as a multiple of the measured one."""
+
+MOST_UNSURE = 8.0
+"""No host is so much slower than the one measured on."""
 
 EVENT_WAIT_US = 12.0
 """An op that waits for an event of another stream starts within this of the op before the event; 5 to 9 µs are usual."""
@@ -55,9 +59,11 @@ class Edits(NamedTuple):
 @dataclass(frozen=True)
 class Replay:
     """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time; `fastest`
-    takes off as much again, for what the cost may be elsewhere.
+    takes off as much again, for what the cost may be elsewhere. Where the step time without a profiler is known, `corrected`
+    takes that long if it can, and is `calibrated`.
 
-    error: relative distance of the recorded schedule's replayed period from the recorded period.
+    error: how far the unedited replay of the window, from the state in which it began, ends from where it was recorded to
+    end, as a share of the window.
     """
 
     recorded: Schedule
@@ -66,6 +72,7 @@ class Replay:
     call_start_us: Floats
     step_us: float
     error: float
+    calibrated: bool = False
 
     def outside(self, spans: Spans) -> Floats:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
@@ -86,7 +93,7 @@ class Replay:
 
     def saving(self, edits: Edits, removes: str) -> Saving:
         """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules."""
-        every = (self.corrected, self.recorded, self.fastest)
+        every = (self.corrected,) if self.calibrated else (self.corrected, self.recorded, self.fastest)
         middle = self.share(self.corrected, edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
@@ -99,19 +106,41 @@ class Replay:
         )
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Replay:
+    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, known: Calibration) -> Replay:
         rows = _calls_of_window(timeline, steps, launches, host)
         window_step_us = steps.step_us
         if len(rows) > MAX_CALLS and steps.steps > 1:
             steps = steps.middle(max(1, MAX_CALLS * steps.steps // len(rows)))
             rows = _calls_of_window(timeline, steps, launches, host)
         schedule = _schedule(timeline, steps, launches, host, rows) if len(rows) else _gpu_only(timeline, steps)
+        cost = _fitting_cost(timeline, steps, schedule, known.step_us) if known.step_us and len(rows) else 1.0
         corrected, fastest = (
-            (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (1.0, UNSURE)
+            (_without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (cost, cost * UNSURE)
         )
-        found = period_us(schedule)
         start = timeline.api_calls["start_us"].to_numpy()[rows] if len(rows) else np.zeros(1)
-        return cls(schedule, corrected, fastest, start, window_step_us, abs(found / steps.step_us - 1) if steps.step_us else 1.0)
+        return cls(schedule, corrected, fastest, start, window_step_us, _error(timeline, steps, schedule, start), known.step_us is not None)
+
+
+def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:
+    """Distance of the replayed end of the last op from the recorded one, as a share of the window."""
+    if not len(schedule.op_row) or not steps.step_us:
+        return 0.0
+    if schedule.call_row[0] < 0:  # no launches: the ops keep their gaps
+        return abs(period_us(schedule) / steps.step_us - 1)
+    ops = timeline.gpu_ops
+    end, first = (ops["start_us"] + ops["dur_us"]).to_numpy(), np.full(int(schedule.stream.max()) + 1, np.inf)
+    start = ops["start_us"].to_numpy()
+    np.minimum.at(first, schedule.stream, start[schedule.op_row])
+    keys = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
+    busy = {}
+    for s, at in enumerate(first):
+        key = keys[schedule.op_row[np.argmax(schedule.stream == s)]]
+        before = (keys == key).all(axis=1) & (start < at)
+        if before.any():
+            busy[s] = float(end[before].max())
+    replayed = last_end_us(schedule, float(call_start[0] - schedule.host_us[0]), busy)
+    recorded = float(end[schedule.op_row].max())
+    return abs(replayed - recorded) / (steps.end_us - steps.start_us)
 
 
 def _calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
@@ -302,6 +331,18 @@ def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule, fact
     host = schedule.host_us - schedule.dispatch_us + dispatch
     cost = np.maximum(schedule.call_us - factor * rates["api_call_us"], keep * schedule.call_us)
     return schedule.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
+
+
+def _fitting_cost(timeline: Timeline, steps: Steps, schedule: Schedule, step_us: float) -> float:
+    """The profiler's cost, as a multiple of the measured one, with which the replayed step takes as long as it truly does."""
+    low, high = 0.0, MOST_UNSURE
+    for _ in range(12):
+        middle = (low + high) / 2
+        if period_us(_without_profiler(timeline, steps, schedule, middle)) > step_us:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def _gpu_only(timeline: Timeline, steps: Steps) -> Schedule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -51,7 +51,7 @@ class Schedule:
     @cached_property
     def replayed_us(self) -> float:
         """`period_us` of this schedule; every saving is held against the same few."""
-        return _replay(self)
+        return _steady_us(self)
 
     def ops_of(self, gpu_rows: Ints) -> Ints:
         """Positions in this schedule of rows of `gpu_ops`; rows outside the schedule are left out."""
@@ -73,17 +73,30 @@ def period_us(schedule: Schedule) -> float:
     return schedule.replayed_us
 
 
-def _replay(schedule: Schedule) -> float:
-    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
+def _steady_us(schedule: Schedule) -> float:
     repeats = REPEATS if schedule.periodic else 1
+    finished, _ = _run(schedule, repeats, 0.0, {})
+    total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
+    return total / schedule.steps
+
+
+def last_end_us(schedule: Schedule, start_us: float, busy_until_us: Mapping[int, float]) -> float:
+    """End of the last op of one run that begins at `start_us`, on streams that are busy until then."""
+    _, ends = _run(schedule, 1, start_us, busy_until_us)
+    return max((end for end, gone in zip(ends, schedule.skip_op.tolist(), strict=True) if not gone), default=start_us)
+
+
+def _run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """When each repeat was done, host and GPU, and when each op of the last one ended."""
+    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
     first_op = np.searchsorted(schedule.op_call, np.arange(n_calls + 1)).tolist()
     host, call, tail = schedule.host_us.tolist(), schedule.call_us.tolist(), schedule.tail_us.tolist()
     waits, after, stream = schedule.waits_for.tolist(), schedule.after.tolist(), schedule.stream.tolist()
     dur, latency, gap = schedule.dur_us.tolist(), schedule.latency_us.tolist(), schedule.gap_us.tolist()
     skip = schedule.skip_op.tolist()
-    free = [-1e18] * (int(schedule.stream.max()) + 1 if n_ops else 0)
+    free = [busy_until_us.get(s, -1e18) for s in range(int(schedule.stream.max()) + 1 if n_ops else 0)]
     ends = [-1e18] * n_ops
-    t, done, finished = 0.0, 0.0, []
+    t, done, finished = start_us, max([start_us, *free]), []
     for _ in range(repeats):
         before = done
         for i in range(n_calls):
@@ -108,8 +121,7 @@ def _replay(schedule: Schedule) -> float:
                 if end > t:
                     t = end
         finished.append(max(t, done))
-    total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
-    return total / schedule.steps
+    return finished, ends
 
 
 def combine(*edits: Edit) -> Edit:

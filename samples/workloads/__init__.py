@@ -3,6 +3,8 @@
 from . import (
     amp_scaler_sync,
     data_loading,
+    dtype_casts,
+    gemm_alignment,
     grad_zeroing,
     graph_candidate,
     healthy,
@@ -14,7 +16,9 @@ from . import (
     optimizer_foreach,
     precision,
     recompilation,
+    small_grid,
     sync_stall,
+    traps,
     unfused_attention,
     unfused_elementwise,
     unfused_norm,
@@ -38,6 +42,10 @@ MODULES = (
     unfused_norm,
     unfused_attention,
     precision,
+    dtype_casts,
+    gemm_alignment,
+    small_grid,
+    traps,
     healthy,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}

@@ -86,7 +86,7 @@ class Narrow(nn.Module):
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         self.layers = nn.ModuleList(
             nn.Sequential(nn.Conv2d(width, width, 3, padding=1, groups=1), nn.GroupNorm(4, width), nn.ReLU())
-            for _ in range(s.size(48, 2))
+            for _ in range(s.size(16, 2))
         )
         self.head = nn.Linear(width, 10)
 
@@ -148,7 +148,7 @@ WORKLOADS = (
     ),
     Workload(
         name="own_momentum", rule="optimizer-foreach", make_slow=_own_sgd(False), make_fixed=_own_sgd(True),
-        what="A hand-written SGD with momentum that loops over 196 parameters.",
+        what="A hand-written SGD with momentum that loops over 68 parameters.",
         fix="the same update with torch._foreach_* ops",
         top=("optimizer-foreach", "launch-gap", "graph-candidate"),
     ),

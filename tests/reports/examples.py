@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from advisor.catalog import catalog
+from advisor.engine import run
 from advisor.report import (
     Clear,
     Code,
@@ -24,6 +28,10 @@ from advisor.report import (
     SourceLine,
     Window,
 )
+from advisor.timeline import Timeline
+from advisor.views.picture import picture
+from advisor.workspace import Workspace
+from tests.build import Trace
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
@@ -591,3 +599,24 @@ def hostile() -> Report:
 
 
 EXAMPLES = {"launch-bound": launch_bound, "memory-bound": memory_bound, "healthy": healthy, "hostile": hostile}
+
+
+def hostile_trace() -> Report:
+    """A trace in which every name is nasty, analysed: charts show them too. A finding points at its first kernel."""
+    trace = Trace()
+    for step in range(4):
+        at = 10_000.0 * step
+        trace.step(at, 9_900.0)
+        for number, name in enumerate(NASTY * 6):
+            start = at + 100.0 * number
+            trace.op(name, start, 80.0).note(name, start + 1, 70.0).python(f"train.py({number}): {name}", start + 2, 60.0)
+            trace.launch(start + 10, start + 60, start + 90, name, stream=7 + number % 2)
+            trace.python(f"nn.Module: {name}", start + 5, 40.0)
+        trace.copy(at + 9_000, 20.0, at + 9_050, at + 9_300)
+    workspace = Workspace(trace.timeline())
+    report = run(trace.timeline(), catalog().values())
+    first = float(workspace.get(Timeline).gpu_ops["start_us"].iloc[0])
+    finding = msgspec.structs.replace(
+        hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),)
+    )
+    return msgspec.structs.replace(report, findings=(finding,)).with_picture(picture(workspace, [finding]))

@@ -16,7 +16,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import advisor.reports
-from advisor.report import Evidence, Idle, KernelRow, Report
+from advisor.report import Evidence, Health, Idle, KernelRow, Report
 from advisor.reports import _clean, _numbers, _pages, _words, formats, html, json, markdown, text
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound
 
@@ -75,14 +75,14 @@ class Parsed(HTMLParser):
 
 def test_formats_are_the_modules() -> None:
     found = formats()
-    assert list(found) == ["html", "json", "markdown", "text"]
+    assert list(found) == ["html", "json", "markdown", "perfetto", "text"]
     files = {path.stem for path in Path(advisor.reports.__file__).parent.glob("*.py") if not path.stem.startswith("_")}
     assert {module.__name__.rpartition(".")[2] for module in found.values()} == files  # type: ignore[attr-defined]
-    assert [form.SUFFIX for form in found.values()] == [".html", ".json", ".md", ".txt"]
+    assert [form.SUFFIX for form in found.values()] == [".html", ".json", ".md", ".perfetto.json", ".txt"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("form", ["html", "json", "markdown", "text"])
+@pytest.mark.parametrize("form", ["html", "json", "markdown", "perfetto", "text"])
 def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
     report = EXAMPLES[name]()
     made = formats()[form].render(report)
@@ -90,7 +90,7 @@ def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
     assert made.endswith("\n")
 
 
-@pytest.mark.parametrize("form", ["html", "json", "markdown", "text"])
+@pytest.mark.parametrize("form", ["html", "json", "markdown", "perfetto", "text"])
 def test_a_report_of_nothing_is_written(form: str) -> None:
     """No device, no check, no rule; and a device whose window is empty."""
     bare = healthy()
@@ -258,14 +258,16 @@ def test_html_runs_only_its_own_script() -> None:
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
     assert "unsafe-eval" not in policy
-    assert page.count("<script") == page.count("</script>") == 1
+    assert page.count("<script") == page.count("</script>") == 2, "its own, and data that is never run"
+    assert page.count('<script type="application/json" id="data">') == 1
 
 
 def test_html_takes_no_element_or_attribute_from_the_data() -> None:
     """What the hostile page is made of is what the others are made of."""
     known: dict[str, set[str]] = {}
     for make in (launch_bound, memory_bound, healthy):
-        for report in (make(), many(make(), 30)):
+        distrusted = msgspec.structs.replace(make(), health=(Health(check="steps", status="failed", detail="why"),))
+        for report in (make(), many(make(), 30), distrusted):
             for tag, attrs in Parsed(html.render(report)).elements:
                 known.setdefault(tag, set()).update(attrs)
     page = Parsed(html.render(hostile()))
@@ -345,7 +347,9 @@ def test_html_shows_a_rules_page_once_a_rule(monkeypatch: pytest.MonkeyPatch) ->
 def test_html_finds_the_pages_of_the_rules() -> None:
     made = html.render(launch_bound())
     assert made.count("About this rule") == 2
-    assert made.count("<h5>When to ignore it</h5>") == 2
+    assert made.count("<h4>When to ignore it</h4>") == 2
+    assert made.count("<h5>When to ignore it</h5>") == 0, "it stands outside of the page"
+    assert made.count("<h4>Why we believe this</h4>") == 3
 
 
 def test_templates_cannot_end_their_own_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

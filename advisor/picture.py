@@ -1,0 +1,147 @@
+"""What charts draw beyond the JSON report: columns as arrays, made by `views.picture`, drawn by the formats.
+
+It rides on a `Report` and stays out of its JSON: a saved report has numbers and no timeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+
+HOST_KINDS = ("annotation", "python", "op", "call", "launch", "sync", "allocation", "profiler")
+"""What a slice on a host thread is; a slice on a GPU has its kernel family, an idle one the cause."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A host thread, a GPU stream, or the idle time of a GPU."""
+
+    label: str
+    side: Literal["host", "gpu", "idle"]
+    process: int
+    """The host's process, or the device."""
+    track: int
+    """The thread, or the stream."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What hosts and devices did from `start_us` to `end_us`: one row a slice, by lane, then start.
+
+    lane, depth, kind, name, op: (n,) codes; `kind` of `kinds`, `name` and `op` (the framework op that launched a GPU
+    slice, -1 where none) of `names`. launched_by: (n,) row of the call that launched a GPU slice, -1 where it lies outside.
+    """
+
+    start_us: float
+    end_us: float
+    lanes: tuple[Lane, ...]
+    lane: Ints
+    depth: Ints
+    slice_start_us: Floats
+    slice_dur_us: Floats
+    kind: Ints
+    kinds: tuple[str, ...]
+    name: Ints
+    op: Ints
+    names: tuple[str, ...]
+    launched_by: Ints
+    left_out: int
+    """Slices that were too many: the shortest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """A stretch of a cut that shows the problem, on one lane, or on all where `lane` is -1."""
+
+    lane: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """The surroundings of a finding's largest evidence."""
+
+    cut: Cut
+    marks: tuple[Mark, ...]
+    label: str
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """(n,) each step's period and its parts on the busiest device, in µs; `middle` is the step drawn whole."""
+
+    period_us: Floats
+    compute_us: Floats
+    communication_us: Floats
+    copy_us: Floats
+    memset_us: Floats
+    idle_us: Floats
+    outlier: np.ndarray
+    middle: int
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """GPU time of one kernel under its modules and ops, outermost first."""
+
+    path: tuple[str, ...]
+    family: str
+    total_us: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """A framework op that launched GPU work in the window. Rates are 0 where they cannot be known."""
+
+    name: str
+    calls: int
+    kernels: int
+    gpu_us: float
+    host_us: float
+    share: float
+    gbps: float
+    tflops: float
+
+
+@dataclass(frozen=True)
+class CopyRow:
+    """Copies or memsets of one direction and kind of memory in the window. `exposed_us` overlaps no other work."""
+
+    what: str
+    calls: int
+    bytes: int
+    total_us: float
+    exposed_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryCurve:
+    """(n,) the allocator's totals of one device over the window, the most within each stretch."""
+
+    device: int
+    time_us: Floats
+    allocated_bytes: Ints
+    reserved_bytes: Ints
+    peak_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Charts' data: a step drawn whole, the moment of each finding, and tables that the JSON has no room for."""
+
+    step: Cut | None
+    step_span_us: tuple[float, float]
+    """Of the step on the GPU; `step` also shows where its host part ran."""
+    steps: StepTimes
+    moments: tuple[Moment | None, ...]
+    """By the position of the finding; None where it has none."""
+    leaves: tuple[Leaf, ...]
+    ops: tuple[OpRow, ...]
+    copies: tuple[CopyRow, ...]
+    memory: tuple[MemoryCurve, ...]

@@ -1,0 +1,288 @@
+"""What charts draw: a representative step, the moments of the findings, steps over time, GPU time by module and op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Spans, nest, overlap_with
+from advisor.picture import CopyRow, Cut, Leaf, MemoryCurve, OpRow, Picture, StepTimes
+from advisor.report import Finding
+from advisor.timeline import Timeline
+from advisor.views.cuts import Cutter
+from advisor.views.kernels import FAMILIES, Kernels
+from advisor.views.launches import Launches
+from advisor.views.moments import moment
+from advisor.views.ops import Ops, thread_ids
+from advisor.views.partition import Partition
+from advisor.views.roofline import Roofline
+from advisor.views.steps import Steps
+from advisor.workspace import Workspace
+
+SLICES = 100_000
+"""Of the step drawn whole: what a viewer opens at once."""
+MOMENTS = 12
+"""Findings after these are small: their numbers say enough."""
+LEAVES, ROWS, POINTS = 400, 200, 600
+FAR_SPREAD = 3.0
+"""A step further from the median than this many robust standard deviations is an outlier ..."""
+FAR_SHARE = 0.05
+"""... if it also differs by a twentieth: steadier steps than that make no difference to anybody."""
+MOST_FAR = 0.2
+"""Where more steps than this are far, the steps are of several kinds rather than outliers."""
+_FURTHEST_AHEAD = 1.5
+"""The host's part of the step is drawn with the GPU's unless it ran so many periods before it."""
+_MODULE = "nn.Module: "
+_BACKWARD = "autograd::engine::evaluate_function"
+
+
+def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
+    """Everything that charts need of a workspace and its findings."""
+    steps, cutter = workspace.get(Steps), workspace.get(Cutter)
+    times = _step_times(steps, workspace.get(Partition))
+    span = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)][times.middle : times.middle + 2]
+    tables = workspace.get(Tables)
+    return Picture(
+        step=_step(cutter, steps, times.middle, span),
+        step_span_us=(float(span[0]), float(span[1])),
+        steps=times,
+        moments=tuple(moment(cutter, finding) if at < MOMENTS else None for at, finding in enumerate(findings)),
+        leaves=tables.leaves,
+        ops=tables.ops,
+        copies=tables.copies,
+        memory=_memory(cutter.timeline, steps),
+    )
+
+
+def _step_times(steps: Steps, partition: Partition) -> StepTimes:
+    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+    nothing: Spans = (np.empty(0), np.empty(0))
+    main = partition.main
+    parts = (main.compute, main.communication, main.copy, main.memset, main.idle) if main else (nothing,) * 5
+    period = steps.periods_us
+    away = np.abs(period - np.median(period))
+    # 1.4826: the median distance of a normal distribution in standard deviations.
+    far = (away > FAR_SPREAD * 1.4826 * np.median(away)) & (away > FAR_SHARE * np.median(period)) & (len(period) > 3)
+    far &= far.mean() < MOST_FAR
+    compute, communication, copy, memset, idle = (overlap_with(edges[:-1], edges[1:], part) for part in parts)
+    return StepTimes(period, compute, communication, copy, memset, idle, far, int(away.argmin()))
+
+
+def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None:
+    start, end = float(span[0]), float(span[1])
+    host_start, host_end = steps.host_edges_us[middle : middle + 2].tolist()
+    reach = _FURTHEST_AHEAD * (end - start)
+    if start - host_start <= reach and host_end - end <= reach:
+        start, end = min(start, host_start), max(end, host_end)
+    # Of a stretch with too much the middle is drawn: the longest slices alone would say nothing of it.
+    while cutter.count(start, end) > SLICES:
+        start, end = start + (end - start) / 8, end - (end - start) / 8
+    cut = cutter.cut(start, end, SLICES)
+    return cut if len(cut.lane) else None
+
+
+def _memory(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
+    """The most allocated and reserved in each stretch of the window."""
+    frame = timeline.memory
+    frame = frame[(frame["device"] >= 0) & (frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)]
+    frame = frame[(frame["allocated_bytes"] >= 0) & (frame["device_type"] != 0)]
+    made = []
+    for device, rows in frame.groupby("device"):
+        start = rows["start_us"].to_numpy()
+        stretch = ((start - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
+        most = rows.groupby(stretch).agg(
+            start=("start_us", "first"), used=("allocated_bytes", "max"), held=("reserved_bytes", "max")
+        )
+        columns = (most["start"].to_numpy(), most["used"].to_numpy(np.int64), most["held"].to_numpy(np.int64))
+        made.append(MemoryCurve(int(device), *columns, peak_bytes=int(rows["allocated_bytes"].max())))
+    return tuple(made)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The window's GPU time by module and op, by op, and by direction of copy; most time first."""
+
+    leaves: tuple[Leaf, ...]
+    ops: tuple[OpRow, ...]
+    copies: tuple[CopyRow, ...]
+
+    @classmethod
+    def build(
+        cls,
+        timeline: Timeline,
+        steps: Steps,
+        kernels: Kernels,
+        ops: Ops,
+        roofline: Roofline,
+        partition: Partition,
+        launches: Launches,
+    ) -> Tables:
+        frame = timeline.gpu_ops
+        inside = np.flatnonzero(((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy())
+        return cls(
+            _leaves(timeline, ops, kernels, launches, inside),
+            _ops(timeline, ops, roofline, inside),
+            _copies(timeline, kernels, partition, inside),
+        )
+
+
+def _op_names(ops: Ops, rows: Ints) -> Ints:
+    """Codes of the names of framework ops, -1 for none."""
+    return np.where(rows >= 0, ops.names[rows], -1) if len(ops.names) else np.full(len(rows), -1, np.int64)
+
+
+def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, inside: Ints) -> tuple[Leaf, ...]:
+    frame = timeline.gpu_ops
+    inner = ops.of_gpu[inside]
+    outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
+    modules, module = _modules(timeline, ops, launches, inside, outer)
+    data = pd.DataFrame(
+        {
+            "module": module,
+            "outer": _op_names(ops, outer),
+            "inner": _op_names(ops, inner),
+            "name": frame["name"].cat.codes.to_numpy()[inside],
+            "family": kernels.family[inside],
+            "dur": frame["dur_us"].to_numpy()[inside],
+        }
+    )
+    keys = ["module", "outer", "inner", "name", "family"]
+    grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
+    names, categories = frame["name"].cat.categories, (*ops.categories, "")
+    made = []
+    for (where, first, last, name, family), total, calls in zip(
+        grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True
+    ):
+        around = dict.fromkeys(text for text in (categories[first], categories[last]) if text)
+        path = (*modules[where], *around, str(names[name]))
+        made.append(Leaf(path, FAMILIES[family].value, float(total), int(calls)))
+    for family, rest in grouped.iloc[LEAVES:].groupby("family"):
+        path = (f"({len(rest)} smaller)",)
+        made.append(Leaf(path, FAMILIES[int(str(family))].value, float(rest["sum"].sum()), int(rest["size"].sum())))
+    return tuple(made)
+
+
+def _modules(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+    """Paths of modules, the empty one first, and for each GPU op which. Backward ops are found by their forward op."""
+    python, calls = timeline.python_calls, timeline.api_calls
+    names = python["name"].cat.categories
+    is_module = np.array([name.startswith(_MODULE) for name in names], bool)
+    frames = np.flatnonzero(is_module[python["name"].cat.codes.to_numpy()]) if len(python) else np.empty(0, np.int64)
+    call = launches.call[inside]
+    if not len(frames) or not (call >= 0).any():
+        return [()], np.zeros(len(inside), np.int64)
+    around, forward = python.iloc[frames], _forward_ops(timeline, ops)
+    at = np.where(outer >= 0, forward[outer], -1) if len(forward) else np.full(len(inside), -1)
+    # What is looked up: the launch, or the forward op of a backward one.
+    pid, tid = calls["pid"].to_numpy()[call], calls["tid"].to_numpy()[call]
+    time = np.where(call >= 0, launches.start_us[inside], -np.inf)
+    if len(timeline.cpu_ops):
+        first = timeline.cpu_ops
+        pid = np.where(at >= 0, first["pid"].to_numpy()[at], pid)
+        tid = np.where(at >= 0, first["tid"].to_numpy()[at], tid)
+        time = np.where(at >= 0, first["start_us"].to_numpy()[at], time)
+    group = thread_ids(around, pd.DataFrame({"pid": pid, "tid": tid}))
+    start = np.r_[around["start_us"].to_numpy(), np.nan_to_num(time, neginf=-1e300)]
+    parents = nest(group, start, start + np.r_[around["dur_us"].to_numpy(), np.zeros(len(inside))])
+    texts = [str(name).removeprefix(_MODULE) for name in around["name"]]
+    paths: dict[tuple[str, ...], int] = {(): 0}
+    of_frame: dict[int, int] = {-1: 0}
+    for row in np.unique(parents[len(frames) :]).tolist():
+        path, up = [], row
+        while up >= 0:
+            path.append(texts[up])
+            up = int(parents[up])
+        of_frame[row] = paths.setdefault(tuple(reversed(path)), len(paths))
+    return list(paths), np.array([of_frame[row] for row in parents[len(frames) :].tolist()], np.int64)
+
+
+def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
+    """(n_cpu,) for each outermost backward op the latest forward op before it with its sequence number, -1 where none."""
+    frame = timeline.cpu_ops
+    found = np.full(len(frame), -1, np.int64)
+    backward = np.array([name.startswith(_BACKWARD) for name in frame["name"].cat.categories], bool)
+    if not backward.any():
+        return found
+    is_backward = backward[frame["name"].cat.codes.to_numpy()]
+    sequence = frame["sequence"].to_numpy()
+    forward = np.flatnonzero(~is_backward[ops.outermost] & (sequence >= 0))
+    wanted = np.flatnonzero(is_backward & (sequence >= 0))
+    # Rows stand in order of time, so a stable sort by sequence keeps the latest before each last.
+    forward = forward[np.argsort(sequence[forward], kind="stable")]
+    keys = sequence[forward].astype(np.float64) * len(frame) + forward
+    place = np.searchsorted(keys, sequence[wanted].astype(np.float64) * len(frame) + wanted) - 1
+    known = (
+        (place >= 0) & (sequence[forward[np.maximum(place, 0)]] == sequence[wanted])
+        if len(forward)
+        else np.zeros(len(wanted), bool)
+    )
+    found[wanted[known]] = forward[place[known]]
+    return found
+
+
+def _ops(timeline: Timeline, ops: Ops, roofline: Roofline, inside: Ints) -> tuple[OpRow, ...]:
+    frame, host = timeline.gpu_ops, timeline.cpu_ops
+    dur = frame["dur_us"].to_numpy()
+    whole = float(dur[inside].sum()) or 1.0
+    rows = ops.of_gpu[inside]
+    inside, rows = inside[rows >= 0], rows[rows >= 0]
+    if not len(rows):
+        return ()
+    data = pd.DataFrame(
+        {"name": ops.names[rows], "dur": dur[inside], "bytes": roofline.bytes[inside], "flops": roofline.flops[inside]}
+    )
+    # Rates are of the kernels whose work is known, over their own time.
+    data["counted"] = np.where(data["bytes"].notna(), data["dur"], 0.0)
+    grouped = data.groupby("name").agg(
+        kernels=("dur", "size"), gpu=("dur", "sum"), bytes=("bytes", "sum"), flops=("flops", "sum"), counted=("counted", "sum")
+    )
+    issued = np.unique(rows)
+    of_host = (
+        pd.DataFrame({"name": ops.names[issued], "dur": host["dur_us"].to_numpy()[issued]})
+        .groupby("name")["dur"]
+        .agg(["size", "sum"])
+    )
+    grouped = grouped.join(of_host).sort_values("gpu", ascending=False, kind="stable").head(ROWS)
+    return tuple(
+        OpRow(
+            name=ops.categories[int(name)],
+            calls=int(row["size"]),
+            kernels=int(row["kernels"]),
+            gpu_us=float(row["gpu"]),
+            host_us=float(row["sum"]),
+            share=float(row["gpu"]) / whole,
+            gbps=float(row["bytes"] / row["counted"] / 1e3) if row["counted"] > 0 else 0.0,
+            tflops=float(row["flops"] / row["counted"] / 1e6) if row["counted"] > 0 else 0.0,
+        )
+        for name, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
+    )
+
+
+def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: Ints) -> tuple[CopyRow, ...]:
+    frame = timeline.gpu_ops.iloc[inside[(kernels.copy | kernels.memset)[inside]]]
+    if not len(frame):
+        return ()
+    exposed = np.zeros(len(frame))
+    start = frame["start_us"].to_numpy()
+    end = start + frame["dur_us"].to_numpy()
+    for part in partition.devices:
+        here = (frame["device"] == part.device).to_numpy()
+        for spans in (part.copy, part.memset):
+            exposed[here] += overlap_with(start[here], end[here], spans)
+    ends = frame["src_kind"].astype(str) + " to " + frame["dst_kind"].astype(str)
+    what = frame["copy_kind"].astype(str) + np.where(ends.isin([" to ", "nan to nan"]), "", ", " + ends)
+    what = what.where((frame["kind"] == "memcpy").to_numpy(), "memset").replace("", "copy")
+    data = pd.DataFrame(
+        {"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed}
+    )
+    grouped = data.groupby("what").agg(
+        calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum")
+    )
+    grouped = grouped.sort_values("total", ascending=False, kind="stable")
+    return tuple(
+        CopyRow(str(what), int(row["calls"]), int(row["bytes"]), float(row["total"]), float(row["exposed"]))
+        for what, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
+    )

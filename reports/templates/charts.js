@@ -1,0 +1,319 @@
+// A details line under a chart: what is hovered or focused.
+const teller = (root, hint) => {
+  const line = html("p", "tl-told");
+  line.setAttribute("role", "status");
+  const tell = (head, rest) => line.replaceChildren(...(head ? [html("b", "", head), document.createTextNode(` · ${rest}`)] : [html("span", "dim", hint)]));
+  tell();
+  root.append(line);
+  return tell;
+};
+const interactive = (node, label, tell, head, rest) => {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("aria-label", label);
+  for (const event of ["pointerenter", "focus"]) node.addEventListener(event, () => tell(head, rest));
+  for (const event of ["pointerleave", "blur"]) node.addEventListener(event, () => tell());
+};
+// One tab stop a chart; arrow keys go on from there.
+const roving = (picture) => {
+  const stops = [...picture.querySelectorAll("[tabindex]")];
+  stops.forEach((stop, at) => {
+    stop.setAttribute("tabindex", at ? "-1" : "0");
+    stop.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: stops.length - 1 }[event.key];
+      if (to === undefined || !stops[to]) return;
+      event.preventDefault();
+      stop.setAttribute("tabindex", "-1");
+      stops[to].setAttribute("tabindex", "0");
+      stops[to].focus();
+    });
+  });
+};
+const canvasOf = (root, height, label, role = "group") => {
+  const box = html("div", "plot");
+  root.prepend(box);
+  return (draw) => whenSized(box, () => {
+    const width = box.clientWidth;
+    const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });
+    draw(picture, width);
+    roving(picture);
+    box.replaceChildren(picture);
+  });
+};
+
+// Each step's period, stacked by what the GPU did, with the median and outliers.
+const stepsChart = (root, steps) => {
+  const { period, parts, outlier, middle } = steps;
+  const tell = teller(root, "Hover or focus a step for its times; arrow keys go on.");
+  const height = 190, left = 62, bottom = 24;
+  const top = Math.max(...period) * 1.12;
+  const sorted = [...period].sort((a, b) => a - b);
+  const median = (sorted[Math.floor((sorted.length - 1) / 2)] + sorted[Math.ceil((sorted.length - 1) / 2)]) / 2;
+  const names = { compute: "compute", exposed_comm: "communication", exposed_copy: "copies", exposed_memset: "memsets", idle: "idle" };
+  const y = (us) => height - bottom - (us / top) * (height - bottom - 8);
+  canvasOf(root, height, "Time of each step")((picture, width) => {
+    const room = width - left - 8, each = room / period.length, bar = Math.min(Math.max(each - Math.min(each * 0.2, 6), 0.6), 90);
+    const size = tick(top, 4);
+    for (let us = 0; us <= top; us += size) {
+      picture.append(svg("line", { x1: left, x2: width - 8, y1: y(us), y2: y(us), class: "grid" }));
+      picture.append(svg("text", { x: left - 6, y: y(us) + 4, class: "tick end" }, duration(us)));
+    }
+    const labels = Math.ceil(period.length / Math.max(room / 44, 1));
+    period.forEach((us, at) => {
+      const x = left + each * at + (each - bar) / 2;
+      const group = svg("g", { role: "img", class: "hot" });
+      group.append(svg("rect", { x: left + each * at, y: 0, width: Math.max(each, 1), height: height - bottom, class: "hit" }));
+      let sum = 0;
+      const said = [];
+      for (const [key, values] of Object.entries(parts)) {
+        if (!(values[at] > 0)) continue;
+        group.append(svg("rect", { x, width: bar, y: y(sum + values[at]), height: Math.max(y(sum) - y(sum + values[at]), 0.3), class: `p-${key}` }));
+        sum += values[at];
+        said.push(`${names[key]} ${duration(values[at])}`);
+      }
+      if (outlier.includes(at)) group.append(svg("path", { d: `M${x + bar / 2 - 5} ${y(us) - 12}h10l-5 8z`, class: "flag" }));
+      const head = `Step ${at + 1}: ${duration(us)}${outlier.includes(at) ? ", an outlier" : ""}${at === middle ? ", drawn in the timeline" : ""}`;
+      interactive(group, `${head}; ${said.join(", ")}`, tell, head, said.join(", "));
+      picture.append(group);
+      if (at % labels === 0) picture.append(svg("text", { x: x + bar / 2, y: height - 7, class: "tick mid" }, String(at + 1)));
+    });
+    picture.append(svg("line", { x1: left, x2: width - 8, y1: y(median), y2: y(median), class: "median" }));
+  });
+  const legend = html("ul", "legend");
+  Object.keys(parts).filter((key) => parts[key].some((us) => us > 0)).forEach((key) => {
+    const item = html("li", "", names[key]);
+    item.prepend(html("i", `p-${key}`));
+    legend.append(item);
+  });
+  root.append(legend);
+  if (steps.all > period.length) root.append(html("p", "note", `The first ${period.length} of ${steps.all} steps.`));
+};
+
+// Log–log: FLOP/byte against TFLOP/s, the roofs of the device, kernels as circles by time.
+const roofChart = (root, roof) => {
+  const tell = teller(root, "Hover or focus a kernel for its rates; choose one to find it in the table.");
+  const height = 400, left = 58, bottom = 42, right = 14, topPad = 22;
+  const slope = roof.gbps / 1e3;
+  const peak = Math.max(...roof.roofs.map(([, tera]) => tera), slope);
+  const ridges = roof.roofs.map(([, tera]) => tera / slope);
+  const x0 = Math.min(0.05, ...roof.points.map((p) => p[5] / 2)), x1 = Math.max(3e3, ...ridges.map((r) => r * 3), ...roof.points.map((p) => p[5] * 2));
+  const y1 = peak * 2, y0 = Math.max(Math.min(slope * x0, ...roof.points.filter((p) => p[4] >= 0.005).map((p) => p[6] / 2)), y1 / 1e7);
+  const decade = (value) => (value >= 1e3 ? `${value / 1e3}k` : value >= 1 ? String(value) : String(Number(value.toPrecision(1))));
+  canvasOf(root, height, "Roofline: kernels by arithmetic intensity and achieved rate")((picture, width) => {
+    const px = (v) => left + (Math.log(v / x0) / Math.log(x1 / x0)) * (width - left - right);
+    const py = (v) => height - bottom - (Math.log(Math.max(v, y0) / y0) / Math.log(y1 / y0)) * (height - bottom - topPad);
+    const every = width < 500 ? 2 : 1;
+    for (let e = Math.ceil(Math.log10(x0)); 10 ** e <= x1; e++) {
+      picture.append(svg("line", { x1: px(10 ** e), x2: px(10 ** e), y1: topPad, y2: height - bottom, class: "grid" }));
+      if (e % every === 0) picture.append(svg("text", { x: px(10 ** e), y: height - bottom + 16, class: "tick mid" }, decade(10 ** e)));
+    }
+    for (let e = Math.ceil(Math.log10(y0)); 10 ** e <= y1; e++) {
+      picture.append(svg("line", { x1: left, x2: width - right, y1: py(10 ** e), y2: py(10 ** e), class: "grid" }));
+      picture.append(svg("text", { x: left - 6, y: py(10 ** e) + 4, class: "tick end" }, decade(10 ** e)));
+    }
+    picture.append(svg("text", { x: (left + width) / 2, y: height - 6, class: "tick mid" }, "FLOP per byte"));
+    picture.append(svg("text", { x: left - 50, y: 12, class: "tick" }, "TFLOP/s"));
+    const top = roof.roofs.reduce((best, one) => (one[1] > best ? one[1] : best), 0) || slope * x1;
+    picture.append(svg("path", { d: `M${px(x0)} ${py(slope * x0)}L${px(top / slope)} ${py(top)}`, class: "roof" }));
+    const memory = svg("text", { class: "roof-name" }, `${three(roof.gbps)} GB/s`);
+    const at = Math.sqrt(x0 * Math.min(...ridges, x1)) / 2, tilt = (-Math.atan2(py(slope * x0) - py(top), px(top / slope) - px(x0)) * 180) / Math.PI;
+    memory.setAttribute("transform", `translate(${px(at)} ${py(slope * at) - 7}) rotate(${tilt})`);
+    const names = [memory];
+    let last = Infinity;
+    [...roof.roofs].sort((a, b) => a[1] - b[1]).forEach(([name, tera]) => {
+      const ridge = tera / slope;
+      picture.append(svg("path", { d: `M${px(ridge)} ${py(tera)}H${width - right}`, class: "roof" }));
+      picture.append(svg("circle", { cx: px(ridge), cy: py(tera), r: 3, class: "ridge" }));
+      const y = Math.min(py(tera) - 5, last - 13);
+      last = y;
+      names.push(svg("text", { x: width - right, y, class: "roof-name end" }, `${name.toUpperCase()} ${three(tera)} TFLOP/s`));
+    });
+    const most = Math.max(...roof.points.map((p) => p[3]));
+    [...roof.points].sort((a, b) => b[3] - a[3]).forEach(([name, family, precision, us, share, intensity, tera, gbps, reached]) => {
+      const circle = svg("circle", { cx: px(intensity), cy: py(tera), r: 3.5 + 17 * Math.sqrt(us / most), class: `dot k-${groupOf(family)}`, role: "button" });
+      const rest = `${duration(us)}, ${percent(share)} of busy time · ${three(intensity)} FLOP/byte · ${three(tera)} TFLOP/s · ${three(gbps)} GB/s · ${percent(reached)} of its roofline${precision ? ` · ${precision}` : ""}`;
+      interactive(circle, `${name}: ${rest}`, tell, name, rest);
+      const find = () => {
+        const box = document.getElementById("search-kernel-table");
+        box.value = name.length < 150 ? name : name.slice(0, 60);
+        box.dispatchEvent(new Event("input"));
+        box.focus();
+        document.getElementById("kernels").scrollIntoView();
+      };
+      circle.addEventListener("click", find);
+      circle.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); find(); } });
+      picture.append(circle);
+    });
+    picture.append(...names);
+  });
+  root.append(legendOf(new Set(roof.points.map((p) => groupOf(p[1])))));
+};
+const legendOf = (groups) => {
+  const list = html("ul", "legend");
+  Object.keys(GROUP_NAMES).filter((group) => groups.has(group)).forEach((group) => {
+    const item = html("li", "", GROUP_NAMES[group]);
+    item.prepend(html("i", `k-${group}`));
+    list.append(item);
+  });
+  return list;
+};
+
+// Squarified (Bruls, Huizing, van Wijk 2000): areas in proportion, sides as even as they come.
+const squarify = (items, x, y, w, h) => {
+  const placed = [];
+  const sum = items.reduce((total, item) => total + item.us, 0);
+  if (!(sum > 0) || w <= 0 || h <= 0) return placed;
+  const scale = (w * h) / sum;
+  let rest = items.slice();
+  while (rest.length) {
+    const side = Math.min(w, h);
+    let row = [], area = 0, worst = Infinity;
+    for (const item of rest) {
+      const next = area + item.us * scale;
+      const sizes = [...row, item].map((one) => one.us * scale);
+      const ratio = Math.max((side * side * Math.max(...sizes)) / (next * next), (next * next) / (side * side * Math.min(...sizes)));
+      if (row.length && ratio > worst) break;
+      row.push(item); area = next; worst = ratio;
+    }
+    const thick = area / side;
+    let along = 0;
+    row.forEach((item) => {
+      const length = (item.us * scale) / thick;
+      placed.push(w >= h ? [item, x, y + along, thick, length] : [item, x + along, y, length, thick]);
+      along += length;
+    });
+    if (w >= h) { x += thick; w -= thick; } else { y += thick; h -= thick; }
+    rest = rest.slice(row.length);
+  }
+  return placed;
+};
+const treeOf = ({ names, leaves }) => {
+  const root = { name: "all GPU work", us: 0, calls: 0, children: new Map() };
+  leaves.forEach(([path, family, us, calls]) => {
+    let node = root;
+    root.us += us; root.calls += calls;
+    path.forEach((code, depth) => {
+      const name = names[code], last = depth === path.length - 1, key = last ? `${name}\n${family}` : name;
+      if (!node.children.has(key)) node.children.set(key, { name, us: 0, calls: 0, children: new Map(), family: last ? family : "" });
+      node = node.children.get(key);
+      node.us += us; node.calls += calls;
+    });
+  });
+  const settle = (node) => {
+    node.children = [...node.children.values()].map(settle).sort((a, b) => b.us - a.us);
+    if (node.children.length) {
+      const sums = {};
+      node.children.forEach((child) => Object.entries(child.sums).forEach(([family, us]) => { sums[family] = (sums[family] ?? 0) + us; }));
+      node.sums = sums;
+      node.family = Object.keys(sums).reduce((best, family) => (sums[family] > sums[best] ? family : best));
+    } else node.sums = { [node.family]: node.us };
+    // A chain of only children is one box.
+    while (node.children.length === 1 && node.children[0].children.length) {
+      node.name += ` › ${node.children[0].name}`;
+      node.children = node.children[0].children;
+    }
+    return node;
+  };
+  const settled = settle(root);
+  settled.name = "all GPU work";
+  return settled;
+};
+const treeChart = (root, tree) => {
+  const whole = treeOf(tree);
+  const tell = teller(root, "Hover or focus for time; choose a box to look into it.");
+  const crumbs = html("nav", "crumbs");
+  crumbs.setAttribute("aria-label", "Where the treemap is");
+  let path = [whole];
+  const height = 420, HEAD = 18;
+  let again = () => {};
+  const go = (next, focus) => { path = next; again(); if (focus) crumbs.querySelector("button:last-of-type")?.focus(); };
+  canvasOf(root, height, "GPU time by module, op and kernel")((picture, width) => {
+    const place = (node, x, y, w, h, depth, parents) => {
+      if (w < 2 || h < 2) return;
+      const leaf = !node.children.length;
+      const closed = leaf || h <= HEAD + 8 || w <= 14 || depth >= 6;
+      const seen = w > 6 && h > 6;
+      const group = svg("g", seen ? { class: "hot", role: leaf ? "img" : "button" } : {});
+      group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: closed ? `box k-${groupOf(node.family)}` : "box branch" }));
+      const label = leaf ? short(node.name) : node.name;
+      const fits = Math.floor((w - 10) / (closed ? 7.4 : 6.4));
+      if (fits > 3 && h > 15) {
+        const text = label.length > fits ? `${label.slice(0, fits - 1)}…` : label;
+        group.append(svg("text", { x: x + 5, y: y + 13, class: closed ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
+        if (leaf && h > 32 && w > 60) group.append(svg("text", { x: x + 5, y: y + 28, class: `box-name on-${groupOf(node.family)}` }, percent(node.us / whole.us)));
+      }
+      if (seen) {
+        const rest = `${duration(node.us)}, ${percent(node.us / whole.us)} of busy time · ${node.calls.toLocaleString("en")} calls`;
+        interactive(group, `${node.name}: ${rest}`, tell, node.name, rest);
+      }
+      if (seen && !leaf) {
+        const enter = (event) => { event.stopPropagation(); go([...path, ...parents, node], event.type === "keydown"); };
+        group.addEventListener("click", enter);
+        group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); enter(event); } });
+      }
+      picture.append(group);
+      if (!closed)
+        squarify(node.children, x + 2, y + HEAD, w - 4, h - HEAD - 2).forEach(([child, ...box]) => place(child, ...box, depth + 1, [...parents, node]));
+    };
+    again = () => {
+      const at = path[path.length - 1];
+      picture.replaceChildren();
+      tell();
+      crumbs.replaceChildren(...path.map((node, depth) => {
+        const button = html("button", "quiet", `${depth ? "› " : ""}${node.name}`);
+        button.type = "button";
+        button.disabled = depth === path.length - 1 && depth === 0;
+        if (depth === path.length - 1) button.setAttribute("aria-current", "true");
+        button.addEventListener("click", () => go(path.slice(0, depth + 1), true));
+        return button;
+      }));
+      squarify(at.children.length ? at.children : [at], 0, 0, width, height).forEach(([child, ...box]) => place(child, ...box, 0, []));
+      roving(picture);
+    };
+    again();
+  });
+  root.prepend(crumbs);
+  const groups = new Set(tree.leaves.map((leaf) => groupOf(leaf[1])));
+  root.append(legendOf(groups));
+};
+
+const memoryChart = (root, curve) => {
+  const height = 180, left = 66, bottom = 24;
+  const top = Math.max(...curve.held, ...curve.used, 1) * 1.1, end = curve.time[curve.time.length - 1] || 1;
+  const y = (n) => height - bottom - (n / top) * (height - bottom - 8);
+  canvasOf(root, height, `Memory of GPU ${curve.device} over the window: at most ${bytes(Math.max(...curve.used))} allocated`, "img")((picture, width) => {
+    const x = (us) => left + (us / end) * (width - left - 10);
+    const size = tick(top, 4);
+    for (let n = 0; n <= top; n += size) {
+      picture.append(svg("line", { x1: left, x2: width - 10, y1: y(n), y2: y(n), class: "grid" }));
+      picture.append(svg("text", { x: left - 6, y: y(n) + 4, class: "tick end" }, bytes(n)));
+    }
+    const size2 = tick(end, Math.max(width / 120, 2));
+    for (let us = 0; us <= end; us += size2) picture.append(svg("text", { x: x(us), y: height - 7, class: "tick mid" }, duration(us)));
+    const stair = (values) => values.map((n, at) => `${at ? `H${x(curve.time[at]).toFixed(1)}V` : `M${x(curve.time[at]).toFixed(1)} `}${y(n).toFixed(1)}`).join("");
+    picture.append(svg("path", { d: `${stair(curve.used)}H${x(end)}V${y(0)}H${x(0)}Z`, class: "used" }));
+    picture.append(svg("path", { d: stair(curve.used), class: "used-line" }));
+    if (Math.max(...curve.held) > 0) picture.append(svg("path", { d: stair(curve.held), class: "held-line" }));
+  });
+};
+
+const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
+const drawn = new WeakSet();
+const once = (node, act) => { if (!drawn.has(node)) { drawn.add(node); node.hidden = false; act(); } };
+const drawMoment = (finding) => {
+  const holder = finding.querySelector("[data-moment]");
+  const moment = holder && data.moments?.[Number(holder.dataset.moment)];
+  if (moment) once(holder, () => timeline(holder.querySelector(".chart"), moment.cut, { marks: moment.marks, label: "The moment of the evidence" }));
+};
+each(".finding", (finding) => {
+  if (finding.open) drawMoment(finding);
+  finding.addEventListener("toggle", () => { if (finding.open) drawMoment(finding); });
+});
+addEventListener("beforeprint", () => each(".finding", drawMoment));
+const charts = {
+  timeline: (root) => data.step && timeline(root, data.step, { span: data.span, label: "The step" }),
+  steps: (root) => data.steps && stepsChart(root, data.steps),
+  roofline: (root) => data.roofline && roofChart(root, data.roofline),
+  tree: (root) => data.tree.leaves.length && treeChart(root, data.tree),
+  memory: (root) => data.memory?.[Number(root.dataset.at)] && memoryChart(root, data.memory[Number(root.dataset.at)]),
+};
+each("[data-chart]", (root) => once(root, () => charts[root.dataset.chart](root)));

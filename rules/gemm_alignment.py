@@ -1,0 +1,293 @@
+"""Matrix products whose sizes keep them off the Tensor Cores' fast path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from advisor.catalog import Found, Outcome, rule
+from advisor.costs import DTYPE_BYTES
+from advisor.intervals import Floats
+from advisor.kernels import Family
+from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.rules import _arguments as arguments
+from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
+from advisor.timeline import Timeline
+from advisor.views.kernels import Kernels
+from advisor.views.launches import Launches
+from advisor.views.ops import Ops
+from advisor.views.replay import Edits, Replay
+from advisor.views.roofline import Roofline
+from advisor.views.schedule import Edit, with_durations
+from advisor.views.sources import Sources
+from advisor.views.steps import Steps
+
+ALIGNED_BYTES = 16
+"""What a Tensor Core kernel loads at once: each row must begin at a multiple of it. 8 elements of BF16, 4 of TF32, 16 of FP8."""
+
+ROUND_BYTES, ROUND_COST = 128, 0.01
+"""Padding goes to a whole cache line where that costs at most a hundredth of the work: NVIDIA's guide names 64 elements of
+FP16 as the best multiple from Ampere on, and 8 as the least."""
+
+KERNEL_US = 20.0
+"""A shorter product is bound by filling the GPU, not by how it loads: aligned ones take 17 to 26 µs where their limit is 5 to
+16 (512 × 1024 × 4096, 256 × 4096 × 4096 and 64 × 8192 × 4096 in BF16 on an H200)."""
+
+SETUP_US = 8.0
+"""What an aligned product takes beside its limit, from the same three."""
+
+PADDED_LOW, PADDED = 0.6, 0.85
+"""Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
+an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
+
+_TENSORS = re.compile(r"^aten::(_int_mm|_scaled_mm|mm|bmm)$")
+_AFTER_BIAS = re.compile(r"^aten::(addmm|_addmm_activation|baddbmm)$")
+_ALIGN = re.compile(r"align(\d+)")
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Sizes of one product, elements that 16 bytes hold, and which of M, K, N begin rows that are not aligned."""
+
+    m: int
+    k: int
+    n: int
+    unit: int
+    wrong: tuple[str, ...]
+    whole: bool
+    """Strides were recorded: which size begins the rows is known."""
+
+    def padded(self) -> dict[str, int]:
+        """The next good size of each wrong one."""
+        return {name: _next(getattr(self, name.lower()), self.unit) for name in self.wrong}
+
+    @property
+    def more_work(self) -> float:
+        """Work with padding over work without."""
+        factor = 1.0
+        for name, size in self.padded().items():
+            factor *= size / getattr(self, name.lower())
+        return factor
+
+    @property
+    def advice(self) -> str:
+        return ", ".join(
+            f"{name} = {getattr(self, name.lower())} → {size} (+{size / getattr(self, name.lower()) - 1:.1%})"
+            for name, size in self.padded().items()
+        )
+
+
+@rule("gemm-alignment", relies_on=("kernels",))
+def gemm_alignment(
+    timeline: Timeline,
+    steps: Steps,
+    ops: Ops,
+    kernels: Kernels,
+    roofline: Roofline,
+    launches: Launches,
+    replay: Replay,
+    sources: Sources,
+    *,
+    max_rate_share: float = 0.6,
+    min_saving_share: float = 0.03,
+) -> Outcome:
+    """Matrix products with sizes that Tensor Cores load badly
+
+    What it is
+    Products in FP16, BF16, TF32, FP8 or INT8 with an operand or a result whose rows do not begin at multiples of 16
+    bytes: a vocabulary of 50257, 1001 classes, 511 features.
+
+    Why it costs time
+    Tensor Core kernels load 16 bytes at once, on Hopper through TMA, which takes no other strides. For other sizes
+    cuBLAS falls back to a kernel of an older generation that loads two or four bytes at a time (`align1`, `align2` in its
+    name). Measured on an H200 in BF16, 8192 × 4096 × N: N = 4096 runs at 768 TFLOP/s, 4098 and 4100 at 280, 4097 at 97.
+
+    How it is measured
+    From the recorded shapes and strides: the leading dimension of A, B and the result (their size in the direction that
+    lies together in memory: K or M of A, N or K of B, N of the result; the number of rows may be anything, 8191 ran as
+    fast as 8192) against 8 elements of 16 bits, 4 of TF32, 16 of 8 bits. A product is a candidate where its FLOPs, not its
+    bytes, are the limit, its kernel takes 20 µs or more and reaches less than `max_rate_share` of the rate that large
+    products reach on the device (0.6: aligned ones reach 0.85, the kernels for other sizes 0.12 to 0.4). Padded, it is
+    replayed with the added work at the rate that the trace's own aligned products of the type reach, else at 0.85 of the
+    device's (`low` 0.6, `high` all of it), and 8 µs to fill the device. Reported from `min_saving_share` of the step (0.03).
+
+    How to fix it
+    Pad the size that is wrong to the next multiple of 64, or of 8 where that costs more than 1 %: `nn.Linear(768, 50304)`
+    for 50257 words. Pad where the tensor is made, once, not before each product.
+
+    When to ignore it
+    When the size comes from data (a last batch, a sequence): padding each time costs a copy. When `torch.compile` pads
+    already (`shape_padding`).
+
+    References
+    https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc
+    https://docs.pytorch.org/docs/stable/torch.compiler_faq.html
+    """
+    if not len(timeline.gpu_ops):
+        return NO_GPU_WORK
+    if not timeline.source.shapes:
+        return Skipped(why="input shapes were not recorded", record_with=RECORD_SHAPES)
+    schedule = replay.recorded
+    rows = schedule.op_row
+    dense = np.flatnonzero(kernels.of(Family.GEMM)[rows] & (roofline.cost_op[rows] >= 0))
+    if not len(dense):
+        return Clear(why="no matrix products with known shapes in the window")
+    device = int(timeline.gpu_ops["device"].to_numpy()[rows[dense[0]]])
+    peaks = roofline.peaks.get(device)
+    if peaks is None:
+        name = timeline.device(device).name or "this device"
+        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/devices.toml")
+    precision = np.asarray(kernels.precision, object)[rows]
+    products = _products(timeline, ops, roofline, precision, rows, dense.tolist())
+    limit = roofline.limit_us[rows]
+    rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in set(precision[dense].tolist())}
+    by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
+    bound = by_flops >= 0.999 * limit  # by arithmetic, not by memory
+    reached = limit / np.maximum(schedule.dur_us, 1e-9)
+    names = timeline.gpu_ops["name"]
+    wrong = [
+        p
+        for p in dense.tolist()
+        if (product := products.get(p)) and product.wrong and not _loads_whole(str(names.iat[rows[p]]), product)
+    ]
+    slow = [p for p in wrong if bound[p] and schedule.dur_us[p] >= KERNEL_US and reached[p] < max_rate_share]
+    if not slow:
+        return Clear(
+            why=f"{len(wrong) / schedule.steps:.0f} of {len(dense) / schedule.steps:.0f} products a step have rows off 16 bytes"
+            + (f"; they reach {max_rate_share:.0%} of what is possible, are short or bound by memory" if wrong else "")
+        )
+    found = np.array(slow, np.int64)
+    own = [p for p, product in products.items() if not product.wrong and bound[p] and schedule.dur_us[p] >= KERNEL_US]
+    shares = {
+        text: _share([p for p in own if precision[p] == text], limit, schedule.dur_us) for text in set(precision[found].tolist())
+    }
+    more = np.array([products[p].more_work for p in slow])
+
+    def at(share: float | None) -> Edit:
+        rate = np.array([share or shares[precision[p]] or PADDED for p in slow])
+        return with_durations(found, limit[found] * more / rate + SETUP_US)
+
+    low = min([PADDED_LOW, *(s for s in shares.values() if s)])
+    edits = Edits(at(low), at(None), at(1.0))
+    saving = replay.saving(edits, "loading rows that are not aligned")
+    if saving.expected_us < min_saving_share * steps.step_us:
+        return Clear(
+            why=f"{len(slow) / schedule.steps:.0f} products a step have rows off 16 bytes; padded ones would gain "
+            f"{saving.expected_us / steps.step_us:.1%} of the step, reported from {min_saving_share:.0%}"
+        )
+    worst = products[max(slow, key=lambda p: float(schedule.dur_us[p]))]
+    labels = [_label(timeline, ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]
+    spent = float(schedule.dur_us[found].sum()) / schedule.steps
+    told = any(_ALIGN.search(str(names.iat[rows[p]])) for p in slow)
+    finding = Finding(
+        title="Matrix products with sizes that Tensor Cores load badly",
+        summary=f"{len(slow) / schedule.steps:.0f} products a step have rows off {ALIGNED_BYTES} bytes ({worst.advice}): {milliseconds(spent)} "
+        f"of {milliseconds(steps.step_us)} at {float(limit[found].sum() / schedule.dur_us[found].sum()):.0%} of the rate of large products.",
+        severity=severity_of(saving, steps.step_us),
+        confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
+        saving=saving,
+        evidence=gpu_evidence(timeline, rows[found], labels, lambda m: sources.most_common(launches.call[rows[found[m[:50]]]])),
+        fix=_fix(worst),
+    )
+    return [Found(finding, edits)]
+
+
+def _next(size: int, unit: int) -> int:
+    """The next multiple of a cache line where that adds little, else of 16 bytes."""
+    line = unit * ROUND_BYTES // ALIGNED_BYTES
+    rounded = ceil(size / line) * line
+    return rounded if rounded <= size * (1 + ROUND_COST) else ceil(size / unit) * unit
+
+
+def _share(products: Sequence[int], limit_us: Floats, dur_us: Floats) -> float | None:
+    """Rate that these products reach over that of large ones, None where there are none."""
+    at = np.asarray(products, np.int64)
+    return min(1.0, float(limit_us[at].sum() / dur_us[at].sum())) if len(at) else None
+
+
+def _loads_whole(kernel: str, product: _Product) -> bool:
+    """Whether the kernel's own name says that it loads 16 bytes at once: cuBLAS found the operands in order."""
+    said = _ALIGN.search(kernel)
+    return said is not None and int(said[1]) >= product.unit
+
+
+def _products(
+    timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]
+) -> dict[int, _Product]:
+    """The product that each kernel (position) belongs to, where shapes tell."""
+    frame = timeline.cpu_ops
+    known: dict[tuple[int, str], _Product | None] = {}
+    found = {}
+    for p in positions:
+        op = int(roofline.cost_op[rows[p]])
+        key = (op, str(precision[p]))
+        if key not in known:
+            dims, types, strides = (str(frame[c].iat[op]) for c in ("dims", "types", "strides"))
+            shapes, steps = arguments.numbers(dims), arguments.numbers(strides)
+            known[key] = _product(ops.name(op), key[1], shapes, arguments.names(types), steps)
+        if product := known[key]:
+            found[p] = product
+    return found
+
+
+def _product(name: str, precision: str, dims: Any, types: Any, strides: Any) -> _Product | None:
+    """What M, K and N of an op are and which of them begin rows off 16 bytes; None where it is no product of matrices."""
+    first = 0 if _TENSORS.match(name) else 1 if _AFTER_BIAS.match(name) else -1
+    if first < 0 or min(len(dims), len(types)) < first + 2 or (types[first] == "float") != (precision == "tf32"):
+        return None
+    a, b = dims[first], dims[first + 1]
+    itemsize = DTYPE_BYTES.get(types[first], 0)
+    if len(a) < 2 or len(b) < 2 or not itemsize:
+        return None
+    (m, k), n, unit = a[-2:], b[-1], ALIGNED_BYTES // itemsize
+    lead: list[tuple[str, int]] = []
+    whole = len(strides) > first + 1 and len(strides[first]) == len(a) and len(strides[first + 1]) == len(b)
+    if whole:
+        for (rows, columns), (down, along) in ((("M", "K"), strides[first][-2:]), (("K", "N"), strides[first + 1][-2:])):
+            if along == 1:
+                lead.append((columns, down))
+            elif down == 1:
+                lead.append((rows, along))
+    else:
+        lead.append(("K", k))
+    result_bytes = itemsize if precision not in ("fp8", "int8") else 2
+    lead.append(("N", n * result_bytes // itemsize))
+    wrong = {name for name, step in lead if step % unit}
+    return _Product(m, k, n, unit, tuple(name for name in "MKN" if name in wrong), whole)
+
+
+def _label(timeline: Timeline, ops: Ops, op: int, product: _Product) -> str:
+    return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"
+
+
+def _fix(worst: _Product) -> Fix:
+    name, size = next(iter(worst.padded().items()))
+    old = getattr(worst, name.lower())
+    what = {"M": "the rows", "K": "the features", "N": "the outputs"}[name]
+    other = worst.k if name == "N" else worst.n
+    layer = (
+        (f"nn.Linear({other}, {old})", f"nn.Linear({other}, {size})")
+        if name == "N"
+        else (f"nn.Linear({old}, {other})", f"nn.Linear({size}, {other})")
+    )
+    if name == "M":
+        layer = (f"x = batch  # {old} rows", f"x = torch.nn.functional.pad(batch, (0, 0, 0, {size - old}))  # {size} rows, once")
+    return Fix(
+        title=f"Pad {old} to {size}",
+        steps=(
+            f"Pad {what} of the product, {name} = {old}, to {size}: {size / old - 1:.1%} more work on the fast path. Pad the layer or "
+            "table itself, once, not a tensor before each product.",
+            "For a vocabulary, add rows that no label names; ignore them where you sample (logits[..., :n]).",
+            "Where the size must stay, torch.compile pads products by itself where it measures a gain (shape_padding).",
+        ),
+        code=Code(before=layer[0], after=layer[1]),
+        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc",
+        risk="Added classes take part in a softmax until training moves them down: mask them or start their bias very low. "
+        "Checkpoints have the old size: pad them when loading.",
+    )

@@ -1,0 +1,133 @@
+"""small-grid: few blocks, a last wave of few; quiet on kernels that are short, fast enough, shared or meant to be so."""
+
+import pytest
+
+from advisor.timeline import Device
+from tests.build import H200, Trace
+from tests.test_rules import clear, found, queued, skipped
+
+SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16>"
+ROWS = [8, 4194304]
+"""67 M bytes each way: 31 µs at what an H200's memory reaches."""
+REST = 500.0
+FULL = {"grid_blocks": 4096, "block_threads": 128, "registers": 32, "shared_bytes": 0}
+
+
+def kernel(us=1000.0, blocks=8, name=SOFTMAX, op="aten::_softmax", dims=ROWS, beside=0.0, threads=1024, registers=32, shared=0):
+    """One such kernel a step and another that fills the device; `beside` µs of a kernel on another stream at its start."""
+
+    def body(trace, host, gpu):
+        grid = {"grid_blocks": blocks, "block_threads": threads, "registers": registers, "shared_bytes": shared}
+        if op:
+            trace.op(op, host, 4, [dims, [], []] if dims else None, ["c10::BFloat16", "Scalar", "Scalar"] if dims else None)
+            trace.rows["cpu_ops"][-1]["concrete"] = '["", "-1", "False"]'
+        trace.launch(host + 1, gpu, gpu + us, name, **grid)
+        if beside:
+            trace.launch(host + 2, gpu, gpu + beside, "elementwise_kernel", stream=9, **FULL)
+        trace.op("aten::other", host + 6, 4)
+        trace.launch(host + 7, gpu + us, gpu + us + REST, "elementwise_kernel", **FULL)
+
+    return queued(body, gpu=us + REST + 1)
+
+
+def test_a_softmax_of_few_long_rows_is_found():
+    finding = found("small-grid", kernel())
+    # A full device needs 1000 * 8 / 132 = 61 µs, twice the limit 63, and 5 to join the parts.
+    assert finding.saving.expected_us == pytest.approx(1000 - 68, abs=2)
+    assert finding.saving.low_us < finding.saving.expected_us <= finding.saving.high_us
+    assert finding.evidence[0].label.endswith("8 blocks on 132 multiprocessors") and finding.confidence > 0.8
+    assert "torch.compile" in finding.fix.code.after
+
+
+@pytest.mark.parametrize(
+    ("option", "heard", "quiet"),
+    [
+        ("max_fill", 0.061, 0.060),
+        ("min_kernel_us", 999.0, 1001.0),
+        ("max_limit_share", 0.032, 0.030),
+        ("min_saving_share", 0.61, 0.63),
+    ],
+)
+def test_each_threshold_has_two_sides(option, heard, quiet):
+    assert found("small-grid", kernel(), **{option: heard})
+    clear("small-grid", kernel(), **{option: quiet})
+
+
+def test_kernels_at_their_limit_need_no_more_blocks():
+    clear("small-grid", kernel(us=60))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvjet_sm90_tst_64x8_64x16_1x1_h_bz_splitK_NNT",
+        "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>",
+        "cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<PersistentScheduler>>",
+        "matmul_kernel_persistent",
+        "streamk_gemm_kernel",
+        "RNN_blockPersist_fp_LSTM",
+        "void at::native::ctc_loss_log_alpha_gpu_kernel<float, long>",
+        "at::cuda::spin_kernel(long)",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+    ],
+)
+def test_few_blocks_on_purpose_are_quiet(name):
+    clear("small-grid", kernel(name=name, op=""))
+
+
+@pytest.mark.parametrize(("beside", "quiet"), [(450.0, False), (550.0, True)])
+def test_streams_that_fill_the_device_together_are_quiet(beside, quiet):
+    (clear if quiet else found)("small-grid", kernel(beside=beside))
+
+
+def test_without_shapes_only_what_divides_counts_and_less_surely():
+    finding = found("small-grid", kernel(dims=None))
+    assert finding.confidence <= 0.4 and finding.saving.expected_us == pytest.approx(495, rel=0.02)
+    clear("small-grid", kernel(dims=None, name="my_kernel", op="mine::op"))
+
+
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"
+
+
+def attention(heads, us):
+    """Over 2048 tokens of 128: 16 blocks a head, two on a multiprocessor by their registers. Times as measured."""
+    shape = [1, heads, 2048, 128]
+
+    def body(trace, host, gpu):
+        trace.op(
+            "aten::_scaled_dot_product_flash_attention",
+            host,
+            4,
+            [shape] * 3 + [[], [], []],
+            ["c10::BFloat16"] * 3 + ["Scalar"] * 3,
+        )
+        trace.rows["cpu_ops"][-1]["concrete"] = '["", "", "", "0.", "False", "False"]'
+        trace.launch(host + 1, gpu, gpu + us, FLASH, grid_blocks=16 * heads, block_threads=128, registers=255, shared_bytes=65536)
+
+    return queued(body, gpu=us + 1)
+
+
+def test_a_last_wave_of_few_blocks_is_found():
+    finding = found("small-grid", attention(17, 161.0))
+    assert "1.03 waves" in finding.evidence[0].label and "wave" in finding.fix.title
+    # 16 heads took 103 µs, so 17 in a whole number of waves 109.
+    assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(161 - 109, rel=0.3)
+    assert finding.saving.high_us > 161 - 109
+
+
+@pytest.mark.parametrize(("heads", "us"), [(16, 103.0), (33, 202.0), (26, 190.0), (48, 303.0), (130, 800.0)])
+def test_whole_waves_and_many_are_quiet(heads, us):
+    clear("small-grid", attention(heads, us))
+
+
+def test_equal_blocks_alone_have_a_tail():
+    clear("small-grid", kernel(blocks=140, threads=1024, registers=64))
+
+
+def test_without_grids_or_multiprocessors_it_is_skipped():
+    assert "grids" in skipped("small-grid", queued(lambda t, h, g: t.launch(h, g, g + 100, SOFTMAX), gpu=101))
+    unknown = Trace((Device(0, "GPU", 0, (0, 0), 0, 0),))
+    for s in range(5):
+        unknown.step(100 * s, 99, s + 1).launch(100 * s, 100 * s + 5, 100 * s + 90, SOFTMAX, grid_blocks=4)
+    assert "multiprocessors" in skipped("small-grid", unknown)
+    assert H200.sm_count == 132
