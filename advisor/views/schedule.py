@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
-
-Mask = np.ndarray
+from advisor.intervals import Floats, Ints, Mask
 
 
 @dataclass(frozen=True)
