@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Spans = tuple[Floats, Floats]
 
 EMPTY: Spans = (np.empty(0), np.empty(0))

@@ -101,11 +101,13 @@ def launch_gap(
         _TRAINING_KERNEL.search(n) for n in timeline.gpu_ops["name"].cat.categories
     )
     compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
+    # A graph also shortens the way from kernel to kernel; the program's own pauses between launches may be dispatch too.
+    idle_us = float(gaps.causes[["launch", "dependency", "host"]].to_numpy().sum()) / steps.steps
     graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = (
         Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)
     )
-    saving = replay.saving(edits, "the host's cost of issuing kernels one by one")
+    saving = replay.saving(edits, "the host's cost of issuing kernels one by one", idle_us)
     if saving.expected_us < min_saving_share * steps.step_us:
         return Clear(
             why=f"launch gaps are {share:.0%} of the recorded window, but without the profiler's own cost cheaper launches "

@@ -36,7 +36,7 @@ def low_arithmetic_intensity(
     sources: Sources,
     *,
     max_of_ridge: float = 0.10,
-    min_busy_share: float = 0.25,
+    min_busy_share: float = 0.5,
 ) -> Outcome:
     """Matrix products do too little work for what they read
 
@@ -52,7 +52,7 @@ def low_arithmetic_intensity(
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
     ridge point (0.10: a product closer to it gains little from batching). Reported where such kernels take
-    `min_busy_share` of the time the GPU works (0.25). The saving is the time of one request when 16 share a step (`low`
+    `min_busy_share` of the time the GPU works (0.5: where other work is the larger part, that is the bound). The saving is the time of one request when 16 share a step (`low`
     4, `high` 64): those kernels, other small ones and the host's part are shared; attention over each request's own
     cache is not.
 

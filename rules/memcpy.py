@@ -14,10 +14,11 @@ from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
+from advisor.views.gaps import Gaps
 from advisor.views.host import HostActivity
 from advisor.views.launches import Launches
 from advisor.views.ops import Ops
-from advisor.views.partition import Partition
+from advisor.views.partition import DevicePartition, Partition
 from advisor.views.replay import Edits, Replay
 from advisor.views.schedule import Schedule, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
 from advisor.views.sources import Sources
@@ -43,6 +44,7 @@ def memcpy(
     host: HostActivity,
     ops: Ops,
     partition: Partition,
+    gaps: Gaps,
     replay: Replay,
     sources: Sources,
     *,
@@ -83,18 +85,20 @@ def memcpy(
     frame = timeline.gpu_ops
     schedule = replay.recorded
     between = frame["copy_kind"].isin(_HOST_COPIES).to_numpy()
-    copies = np.flatnonzero(between[schedule.op_row])
     # Small reads of a value are waits, not transfers: that rule speaks of them.
-    size = frame["bytes"].to_numpy()[schedule.op_row]
-    reads = (frame["copy_kind"] == CopyKind.DTOH.value).to_numpy()[schedule.op_row] & (size < small_bytes)
-    copies = copies[~reads[copies]]
-    if not len(copies):
+    reads = (frame["copy_kind"] == CopyKind.DTOH.value).to_numpy() & (frame["bytes"] < small_bytes).to_numpy()
+    moves = between & ~reads
+    copies = np.flatnonzero(moves[schedule.op_row])
+    if not len(copies) or not partition.main:
         return Clear(why="no copy between host and device inside the window")
-    edits = _edits(timeline, launches, host, ops, replay, copies, size, small_bytes)
-    saving = replay.saving(edits, "copies between host and device that overlap no compute")
-    share = saving.expected_us / steps.step_us
+    size = frame["bytes"].to_numpy()[schedule.op_row]
     rows = schedule.op_row[copies]
-    exposed = _exposed(timeline, partition, steps, rows)
+    exposed = _exposed(timeline, partition.main, steps, np.flatnonzero(moves))
+    edits = _edits(timeline, launches, host, ops, replay, copies, size, small_bytes)
+    # Copies cost the time that nothing hides and what the GPU then waits for the host; no fix of them gains more.
+    starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps
+    saving = replay.saving(edits, "copies between host and device that overlap no compute", exposed + starved)
+    share = saving.expected_us / steps.step_us
     if share < min_saving_share:
         return Clear(
             why=f"{len(copies) / schedule.steps:.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute; "
@@ -166,12 +170,11 @@ def _waits_of(launches: Launches, ops: Ops, schedule: Schedule, copies: Ints) ->
     return np.unique(np.r_[own[waiting[own]], np.flatnonzero(waiting & waits_of_copies(launches, ops, schedule, own))])
 
 
-def _exposed(timeline: Timeline, partition: Partition, steps: Steps, rows: Ints) -> float:
+def _exposed(timeline: Timeline, main: DevicePartition, steps: Steps, rows: Ints) -> float:
     """Time a step in which these copies run and nothing else does."""
     start = timeline.gpu_ops["start_us"].to_numpy()[rows]
     spans = clip(union(start, start + timeline.gpu_ops["dur_us"].to_numpy()[rows]), steps.start_us, steps.end_us)
-    main = partition.main
-    return length(intersect(spans, main.copy)) / steps.steps if main else 0.0
+    return length(intersect(spans, main.copy)) / steps.steps
 
 
 def _created_on_host(ops: Ops, rows: Ints) -> float:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from advisor.api import ApiRole
-from advisor.intervals import Floats
+from advisor.intervals import Floats, Ints, Mask
 from advisor.report import Health
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.calibration import Calibration
@@ -174,8 +175,9 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     calls = timeline.api_calls
     names, start = calls["name"].to_numpy()[rows], calls["start_us"].to_numpy()[rows]
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us) & ~np.char.endswith(names.astype(str), "HostFunc")
+    inside &= ~_captured(calls, rows)
     rows, start = rows[inside], start[inside]
-    if not len(rows) or not len(timeline.gpu_ops):
+    if not len(rows) or not (launches.call >= 0).any():
         return Health(check=check, status="ok", detail="no launches in the window to compare with")
     lost = ~np.isin(rows, launches.call)
     share, worst = float(lost.mean()), _worst_step(steps, start, lost)
@@ -188,6 +190,21 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         "the profiler dropped or lost buffers",
         record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
     )
+
+
+def _captured(calls: pd.DataFrame, rows: Ints) -> Mask:
+    """Which of these calls were made while their thread captured a graph: they run nothing yet."""
+    names = calls["name"].astype(str).str
+    begins = names.contains("StreamBeginCapture", regex=False).to_numpy()
+    ends = names.contains("StreamEndCapture", regex=False).to_numpy()
+    thread, start = calls["tid"].to_numpy(), calls["start_us"].to_numpy()
+    captured = np.zeros(len(rows), bool)
+    for t in np.unique(thread[begins]):
+        own = rows[thread[rows] == t]
+        opened, closed = (np.sort(start[marks & (thread == t)]) for marks in (begins, ends))
+        inside = np.searchsorted(opened, start[own], "right") > np.searchsorted(closed, start[own], "right")
+        captured[thread[rows] == t] = inside
+    return captured
 
 
 def _worst_step(steps: Steps, start: Floats, lost: np.ndarray) -> float:

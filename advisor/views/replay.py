@@ -91,16 +91,19 @@ class Replay:
         before = period_us(schedule)
         return max(0.0, 1 - period_us(edit(schedule)) / before) if before > 0 else 0.0
 
-    def saving(self, edits: Edits, removes: str) -> Saving:
-        """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules."""
+    def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf) -> Saving:
+        """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules.
+
+        at_most_us: what a step was seen to lose; no fix gains more, whatever a replay makes of it.
+        """
         every = (self.corrected,) if self.calibrated else (self.corrected, self.recorded, self.fastest)
         middle = self.share(self.corrected, edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
         return Saving(
-            low_us=bottom * self.step_us,
-            expected_us=middle * self.step_us,
-            high_us=top * self.step_us,
+            low_us=min(bottom * self.step_us, at_most_us),
+            expected_us=min(middle * self.step_us, at_most_us),
+            high_us=min(top * self.step_us, at_most_us),
             basis=self.basis,
             removes=removes,
         )

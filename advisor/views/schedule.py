@@ -8,9 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
-
-Mask = np.ndarray
+from advisor.intervals import Floats, Ints, Mask
 
 
 @dataclass(frozen=True)

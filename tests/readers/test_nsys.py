@@ -86,7 +86,7 @@ def test_whole_graphs_are_busy_and_said(tmp_path):
     report = analyze(export(tmp_path / "a.sqlite", call(0, 500, 3), *graph))
     assert report.time[0].compute_us == 90
     (said,) = [h for h in report.health if h.check == "graph-trace"]
-    assert said.status == "degraded" and "--cuda-graph-trace=node" in said.detail
+    assert said.status == "failed" and "--cuda-graph-trace=node" in said.detail
 
 
 def test_ranges_are_steps_and_pytorchs_are_ops(tmp_path):

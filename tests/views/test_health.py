@@ -124,6 +124,24 @@ def test_gpu_events(lost, in_one_step, status):
     assert answers(with_lost(lost, in_one_step))["gpu-events"] == status
 
 
+def test_launches_that_a_capture_records_are_not_lost():
+    trace = loop()
+    trace.call("cudaStreamBeginCapture_v10000", 30, 1)
+    for k in range(10):
+        trace.call("cudaLaunchKernel", 32 + k, 0.5)
+    trace.call("cudaStreamEndCapture_v10000", 45, 1)
+    assert answers(trace)["gpu-events"] == "ok"
+    trace.call("cudaLaunchKernel", 50, 0.5)
+    assert answers(trace)["gpu-events"] == "failed", "one made after it is"
+
+
+def test_where_no_op_names_its_launch_none_is_called_lost():
+    trace = Trace()
+    for s in range(3):
+        trace.step(100.0 * s, 99, s + 1).call("cudaLaunchKernel", 100.0 * s + 5, 2).gpu(100.0 * s + 10, 100.0 * s + 30)
+    assert answers(trace)["gpu-events"] == "ok"
+
+
 @pytest.mark.parametrize(("early", "status"), [(0, "ok"), (9, "ok"), (60, "failed")])
 def test_stream_order(early, status):
     # Kernels of 100 µs, each begun so long before the end of the one ahead.
