@@ -1,4 +1,4 @@
-"""The command line: the only module that prints, exits or picks colours."""
+"""The command line. Only it, its commands in cli_compare.py and terminal.py print, exit or pick colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from advisor import cli_compare
 from advisor.errors import AdvisorError, RuleError, TraceError, UsageError
+from advisor.terminal import (
+    ConfigOption,
+    ForceOption,
+    OutputOption,
+    RulesOption,
+    check_format,
+    check_target,
+    format_of,
+    html_path,
+    progress_of,
+    warn_of_secrets,
+    write,
+)
 
 if TYPE_CHECKING:
     from advisor.report import Report
@@ -23,14 +37,9 @@ app = typer.Typer(
 )
 
 GIB = 1 << 30
-PROGRESS_BYTES = 20 << 20
-"""A file from this size on takes long enough to read that people ask whether anything happens."""
-
 FormatOption = Annotated[
     str | None, typer.Option("--format", "-f", help="text, html, markdown or json.", show_default="text and an HTML file")
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
 
 
 @app.command()
@@ -45,12 +54,8 @@ def analyze(
     output: OutputOption = None,
     force: ForceOption = False,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Settings: a TOML file. Without it, [tool.advisor] of the nearest pyproject.toml.")
-    ] = None,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
     fail_on: Annotated[
         str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
     ] = None,
@@ -68,6 +73,7 @@ def analyze(
     from advisor.catalog import catalog
     from advisor.readers import load
     from advisor.report import SEVERITIES
+    from advisor.reports import formats
 
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
@@ -82,22 +88,22 @@ def analyze(
     chosen = (
         [known[r] for r in dict.fromkeys(rule)] if rule else [r for r in known.values() if r.id not in chosen_settings.disable]
     )
-    _check_format(format)
+    check_format(format, formats())
     target = None if output is None or str(output) == "-" else output
     if target:
-        _check_target(target, force, trace)
+        check_target(target, force, trace)
     html = None
     if format == "html" and output is None:
-        target = _html_path(trace)
-        _check_target(target, force, trace)
+        target = html_path(trace)
+        check_target(target, force, trace)
     elif format is None and output is None:
-        html = _html_path(trace)
-        _check_target(html, force, trace)
-    with _progress(trace) as progress:
+        html = html_path(trace)
+        check_target(html, force, trace)
+    with progress_of(trace) as progress:
         timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
-    _warn_of_secrets(trace)
+    warn_of_secrets(trace)
     report = engine.run(timeline, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
-    _write(report, format or (_format_of(target) if target else "text"), target)
+    _write(report, format or (format_of(target, formats())), target)
     if html:
         _write(report, "html", html)
     if strict and report.failed:
@@ -117,31 +123,17 @@ def report(
     force: ForceOption = False,
 ) -> None:
     """Render a saved JSON report in another format."""
-    import msgspec
+    from advisor.reports import formats
+    from advisor.saved import read_report
 
-    from advisor.report import SCHEMA, Report
-
-    _check_format(format)
-    try:
-        loaded = Report.from_json(saved.read_bytes())
-    except OSError as error:
-        raise TraceError(
-            f"{saved} cannot be read: {error.strerror}", "Give the path of a report saved with --format json."
-        ) from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise TraceError(
-            f"{saved} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json"
-        ) from None
-    if loaded.schema != SCHEMA:
-        raise TraceError(
-            f"{saved} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it."
-        )
+    check_format(format, formats())
+    loaded = read_report(saved)
     target = None if output is None or str(output) == "-" else output
     if format == "html" and output is None:
         target = Path(f"{saved.stem}.html")
     if target:
-        _check_target(target, force, str(saved))
-    _write(loaded, format or (_format_of(target) if target else "text"), target)
+        check_target(target, force, str(saved))
+    _write(loaded, format or (format_of(target, formats())), target)
 
 
 @app.command(name="rules")
@@ -159,10 +151,8 @@ def list_rules(
 def explain(
     rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")],
     trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings: a TOML file, as for analyze.")] = None,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Print a rule's page, or what the rule says of one trace: the value, the threshold, and what it rests on."""
     from advisor import settings
@@ -179,7 +169,7 @@ def explain(
         from advisor.readers import load
         from advisor.reports._why import why
 
-        with _progress(trace) as progress:
+        with progress_of(trace) as progress:
             timeline = load(trace, progress=progress)
         report = run(timeline, [found], chosen_settings.options, chosen_settings.allow)
         print(why(report, options, found.relies_on))
@@ -234,6 +224,11 @@ def validate(
     print(f"\n{len(pairs)} pairs: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
 
 
+app.command()(cli_compare.diff)
+app.command()(cli_compare.check)
+app.command()(cli_compare.history)
+
+
 @app.callback(invoke_without_command=True)
 def _main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
@@ -243,107 +238,15 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-def _warn_of_secrets(trace: str) -> None:
-    from advisor.redact import secrets_like
-
-    found = secrets_like(Path(trace))
-    if found:
-        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        print(
-            f"advisor: {trace} holds what looks like secrets ({shown}); before sharing: advisor redact {trace} OUT",
-            file=sys.stderr,
-        )
-
-
-def _check_format(name: str | None) -> None:
-    from advisor.reports import formats
-
-    if name is not None and name not in formats():
-        raise UsageError(f"there is no format {name}", f"Formats are: {', '.join(formats())}.")
-
-
-def _format_of(path: Path) -> str:
-    """The format that a file's suffix asks for, text where it asks for none."""
-    from advisor.reports import formats
-
-    return next((name for name, form in formats().items() if path.suffix == form.SUFFIX), "text")
-
-
-def _html_path(trace: str) -> Path:
-    """TRACE.advisor.html in the current directory."""
-    name = "stdin" if trace == "-" else Path(os.path.abspath(trace)).name
-    for suffix in (".gz", ".json", ".trace", ".pt"):
-        name = name.removesuffix(suffix)
-    return Path(f"{name or 'trace'}.advisor.html")
-
-
-# How a report of ours begins, in any format.
-_OURS = (b"trace-advisor", b'"schema": 1', b"advisor ")
-
-
-def _check_target(path: Path, force: bool, source: str) -> None:
-    """Refuse to overwrite the input, or without `force` what advisor did not write, before any work is done."""
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory", "Give the path of a file.")
-    if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
-        raise UsageError(f"{path} is the input", "Give another path with -o.")
-    if force or not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        head = file.read(2048)
-    if not any(mark in head for mark in _OURS):
-        raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
-
-
 def _write(report: Report, name: str, target: Path | None) -> None:
+    """Text is as wide as the terminal that it goes to, and coloured there."""
     from advisor.reports import formats, text
 
-    to_terminal = target is None and sys.stdout.isatty()
-    if name == text.NAME and to_terminal:
+    if name == text.NAME and target is None and sys.stdout.isatty():
         width = os.get_terminal_size().columns
-        rendered = text.render(report, width=width, color="NO_COLOR" not in os.environ)
+        write(text.render(report, width=width, color="NO_COLOR" not in os.environ), None)
     else:
-        rendered = formats()[name].render(report)
-    if target is None:
-        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
-        return
-    try:
-        # Whole or not at all: a crash leaves no half report.
-        part = target.with_name(f".{target.name}.part")
-        part.write_text(rendered, encoding="utf-8")
-        part.replace(target)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}", "Give another path with -o.") from None
-    print(f"wrote {target}", file=sys.stderr)
-
-
-class _progress:
-    """A progress bar on a terminal's standard error, for files that take a while; nothing elsewhere."""
-
-    def __init__(self, trace: str) -> None:
-        large = os.path.isfile(trace) and os.path.getsize(trace) >= PROGRESS_BYTES
-        self._bar = None
-        if (large or trace == "-") and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("reading", total=None)
-
-    def __enter__(self) -> _progress | None:
-        if self._bar:
-            self._bar.start()
-        return self if self._bar else None
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def __call__(self, done: int, size: int | None) -> None:
-        if self._bar:
-            self._bar.update(self._task, completed=done, total=size)
+        write(formats()[name].render(report), target)
 
 
 def _fail(error: AdvisorError) -> NoReturn:

@@ -31,6 +31,7 @@ from advisor.report import (
     Window,
 )
 from advisor.timeline import Timeline
+from advisor.views.breakdown import Breakdown
 from advisor.views.calibration import Calibration
 from advisor.views.critical_path import CriticalPath
 from advisor.views.gaps import Gaps
@@ -43,6 +44,7 @@ from advisor.views.replay import Replay
 from advisor.views.schedule import combine
 from advisor.views.steps import Steps
 from advisor.views.utilization import Measured
+from advisor.views.work import StepWork
 from advisor.workspace import Workspace
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
@@ -205,6 +207,8 @@ def _report(
         kernels=workspace.get(KernelTable).rows,
         utilization=workspace.get(Measured).rows,
         critical_path=workspace.get(CriticalPath).parts,
+        breakdown=workspace.get(Breakdown).parts,
+        work=workspace.get(StepWork).work,
         advisor=version("trace-advisor"),
     ).with_picture(picture(workspace, [f.finding for f in found]))
 

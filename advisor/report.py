@@ -255,6 +255,34 @@ class PathPart(msgspec.Struct, frozen=True):
     count: int
 
 
+PartKind = Literal["compute", "communication", "copy", "memset", "idle"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of one step that no other part holds: a kernel of an op and a module, or idleness of one cause. Parts sum to the step."""
+
+    kind: PartKind
+    name: str
+    """The kernel, or the cause of idleness."""
+    family: str = ""
+    op: str = ""
+    module: str = ""
+    shapes: str = ""
+    """Of the first call, as recorded."""
+    calls: float = 0.0
+    us: float = 0.0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What one step does, on all devices, overlaps counted twice. Two programs that differ in it are not the same work."""
+
+    kernels: float = 0.0
+    kernel_us: float = 0.0
+    copied_bytes: float = 0.0
+    flops: float = 0.0
+    """Of products and convolutions whose shapes were recorded, attention left out."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
 
@@ -274,6 +302,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     kernels: tuple[KernelRow, ...] = ()
     utilization: tuple[Utilization, ...] = ()
     critical_path: tuple[PathPart, ...] = ()
+    breakdown: tuple[Part, ...] = ()
+    work: Work = Work()
 
     @property
     def picture(self) -> Picture | None:

@@ -24,18 +24,23 @@ allow = { "sync-stall" = "the loss decides about early stopping" }
 
 [tool.advisor.options.launch-gap]
 min_idle_share = 0.2
+
+[tool.advisor.budgets]
+step_ms = 25.0
 """
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own."""
+    """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
+    budgets: limits as they stand; `advisor.budgets` reads them."""
 
     disable: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     allow: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[Path, ...] = ()
     path: Path | None = None
+    budgets: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, known: Mapping[str, Rule]) -> None:
         """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type."""
@@ -89,7 +94,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(table: Any, path: Path) -> Settings:
-    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list}
+    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list, "budgets": dict}
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
@@ -105,5 +110,5 @@ def _settings(table: Any, path: Path) -> Settings:
         raise UsageError(f"{path}: options are tables by rule", f"Settings look like this:{EXAMPLE}")
     return Settings(
         tuple(map(str, table.get("disable", ()))), table.get("options", {}), allow,
-        tuple(path.parent / str(p) for p in table.get("rules", ())), path,
+        tuple(path.parent / str(p) for p in table.get("rules", ())), path, table.get("budgets", {}),
     )  # fmt: skip

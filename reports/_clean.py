@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -78,8 +78,11 @@ def clean(report: Report, limits: Limits) -> Report:
     return msgspec.convert(made, Report)
 
 
-def encodable(report: Report) -> Report:
-    """The same report, unpaired surrogates written as escapes: a path that is not UTF-8 holds some, and JSON cannot."""
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+def encodable(shown: Struct) -> Struct:
+    """The same, unpaired surrogates written as escapes: a path that is not UTF-8 holds some, and JSON cannot."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
@@ -88,4 +91,4 @@ def encodable(report: Report) -> Report:
             return [walk(item) for item in value]
         return {name: walk(item) for name, item in value.items()} if isinstance(value, dict) else value
 
-    return msgspec.convert(walk(msgspec.to_builtins(report)), Report)
+    return msgspec.convert(walk(msgspec.to_builtins(shown)), type(shown))

@@ -74,6 +74,11 @@ def _document(report: Report, limits: Limits) -> str:
     )  # fmt: skip
 
 
+def page(template: str, title: str, **context: object) -> str:
+    """A document of another kind in the same clothes: a template that extends page.html.j2."""
+    return _environment().get_template(template).render(title=title, style=_asset("report.css"), **context)
+
+
 def _first(report: Report) -> list[tuple[str, Finding]]:
     """The three findings to begin with, and their anchors: none that another's fix explains or that the team allows."""
     pairs = zip(_words.anchors(report.findings), report.findings, strict=True)

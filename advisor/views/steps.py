@@ -30,6 +30,10 @@ OUTLIER = 1.5
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
 
 
+COVERED, UNEVEN = 0.5, 3.0
+"""Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
+
+
 @dataclass(frozen=True)
 class Steps:
     """Whole steps of steady work.
@@ -136,13 +140,22 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
     best: tuple[float, Marks] | None = None
     for stem in np.unique(stems[stems != ""]):
         start, end = _ranges(frame, stems == stem)
-        if len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any():
+        if len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
             continue
         inside = (launched >= start[0]) & (launched < end[-1])
         length = float(np.median(end - start))
         if work[inside].sum() > 0.6 * work.sum() and (best is None or length > best[0]):
             best = (length, (start, end))
     return best[1] if best else None
+
+
+def _paces(start: Floats, end: Floats) -> bool:
+    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
+    if (end - start).sum() >= COVERED * (end[-1] - start[0]):
+        return True
+    periods = np.diff(start)
+    usual = float(np.median(periods))
+    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
 
 
 def _optimizer_steps(timeline: Timeline) -> Marks | None:
