@@ -13,16 +13,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.catalog import rule
+    from advisor.catalog import Found, rule
+    from advisor.compare import compare
     from advisor.engine import analyze
     from advisor.readers import load
-    from advisor.report import Evidence, Finding, Fix, Report, Saving
+    from advisor.report import Clear, Code, Evidence, Finding, Fix, Report, Saving, Skipped, severity_of
     from advisor.timeline import Timeline
+    from advisor.views.replay import Edits
 
 _HOMES = {
     "analyze": "advisor.engine",
     "load": "advisor.readers",
     "rule": "advisor.catalog",
+    "compare": "advisor.compare",
+    "Found": "advisor.catalog",
+    "Edits": "advisor.views.replay",
+    "Clear": "advisor.report",
+    "Code": "advisor.report",
+    "Skipped": "advisor.report",
+    "severity_of": "advisor.report",
     "Timeline": "advisor.timeline",
     "Finding": "advisor.report",
     "Evidence": "advisor.report",
@@ -31,7 +40,10 @@ _HOMES = {
     "Report": "advisor.report",
 }
 
-__all__ = ["Evidence", "Finding", "Fix", "Report", "Saving", "Timeline", "analyze", "load", "rule"]
+__all__ = [
+    "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Report", "Saving", "Skipped", "Timeline", "analyze",
+    "compare", "load", "rule", "severity_of",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

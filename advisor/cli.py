@@ -38,7 +38,7 @@ app = typer.Typer(
 
 GIB = 1 << 30
 FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", help="text, html, markdown or json.", show_default="text and an HTML file")
+    str | None, typer.Option("--format", "-f", help="text, html, markdown, json, perfetto, sarif, junit or gitlab.", show_default="text and an HTML file")
 ]
 
 

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Writes advisor-report/ (HTML, JSON, SARIF, the comment) and the step summary of a trace.
+set -euo pipefail
+
+out=advisor-report
+mkdir -p "$out"
+config=(${ADVISOR_CONFIG:+--config "$ADVISOR_CONFIG"})
+
+# Of several captures the first is reported on; the comparison and the check take them all.
+trace="$ADVISOR_TRACE"
+if [ -d "$trace" ]; then
+    trace=$(find "$trace" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.sqlite' \) | LC_ALL=C sort | head -n 1)
+    [ -n "$trace" ] || { echo "advisor: $ADVISOR_TRACE holds no captures" >&2; exit 3; }
+fi
+
+advisor analyze "$trace" "${config[@]}" --format json --output "$out/report.json" --force
+for format in html sarif markdown; do
+    advisor report "$out/report.json" --format "$format" --output "$out/report.$format" --force
+done
+# A saved report has no picture: the HTML is made from the trace.
+advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html" --force
+
+cp "$out/report.markdown" "$out/comment.md"
+if [ -n "${ADVISOR_BASELINE:-}" ]; then
+    advisor diff "$ADVISOR_BASELINE" "$ADVISOR_TRACE" "${config[@]}" --format markdown --output "$out/diff.md" --force
+    cat "$out/diff.md" >>"$out/comment.md"
+fi
+
+# GitHub takes 1 MiB of summary a step and 65,536 characters of comment: two reports may pass the latter, one never does.
+cat "$out/comment.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
+if [ "$(wc -m <"$out/comment.md")" -gt 65000 ]; then
+    cp "$out/diff.md" "$out/comment.md"
+    printf '\nThe findings are in the step summary: with them the comment would be too long.\n' >>"$out/comment.md"
+fi
+# The marker by which the next run finds the comment to update.
+printf '\n<!-- trace-advisor: comment -->\n' >>"$out/comment.md"
+
+{
+    echo "report=$out/report.html"
+    echo "sarif=$out/report.sarif"
+    echo "json=$out/report.json"
+} >>"${GITHUB_OUTPUT:-/dev/null}"
