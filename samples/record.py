@@ -135,7 +135,8 @@ def save_manifest(out: Path, recordings: list[Recording], setup: Setup) -> None:
     cases |= {recording.workload.name: recording.entry() for recording in recordings}
     device = torch.cuda.get_device_name() if setup.cuda else setup.device.type
     recorded = f"one {device}, torch {torch.__version__}; step times are medians of unprofiled runs"
-    ordered = {name: cases[name] for name in REGISTRY if name in cases}
+    # Those of record_ranks.py come last.
+    ordered = {name: cases[name] for name in (*REGISTRY, *cases) if name in cases}
     path.write_text(json.dumps({"recorded": recorded, "cases": ordered}, indent=1) + "\n")
 
 
