@@ -101,8 +101,9 @@ def launch_gap(
         _TRAINING_KERNEL.search(n) for n in timeline.gpu_ops["name"].cat.categories
     )
     compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
-    # A graph also shortens the way from kernel to kernel; the program's own pauses between launches may be dispatch too.
-    idle_us = float(gaps.causes[["launch", "dependency", "host"]].to_numpy().sum()) / steps.steps
+    # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
+    lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
+    idle_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
     graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = (
         Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)

@@ -30,6 +30,9 @@ USELESS_ERROR = 0.5
 FEW, MANY = 0.005, 0.05
 """Shares of the events that a check may find wrong: below the first they change no figure, above the second all of them."""
 
+FEWEST_OPS = 20
+"""A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
+
 COLLAPSED = 0.5
 """A step that lost this share of its GPU ops is no step any more."""
 
@@ -75,7 +78,7 @@ class Checks:
                 _links(timeline, launches, steps),
                 _gpu_events(timeline, launches, steps),
                 _stream_order(timeline, steps),
-                _steps(steps),
+                _steps(timeline, steps),
                 _profiler_cost(replay, known),
                 _replay(timeline, replay),
             )
@@ -239,9 +242,17 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
     )
 
 
-def _steps(steps: Steps) -> Health:
+def _steps(timeline: Timeline, steps: Steps) -> Health:
     check = "steps"
     again = "profile with schedule(wait=1, warmup=2, active=3) and call prof.step() after each step"
+    if steps.basis == "whole" and 0 < len(timeline.gpu_ops) < FEWEST_OPS:
+        return Health(
+            check=check,
+            status="failed",
+            detail=f"{len(timeline.gpu_ops)} GPU ops that do not repeat are a start, not a program: what the host did there it may do once",
+            touches=HOST,
+            record_with=again,
+        )
     if steps.basis == "whole":
         return Health(check=check, status="degraded", detail=steps.detail, record_with=again)
     if steps.steps < 2:

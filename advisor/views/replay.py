@@ -100,10 +100,15 @@ class Replay:
         middle = self.share(self.corrected, edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
+        low, expected, high = (share * self.step_us for share in (bottom, middle, top))
+        if expected > at_most_us:
+            # The replay sees more than there was to lose: its range holds in proportion.
+            low, expected = low * at_most_us / expected, at_most_us
         return Saving(
-            low_us=min(bottom * self.step_us, at_most_us),
-            expected_us=min(middle * self.step_us, at_most_us),
-            high_us=min(top * self.step_us, at_most_us),
+            # A replay that does not reproduce the step bounds what a fix gains: it may be nothing.
+            low_us=low if self.basis == "simulated" else 0.0,
+            expected_us=expected,
+            high_us=min(high, at_most_us),
             basis=self.basis,
             removes=removes,
         )

@@ -78,7 +78,9 @@ def test_formats_are_the_modules() -> None:
     assert list(found) == ["gitlab", "html", "json", "junit", "markdown", "perfetto", "sarif", "text"]
     files = {path.stem for path in Path(advisor.reports.__file__).parent.glob("*.py") if not path.stem.startswith("_")}
     assert {module.__name__.rpartition(".")[2] for module in found.values()} == files  # type: ignore[attr-defined]
-    assert [form.SUFFIX for form in found.values()] == [".html", ".json", ".md", ".perfetto.json", ".txt"]
+    assert [form.SUFFIX for form in found.values()] == [
+        ".gitlab.json", ".html", ".json", ".junit.xml", ".md", ".perfetto.json", ".sarif", ".txt"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
