@@ -64,7 +64,8 @@ def sync_stall(
     step is replayed without them (`low`), and without the ops and Python calls that exist only to wait: the host runs ahead
     as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
-    `min_saving_share` of the step (0.01), or as a note from `min_per_step` waits a step (2: one a step may be logging).
+    `min_saving_share` of the step (0.01), or as a note from `min_per_step` waits a step (2: one a step may be logging). In a
+    recording without steps, waits for the whole device outside any op are left out: they time the run.
 
     How to fix it
     Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
@@ -85,6 +86,10 @@ def sync_stall(
         return Skipped(why="no runtime calls were recorded", record_with=RECORD_BOTH)
     schedule = replay.recorded
     waits = _waits(timeline, launches, ops, schedule)
+    if not steps.repeats:
+        # Around a single run, waiting for the whole device is how the run is timed.
+        whole = timeline.api_calls["name"].astype(str).str.contains("DeviceSynchronize|CtxSynchronize").to_numpy()
+        waits = waits[~whole[schedule.call_row[waits]] | (ops.of_call[schedule.call_row[waits]] >= 0)]
     per_step = len(waits) / schedule.steps
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")

@@ -45,6 +45,7 @@ def unfused_elementwise(
     *,
     min_chain: int = 2,
     min_saving_share: float = 0.03,
+    min_gpu_share: float = 0.01,
 ) -> Outcome:
     """Chains of pointwise kernels could be one kernel
 
@@ -61,8 +62,9 @@ def unfused_elementwise(
     shapes were recorded; those of an optimizer step are left out. The fused kernel reads the chain's first inputs and
     writes its last output at the bandwidth that the device reaches (devices.toml). `low` assumes that every further
     input comes from memory too, `expected` that half do, `high` that the reductions and norms between the chains fuse as well; without shapes a fused kernel takes as
-    long as the chain's longest. Sampled memory counters
-    raise the confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with the chains fused; reported from `min_saving_share` (0.03).
+    long as the chain's longest. Sampled memory counters raise the confidence (from 50 % of peak) or lower it (below 25 %). The
+    step is replayed with the chains fused; reported from `min_saving_share` (0.03), where the GPU itself gains `min_gpu_share`
+    of the step (0.01): with less than that, launches are the bound, of which another rule speaks.
 
     How to fix it
     `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
@@ -91,6 +93,13 @@ def unfused_elementwise(
     share = saving.expected_us / steps.step_us
     members = np.concatenate(chains)
     spent = float(schedule.dur_us[members].sum()) / schedule.steps
+    # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
+    own = (spent - float(durations[:, 1].sum()) / schedule.steps) / steps.step_us
+    if own < min_gpu_share:
+        return Clear(
+            why=f"{len(members) / schedule.steps:.0f} pointwise kernels a step could fuse, which saves {own:.1%} of the step on the GPU; "
+            f"reported from {min_gpu_share:.0%}"
+        )
     if share < min_saving_share:
         return Clear(
             why=f"{len(members) / schedule.steps:.0f} pointwise kernels a step could fuse; that would gain {share:.1%}, "

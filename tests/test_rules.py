@@ -157,6 +157,18 @@ def test_a_wait_on_a_gpu_with_work_queued_costs_nothing():
     assert all(f.severity in ("low", "info") for f in report.findings)
 
 
+@pytest.mark.parametrize(("call", "waits"), [("cudaDeviceSynchronize", 0), ("cudaStreamSynchronize", 1)])
+def test_waits_for_the_device_around_a_run_that_does_not_repeat_time_it(call, waits):
+    trace = Trace()
+    for k in range(10):
+        trace.launch(10 * k, 10 * k + 5, 10 * k + 9, f"kernel{k}")
+    trace.call(call, 95, 40)
+    for k in range(10):
+        trace.launch(140 + 10 * k, 150 + 10 * k, 154 + 10 * k, f"other{k}")
+    report = run("sync-stall", trace)
+    assert len(report.findings) == waits, report.clear
+
+
 def test_the_wait_that_ends_the_capture_is_outside_the_window():
     trace = repeat(100, small_kernels)
     trace.call("cudaDeviceSynchronize", 100 * STEPS - 5, 5000)
@@ -276,6 +288,15 @@ def test_a_loop_over_one_op_is_no_chain():
     clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("add",) * 6), gpu=240))
 
 
+def test_chains_that_gain_by_fewer_launches_alone_are_left_to_the_rule_of_launches():
+    def body(trace, at):
+        for k, name in enumerate(("mul", "tanh", "add")):
+            trace.op(f"aten::{name}", at + 30 * k, 28, [[64, 64]]).launch(at + 30 * k + 20, at + 30 * k + 25, at + 30 * k + 26, "vectorized_elementwise_kernel")
+
+    assert "on the GPU; reported from 3%" in clear("unfused-elementwise", repeat(100, body), min_gpu_share=0.03)
+    assert found("unfused-elementwise", repeat(100, body), min_gpu_share=0.0)
+
+
 def test_the_optimizers_pointwise_kernels_are_not_this_rules():
     trace = queued(pointwise)
     for s in range(STEPS):
@@ -369,6 +390,8 @@ def test_allocating_behind_a_busy_gpu_costs_nothing():
 
 def test_allocations_outside_a_repeated_step_are_start_up():
     trace = Trace().launch(0, 5, 30, "a").call("cudaMalloc", 40, 500).call("cudaFree", 600, 500).launch(1200, 1210, 1300, "b")
+    for k in range(6):
+        trace.launch(1310 + 20 * k, 1315 + 20 * k, 1325 + 20 * k, f"c{k}")
     clear("allocator", trace)
 
 

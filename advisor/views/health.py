@@ -30,7 +30,7 @@ USELESS_ERROR = 0.5
 FEW, MANY = 0.005, 0.05
 """Shares of the events that a check may find wrong: below the first they change no figure, above the second all of them."""
 
-FEWEST_OPS = 20
+FEWEST_OPS = 8
 """A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
 
 COLLAPSED = 0.5

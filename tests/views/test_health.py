@@ -95,10 +95,14 @@ def test_steps(periods, status):
     assert answers(loop(periods=periods))["steps"] == status
 
 
-def test_without_marks_it_says_how_to_record_them():
-    trace = Trace().launch(0, 5, 10, "a").launch(20, 25, 30, "b")
+@pytest.mark.parametrize(("ops", "status"), [(7, "failed"), (8, "degraded")])
+def test_without_marks_it_says_how_to_record_them_and_a_few_ops_are_no_program(ops, status):
+    trace = Trace()
+    for k in range(ops):
+        trace.launch(20 * k, 20 * k + 5, 20 * k + 10, f"kernel{k}")
     (steps,) = (h for h in trace.get(Checks).results if h.check == "steps")
-    assert steps.status == "degraded" and "prof.step()" in steps.record_with
+    assert steps.status == status and "prof.step()" in steps.record_with
+    assert steps.touches == (("host",) if status == "failed" else ("host", "kernels"))
 
 
 def test_steps_far_from_the_others_are_named():
