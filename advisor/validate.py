@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.catalog import Rule
 from advisor.engine import run
-from advisor.errors import TraceError
+from advisor.errors import RuleError, TraceError
 from advisor.readers import load
 
 TOLERANCE = 0.02
@@ -60,6 +60,8 @@ def validate(directory: Path, rules: Iterable[Rule]) -> list[Pair]:
         ):
             continue
         report = run(load(directory / paths["slow"]), rules)
+        if report.failed:
+            raise RuleError(f"rule {report.failed[0].rule} failed on {name}: {report.failed[0].error}", "A ledger without it would be wrong.")
         wanted = case.get("trap") or case["rule"]
         wanted = [wanted] if isinstance(wanted, str) else wanted
         found = next((f for f in report.findings if f.rule in wanted), None)

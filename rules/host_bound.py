@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor import data
 from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, subtract
+from advisor.profiler_cost import ProfilerCost
 from advisor.report import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import joined, matches, spans_of
@@ -219,11 +219,11 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
 
 def _recording_share(timeline: Timeline, spans: Spans) -> float:
     """Share of the time in spans that recording Python calls cost by itself (advisor/profiler_cost.toml)."""
-    rates = data.load("profiler_cost")
+    cost = ProfilerCost.of(timeline.source)
     starts: Floats = timeline.python_calls["start_us"].to_numpy()
     inside = np.searchsorted(starts, spans[1]) - np.searchsorted(starts, spans[0])
     whole = float((spans[1] - spans[0]).sum())
-    return float(min(rates["max_share"], rates["python_call_us"] * float(inside.sum()) / max(whole, 1e-9)))
+    return float(min(cost.max_share, cost.python_call_us * float(inside.sum()) / max(whole, 1e-9)))
 
 
 def _fix(work: _Work) -> Fix:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor import api, data
+from advisor import api
 from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.profiler_cost import ProfilerCost
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.calibration import Calibration
@@ -323,21 +324,25 @@ def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
 
 def _without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule, factor: float) -> Schedule:
     """The schedule less what recording cost the host (advisor/profiler_cost.toml)."""
-    rates = data.load("profiler_cost")
-    start = timeline.api_calls["start_us"].to_numpy()[schedule.call_row]
+    each = ProfilerCost.of(timeline.source)
+    calls = timeline.api_calls["start_us"].to_numpy()
+    start = calls[schedule.call_row]
     edges = np.r_[steps.host_start_us, start]
     recording = np.zeros(len(start))
-    for frame, rate in ((timeline.cpu_ops, rates["cpu_op_us"]), (timeline.python_calls, rates["python_call_us"])):
-        times = frame["start_us"].to_numpy()
-        recording += rate * np.diff(np.searchsorted(times, edges))
-    others = np.searchsorted(timeline.api_calls["start_us"].to_numpy(), edges)
-    recording += rates["api_call_us"] * np.maximum(np.diff(others) - 1, 0)
-    recording *= factor
-    keep = 1 - rates["max_share"]
+    for times, cost_us in (
+        (timeline.cpu_ops["start_us"].to_numpy(), each.op_us),
+        (timeline.python_calls["start_us"].to_numpy(), each.python_call_us),
+    ):
+        recording += cost_us * np.diff(np.searchsorted(times, edges))
+    # The calls between two of the schedule; the schedule's own have their cost in themselves.
+    recording += each.api_call_us * np.maximum(np.diff(np.searchsorted(calls, edges)) - 1, 0)
+    own = np.full(len(start), each.api_call_us)
+    own[schedule.op_call] = each.launch_us
+    keep = 1 - each.max_share
     # Only the time in which ops are issued is corrected: what the program does by itself may be anything.
-    dispatch = np.maximum(schedule.dispatch_us - recording, keep * schedule.dispatch_us)
+    dispatch = np.maximum(schedule.dispatch_us - factor * recording, keep * schedule.dispatch_us)
     host = schedule.host_us - schedule.dispatch_us + dispatch
-    cost = np.maximum(schedule.call_us - factor * rates["api_call_us"], keep * schedule.call_us)
+    cost = np.maximum(schedule.call_us - factor * own, keep * schedule.call_us)
     return schedule.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
 
 

@@ -25,7 +25,7 @@ def convolution(convert=20.0, conv=60.0, name=TO_NHWC, op="aten::cudnn_convoluti
 
 def test_conversions_of_a_convolution_are_found():
     finding = found("memory-layout", queued(convolution(), gpu=81))
-    assert finding.saving.low_us == finding.saving.expected_us == pytest.approx(20, rel=0.1)
+    assert (finding.saving.low_us, finding.saving.expected_us) == pytest.approx((20, 20), rel=0.1)
     assert finding.evidence[0].label == "NCHW → NHWC in aten::cudnn_convolution [64, 128, 56, 56]"
     assert "torch.channels_last" in finding.fix.code.after and "64 × 128 × 56 × 56" in finding.fix.code.before
 
