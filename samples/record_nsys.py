@@ -1,6 +1,7 @@
 """Record sample programs with Nsight Systems.
 
     python samples/record_nsys.py --out /tmp/n --only encoder_infer,focal_loss      (needs nsys; --nsys PATH if not on the PATH)
+    python samples/record_nsys.py --out /tmp/n --only prefill_graphs --graphs graph    (graphs as one event each)
     python samples/record_nsys.py --step encoder_infer slow                         (what nsys runs)
 
 Each side becomes `<name>.<side>.sqlite`; give it through `advisor redact` before it leaves the machine.
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 STEPS, WARMUP = 5, 10
-OPTIONS = ["-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none", "-c", "cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"]
+OPTIONS = ["-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none", "-c", "cudaProfilerApi", "--capture-range-end=stop"]
 
 
 def run_steps(name: str, side: str) -> None:
@@ -38,11 +39,11 @@ def run_steps(name: str, side: str) -> None:
     torch.cuda.cudart().cudaProfilerStop()
 
 
-def record(name: str, side: str, out: Path, nsys: str) -> bool:
-    report = out / f"{name}.{side}"
+def record(name: str, side: str, out: Path, nsys: str, graphs: str) -> bool:
+    report = out / (f"{name}.{side}" if graphs == "node" else f"{name}.{side}.{graphs}")
     program = [sys.executable, str(Path(__file__)), "--step", name, side]
     commands = (
-        [nsys, "profile", *OPTIONS, "--force-overwrite=true", "-o", str(report), *program],
+        [nsys, "profile", *OPTIONS, f"--cuda-graph-trace={graphs}", "--force-overwrite=true", "-o", str(report), *program],
         [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o", f"{report}.sqlite", f"{report}.nsys-rep"],
     )
     return all(subprocess.run(command, check=False).returncode == 0 for command in commands)
@@ -54,12 +55,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="encoder_infer,cpu_tolist_in_loop,serial_pinned,focal_loss")
     parser.add_argument("--nsys", default="nsys")
+    parser.add_argument("--graphs", choices=("node", "graph"), default="node", help="kernels of CUDA graphs one by one, or a graph as a whole")
     args = parser.parse_args()
     if args.step:
         run_steps(*args.step)
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    done = [record(name, side, args.out, args.nsys) for name in args.only.split(",") for side in ("slow", "fixed")]
+    from workloads import REGISTRY
+
+    sides = [(name, side) for name in args.only.split(",") for side in REGISTRY[name].sides()]
+    done = [record(name, side, args.out, args.nsys, args.graphs) for name, side in sides]
     sys.exit(0 if all(done) else 1)
 
 

@@ -8,7 +8,7 @@ from advisor.catalog import Found
 from advisor.intervals import overlap_with
 from advisor.kernels import Family
 from advisor.report import Headline, Prediction
-from advisor.timeline import Timeline
+from advisor.timeline import GpuKind, Timeline
 from advisor.views.calibration import Calibration
 from advisor.views.gaps import Gaps
 from advisor.views.host import HostActivity
@@ -79,6 +79,9 @@ def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[s
     kernels, ops = workspace.get(Kernels), workspace.get(Timeline).gpu_ops
     inside = ((ops["start_us"] >= steps.start_us) & (ops["start_us"] < steps.end_us)).to_numpy() & kernels.compute
     dur = ops["dur_us"].to_numpy()
+    graphs = float(dur[inside & (ops["kind"] == GpuKind.GRAPH.value).to_numpy()].sum())
+    if graphs > 0.5 * float(dur[inside].sum()):
+        return "gpu-bound", f"Kernels run for {share:.0%} of the {span}, mostly in CUDA graphs recorded whole: what they are is unknown."
     dense = float(dur[inside & kernels.of(*_DENSE)].sum()) / max(float(dur[inside].sum()), 1e-9)
     if dense >= 0.5:
         return (

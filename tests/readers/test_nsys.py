@@ -227,6 +227,17 @@ def test_both_formats_say_the_same(case, side):
     assert np.abs(shares(one) - shares(other)).max() <= tolerance
 
 
+def test_one_program_with_its_graphs_as_nodes_and_as_wholes():
+    """The same prefill: what is known without its kernels agrees, and nothing is said of them."""
+    nodes, whole = (analyze(ROOT / "samples" / "nsys" / f"prefill_graphs.fixed{mode}.sqlite") for mode in ("", ".graph"))
+    assert whole.window.step_us == pytest.approx(nodes.window.step_us, rel=0.05)
+    assert not nodes.findings and not whole.findings
+    assert whole.headline.bottleneck == "gpu-bound" and nodes.headline.bottleneck == "compute-bound"
+    abstained = {s.rule for s in whole.skipped if "--cuda-graph-trace=node" in s.record_with}
+    assert {"precision", "unfused-attention", "unfused-elementwise", "memory-layout", "small-grid"} <= abstained
+    assert {"launch-gap", "sync-stall", "allocator"} <= {c.rule for c in whole.clear}, "what the host did is known all the same"
+
+
 def test_samples_of_nsys_are_analysed():
     paths = sorted((ROOT / "samples" / "nsys").glob("*.sqlite"))
     if not paths:
