@@ -10,7 +10,7 @@ from advisor import api
 from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import union
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.launches import Launches
@@ -104,7 +104,7 @@ def allocator(
     spent = float(calls["dur_us"].to_numpy()[rows].sum()) / schedule.steps
     finding = Finding(
         title="Memory is allocated and freed inside the step",
-        summary=f"{per_step:.0f} calls a step allocate or free memory and hold the host for {milliseconds(spent)} of "
+        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, for {milliseconds(spent)} of "
         f"{milliseconds(steps.step_us)}, mostly {evidence[0].label}.",
         severity=severity_of(saving, steps.step_us),
         confidence=0.85 if replay.basis == "simulated" else 0.6,

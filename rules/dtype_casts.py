@@ -16,7 +16,7 @@ from advisor.intervals import Floats, Ints
 from advisor.kernels import Family, op_family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules import _arguments as arguments
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.launches import Launches
@@ -148,7 +148,7 @@ def dtype_casts(
     total = float(schedule.dur_us[positions].sum())
     finding = Finding(
         title="Kernels only change a tensor's type",
-        summary=f"{len(casts) / schedule.steps:.0f} kernels a step only cast between floating types and take "
+        summary=f"{a_step(len(casts) / schedule.steps, 'kernel', 'only cast')} between floating types, for "
         f"{milliseconds(total / schedule.steps)} of {milliseconds(steps.step_us)}, {spent[largest] / total:.0%} of it for {text[largest]}.",
         severity=severity_of(saving, steps.step_us),
         confidence=(0.85 if largest in (WEIGHT, SUM) else 0.7) * (1.0 if steps.repeats else 0.8),

@@ -16,7 +16,7 @@ from advisor.intervals import Floats
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules import _arguments as arguments
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.kernels import Kernels
@@ -187,7 +187,7 @@ def gemm_alignment(
     told = any(_ALIGN.search(str(names.iat[rows[p]])) for p in slow)
     finding = Finding(
         title="Matrix products with sizes that Tensor Cores load badly",
-        summary=f"{len(slow) / schedule.steps:.0f} products a step have rows off {ALIGNED_BYTES} bytes ({worst.advice}): {milliseconds(spent)} "
+        summary=f"{a_step(len(slow) / schedule.steps, 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): {milliseconds(spent)} "
         f"of {milliseconds(steps.step_us)} at {float(limit[found].sum() / schedule.dur_us[found].sum()):.0%} of the rate of large products.",
         severity=severity_of(saving, steps.step_us),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.catalog import Found, Outcome, rule
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.kernels import Kernels
@@ -106,8 +106,8 @@ def low_arithmetic_intensity(
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[gpu_rows]) / schedule.dur_us[found].sum() / 1e3)
     summary = (
-        f"{len(found) / schedule.steps:.0f} matrix products a step do {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
-        f"they take {share:.0%} of its time, reading {reached:.0f} GB/s."
+        f"{a_step(len(found) / schedule.steps, 'matrix product', 'do', 'does')} {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
+        f"such work takes {share:.0%} of its time, reading {reached:.0f} GB/s."
     )
     finding = Finding(
         title="Matrix products do too little work for what they read",

@@ -11,7 +11,7 @@ from advisor.devices import find
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
 from advisor.report import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._copies import waits_of_copies
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.gaps import Gaps
@@ -112,7 +112,7 @@ def memcpy(
     total_bytes, busy = float(size[copies].clip(min=0).sum()), float(schedule.dur_us[copies].sum())
     memory = f"{pageable_share:.0%} of them from or to pageable memory" if pageable_share else "all of them pinned"
     summary = (
-        f"{len(copies) / schedule.steps:.0f} copies a step move {total_bytes / schedule.steps / 1e6:.2f} MB at {total_bytes / max(busy, 1e-9) / 1e3:.1f} GB/s, "
+        f"{a_step(len(copies) / schedule.steps, 'transfer', 'move')} {total_bytes / schedule.steps / 1e6:.2f} MB at {total_bytes / max(busy, 1e-9) / 1e3:.1f} GB/s, "
         f"{memory}; {milliseconds(exposed)} of each {milliseconds(steps.step_us)} step overlap no compute."
     )
     finding = Finding(

@@ -13,7 +13,7 @@ from advisor.intervals import Floats, Ints
 from advisor.kernels import Family, op_family
 from advisor.report import Clear, Code, Finding, Fix, severity_of
 from advisor.rules import _arguments as arguments
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
 from advisor.views.kernels import Kernels
@@ -125,7 +125,7 @@ def memory_layout(
     slow_norms = float(schedule.dur_us[norms].sum()) / schedule.steps
     finding = Finding(
         title="Tensors change layout around convolutions",
-        summary=f"{len(chosen) / schedule.steps:.0f} kernels a step only turn tensors between NCHW and NHWC and take {milliseconds(spent)} of "
+        summary=f"{a_step(len(chosen) / schedule.steps, 'kernel', 'only turn')} tensors between NCHW and NHWC, for {milliseconds(spent)} of "
         f"{milliseconds(steps.step_us)}"
         + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
         severity=severity_of(saving, steps.step_us),

@@ -11,7 +11,7 @@ from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, overlap_with, union
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.kernels import FAMILIES, Kernels
@@ -175,7 +175,7 @@ def small_grid(
     )
     finding = Finding(
         title="Kernels run on few of the device's multiprocessors",
-        summary=f"{len(at) / schedule.steps:.0f} kernels a step leave most of the device idle (the longest: {typical}) and take "
+        summary=f"{a_step(len(at) / schedule.steps, 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
         f"{milliseconds(float(schedule.dur_us[at].sum()) / schedule.steps)} of {milliseconds(steps.step_us)}.",
         severity=severity_of(saving, steps.step_us),
         confidence=(0.4 + 0.45 * known) * (1.0 if steps.repeats else 0.8),

@@ -11,7 +11,7 @@ from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints, union
 from advisor.report import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._copies import waits_of_copies
-from advisor.rules._evidence import folded, milliseconds
+from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.launches import Launches
@@ -115,7 +115,7 @@ def sync_stall(
     severity = severity_of(saving, steps.step_us)
     costs = share >= min_saving_share
     spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / schedule.steps)
-    summary = f"{per_step:.0f} calls a step block the host for {spent}, mostly {evidence[0].label}; " + (
+    summary = f"{a_step(per_step, 'call', 'block')} the host for {spent}, mostly {evidence[0].label}; " + (
         "the GPU then idles until the host has launched again."
         if share >= MEDIUM_SHARE
         else f"removing them alone gains {share:.0%}, because something else bounds the step."

@@ -8,7 +8,7 @@ from advisor.catalog import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.kernels import Family
 from advisor.report import Clear, Code, Finding, Fix, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
+from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.kernels import Kernels
@@ -95,7 +95,7 @@ def unfused_attention(
     between = 1 - float(products.sum()) / max(float(schedule.dur_us[members].sum()), 1e-9)
     finding = Finding(
         title="Attention is written out instead of fused",
-        summary=f"{len(found) / schedule.steps:.0f} attentions a step take {milliseconds(spent)} of {milliseconds(steps.step_us)}, "
+        summary=f"{a_step(len(found) / schedule.steps, 'attention', 'take')} {milliseconds(spent)} of {milliseconds(steps.step_us)}, "
         f"{between:.0%} of it between the two products, on scores that a fused kernel never writes.",
         severity=severity_of(saving, steps.step_us),
         confidence=0.9 if timeline.source.shapes else 0.75,
