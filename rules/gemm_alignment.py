@@ -146,7 +146,7 @@ def gemm_alignment(
     precision = np.asarray(kernels.precision, object)[rows]
     products = _products(timeline, ops, roofline, precision, rows, dense.tolist())
     limit = roofline.limit_us[rows]
-    rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in set(precision[dense].tolist())}
+    rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in dict.fromkeys(precision[dense].tolist())}
     by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
     bound = by_flops >= 0.999 * limit  # by arithmetic, not by memory
     reached = limit / np.maximum(schedule.dur_us, 1e-9)
@@ -165,7 +165,7 @@ def gemm_alignment(
     found = np.array(slow, np.int64)
     own = [p for p, product in products.items() if not product.wrong and bound[p] and schedule.dur_us[p] >= KERNEL_US]
     shares = {
-        text: _share([p for p in own if precision[p] == text], limit, schedule.dur_us) for text in set(precision[found].tolist())
+        text: _share([p for p in own if precision[p] == text], limit, schedule.dur_us) for text in dict.fromkeys(precision[found].tolist())
     }
     more = np.array([products[p].more_work for p in slow])
 
@@ -221,16 +221,19 @@ def _products(
     timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]
 ) -> dict[int, _Product]:
     """The product that each kernel (position) belongs to, where shapes tell."""
-    frame = timeline.cpu_ops
-    known: dict[tuple[int, str], _Product | None] = {}
+    columns = [timeline.cpu_ops[name].cat for name in ("dims", "types", "strides")]
+    codes = [ops.names, *(column.codes.to_numpy() for column in columns)]
+    texts = [column.categories for column in columns]
+    # Layers repeat: each distinct op is judged once.
+    known: dict[tuple[object, ...], _Product | None] = {}
     found = {}
     for p in positions:
-        op = int(roofline.cost_op[rows[p]])
-        key = (op, str(precision[p]))
+        op = roofline.cost_op[rows[p]]
+        key = (*(int(code[op]) for code in codes), str(precision[p]))
         if key not in known:
-            dims, types, strides = (str(frame[c].iat[op]) for c in ("dims", "types", "strides"))
+            dims, types, strides = (str(text[code[op]]) if code[op] >= 0 else "" for text, code in zip(texts, codes[1:], strict=True))
             shapes, steps = arguments.numbers(dims), arguments.numbers(strides)
-            known[key] = _product(ops.name(op), key[1], shapes, arguments.names(types), steps)
+            known[key] = _product(ops.name(int(op)), str(precision[p]), shapes, arguments.names(types), steps)
         if product := known[key]:
             found[p] = product
     return found

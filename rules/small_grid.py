@@ -166,7 +166,7 @@ def small_grid(
     ]
     worst = int(at[np.argmax(schedule.dur_us[at])])
     families = np.asarray([FAMILIES[f] for f in kernels.family[rows[at]].tolist()], object)
-    spent = {f: float(schedule.dur_us[at[families == f]].sum()) for f in set(families.tolist())}
+    spent = {f: float(schedule.dur_us[at[families == f]].sum()) for f in dict.fromkeys(families.tolist())}
     known = float(schedule.dur_us[at[~np.isnan(limit[at])]].sum()) / float(schedule.dur_us[at].sum())
     typical = (
         f"{int(blocks[worst])} blocks for {int(sms[worst])} multiprocessors"

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from functools import cache
 
 import pytest
@@ -146,3 +149,14 @@ def test_findings_are_ordered_and_the_headline_is_no_sum():
     assert expected == sorted(expected, reverse=True) and len(expected) > 1
     gained = report.headline.step_us - report.headline.predicted_step_us.expected
     assert max(expected) <= gained < report.headline.step_us  # one replay: fixes may help or hinder each other
+
+
+def test_the_same_trace_gives_the_same_report_in_every_process():
+    """Sets of strings come in another order in each process."""
+    paths = [ROOT / "samples" / rule / "slow.json.gz" for rule in ("memory-layout", "gemm-alignment", "small-grid", "sync-stall", "dtype-casts")]
+    code = "import sys, advisor; [sys.stdout.buffer.write(advisor.analyze(p).to_json()) for p in sys.argv[1:]]"
+    said = {
+        subprocess.run([sys.executable, "-c", code, *paths], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1

@@ -62,6 +62,9 @@ Edit = Callable[[Schedule], Schedule]
 EARLIER = -2
 """In `waits_for`: what the repeat before launched, for a call at the start of the window."""
 
+STEADY = 1e-9
+"""Two periods that differ by less than this share are the same: no further repeat changes them."""
+
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
 
@@ -119,6 +122,8 @@ def _run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mappi
                 if end > t:
                     t = end
         finished.append(max(t, done))
+        if len(finished) > 2 and abs(finished[-1] - 2 * finished[-2] + finished[-3]) <= STEADY * (finished[-1] - finished[-2]):
+            break
     return finished, ends
 
 
