@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.report import Evidence, SourceLine
@@ -15,7 +16,7 @@ ROWS = 8
 
 
 def folded(
-    labels: Sequence[str],
+    labels: Sequence[str] | np.ndarray,
     start_us: Floats,
     dur_us: Floats,
     *,
@@ -23,7 +24,7 @@ def folded(
     source: Callable[[Ints], SourceLine | None] | None = None,
 ) -> tuple[Evidence, ...]:
     """One row a distinct label: its first start, total duration and count. `source` gets the positions of a row's members."""
-    values, group = np.unique(np.asarray(labels, object).astype(str), return_inverse=True)
+    group, values = pd.factorize(np.asarray(labels, object), sort=True)
     total = np.bincount(group, weights=dur_us, minlength=len(values))
     rows = []
     for value in np.argsort(-total, kind="stable")[:ROWS]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor import api
 from advisor.catalog import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
@@ -117,9 +118,8 @@ def launch_gap(
     big = np.flatnonzero(waiting > 0)
     big = big[gaps.next_op[big] >= 0]
     next_op = gaps.next_op[big]
-    names = [ops.name(int(o)) or FAMILIES[kernels.family[k]].value for o, k in zip(ops.of_gpu[next_op], next_op, strict=True)]
     evidence = folded(
-        [f"idle before {n}" for n in names],
+        _before(ops, kernels, next_op),
         gaps.start_us[big],
         waiting[big],
         device=int(timeline.gpu_ops["device"].to_numpy()[next_op[0]]),
@@ -141,6 +141,14 @@ def launch_gap(
         fix=_fix(training, compiled),
     )
     return [Found(finding, edits)]
+
+
+def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
+    """(n,) what each gap ends with: the op, or the kind of kernel where ops were not recorded."""
+    op = ops.of_gpu[rows]
+    named = np.array([f"idle before {name}" for name in ops.categories], object)
+    kinds = np.array([f"idle before {family.value}" for family in FAMILIES], object)[kernels.family[rows]]
+    return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
 def _fix(training: bool, compiled: bool) -> Fix:
