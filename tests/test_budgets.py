@@ -1,14 +1,23 @@
 """Limits of a team: kept, crossed, or not to be told, each at both sides of its threshold."""
 
+import re
+import sys
+
 import msgspec
 import pytest
 
-from advisor.budgets import check, parse
+from advisor.budgets import EXAMPLE, check, parse
 from advisor.compare import compare
 from advisor.errors import UsageError
 from advisor.report import Work
+from tests.paths import ROOT
 from tests.reports.examples import healthy, launch_bound
 from tests.test_compare import changed, noisy, sample
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 RULES = ("launch-gap", "sync-stall", "memcpy")
 
@@ -117,3 +126,10 @@ def test_what_is_no_budget_is_refused(table, message):
 def test_all_kinds_of_budgets_are_read():
     table = {"step_ms": 25.0, "regression_percent": 0, "findings": {"high": 0, "sync-stall": 2, "launch-gap": "low"}}
     assert parse(table, RULES, "pyproject.toml") == table
+
+
+def test_the_budgets_in_the_documentation_are_budgets():
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
+    (table,) = [tomllib.loads(block)["tool"]["advisor"]["budgets"] for block in blocks]
+    assert parse(table, RULES, "docs/ci.md") == table and len(table) >= 8
+    assert parse(tomllib.loads(EXAMPLE)["tool"]["advisor"]["budgets"], RULES, "the example")

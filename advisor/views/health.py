@@ -42,7 +42,7 @@ GRAPH_SHARE = 0.2
 EARLY_START_US = 10.0
 """Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
 
-COSTLY = 0.3
+COSTLY = 0.4
 """A profiler that takes more of the step than this leaves little of the program's own time to judge."""
 
 CALIBRATED = 0.10

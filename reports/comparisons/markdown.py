@@ -38,7 +38,7 @@ def render(comparison: Comparison) -> str:
     for title, rows in folded:
         body = _table(title, rows)
         lines += ["<details>", f"<summary>{title}</summary>", "", *body, "</details>", ""] if body else []
-    lines.append(f"<sub>advisor {escape(comparison.advisor)} · µs of one step; each table sums to the change</sub>")
+    lines.append(f"<sub>advisor {escape(comparison.advisor)} · times of one step; each table but the last sums to the change</sub>")
     return "\n".join(lines) + "\n"
 
 
