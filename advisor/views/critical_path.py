@@ -10,9 +10,10 @@ import numpy as np
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
 from advisor.report import PathPart
 from advisor.timeline import GpuKind, Timeline
+from advisor.views.execution import EARLIER
 from advisor.views.host import HostActivity
 from advisor.views.replay import Replay
-from advisor.views.schedule import EARLIER, Schedule
+from advisor.views.schedule import Schedule
 from advisor.views.steps import Steps
 
 Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]

@@ -14,9 +14,10 @@ from advisor.profiler_cost import ProfilerCost
 from advisor.report import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.calibration import Calibration
+from advisor.views.execution import EARLIER
 from advisor.views.host import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity, held_by_copy
 from advisor.views.launches import Launches
-from advisor.views.schedule import EARLIER, Edit, Schedule, combine, last_end_us, period_us
+from advisor.views.schedule import Edit, Schedule, combine, last_end_us, period_us
 from advisor.views.steps import Steps
 
 BACK_TO_BACK_US = 5.0

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.views.execution import run
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,6 @@ class Schedule:
 Edit = Callable[[Schedule], Schedule]
 """What a fix does to a schedule."""
 
-EARLIER = -2
-"""In `waits_for`: what the repeat before launched, for a call at the start of the window."""
-
-STEADY = 1e-9
-"""Two periods that differ by less than this share are the same: no further repeat changes them."""
-
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
 
@@ -76,55 +71,14 @@ def period_us(schedule: Schedule) -> float:
 
 def _steady_us(schedule: Schedule) -> float:
     repeats = REPEATS if schedule.periodic else 1
-    finished, _ = _run(schedule, repeats, 0.0, {})
+    finished, _ = run(schedule, repeats, 0.0, {})
     total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
     return total / schedule.steps
 
 
 def last_end_us(schedule: Schedule, start_us: float, busy_until_us: Mapping[int, float]) -> float:
     """End of the last op of one run that begins at `start_us`, on streams that are busy until then."""
-    _, ends = _run(schedule, 1, start_us, busy_until_us)
-    return max((end for end, gone in zip(ends, schedule.skip_op.tolist(), strict=True) if not gone), default=start_us)
-
-
-def _run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """When each repeat was done, host and GPU, and when each op of the last one ended."""
-    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
-    first_op = np.searchsorted(schedule.op_call, np.arange(n_calls + 1)).tolist()
-    host, call, tail = schedule.host_us.tolist(), schedule.call_us.tolist(), schedule.tail_us.tolist()
-    waits, after, stream = schedule.waits_for.tolist(), schedule.after.tolist(), schedule.stream.tolist()
-    dur, latency, gap = schedule.dur_us.tolist(), schedule.latency_us.tolist(), schedule.gap_us.tolist()
-    skip = schedule.skip_op.tolist()
-    free = [busy_until_us.get(s, -1e18) for s in range(int(schedule.stream.max()) + 1 if n_ops else 0)]
-    ends = [-1e18] * n_ops
-    t, done, finished = start_us, max([start_us, *free]), []
-    for _ in range(repeats):
-        before = done
-        for i in range(n_calls):
-            t += host[i]
-            for k in range(first_op[i], first_op[i + 1]):
-                s = stream[k]
-                if skip[k]:
-                    ends[k] = free[s]
-                    continue
-                start = t + latency[k]
-                if (ready := free[s] + gap[k]) > start:
-                    start = ready
-                if (a := after[k]) >= 0 and (ready := ends[a] + gap[k]) > start:
-                    start = ready
-                free[s] = ends[k] = start + dur[k]
-                if ends[k] > done:
-                    done = ends[k]
-            t += call[i]
-            w = waits[i]
-            if w != -1:
-                end = (before if w == EARLIER else ends[w]) + tail[i]
-                if end > t:
-                    t = end
-        finished.append(max(t, done))
-        if len(finished) > 2 and abs(finished[-1] - 2 * finished[-2] + finished[-3]) <= STEADY * (finished[-1] - finished[-2]):
-            break
-    return finished, ends
+    return run(schedule, 1, start_us, busy_until_us)[1]
 
 
 def combine(*edits: Edit) -> Edit:
