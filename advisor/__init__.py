@@ -10,7 +10,14 @@ Names are imported on first use, so that `import advisor` and `advisor --help` c
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# In a checkout, rules and reports stand beside this folder; installed, they are inside it. Python started in a checkout finds
+# this folder before any installed one.
+_HERE = os.path.dirname(__file__)
+if not os.path.isdir(os.path.join(_HERE, "rules")):
+    __path__.append(os.path.dirname(_HERE))
 
 if TYPE_CHECKING:
     from advisor.catalog import Found, rule

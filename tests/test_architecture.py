@@ -1,6 +1,7 @@
 """The laws of the layout: who may import whom, who may print, what is installed."""
 
 import ast
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -67,6 +68,16 @@ def test_every_package_is_listed_for_the_wheel():
         base = "advisor" if folder.name == "advisor" else f"advisor.{folder.name}"
         found |= {".".join([base, *init.parent.relative_to(folder).parts]) for init in folder.rglob("*/__init__.py")}
     assert set(tables["packages"]) == found
+
+
+def test_a_checkout_that_is_not_installed_finds_its_own_rules_and_reports(tmp_path):
+    for name in ("advisor", "rules", "reports"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    code = "import sys, advisor, advisor.rules, advisor.reports; print(advisor.rules.__file__, advisor.reports.__file__, len(advisor.analyze(sys.argv[1]).findings))"
+    trace = ROOT / "samples" / "sync-stall" / "slow.json.gz"
+    done = subprocess.run([sys.executable, "-c", code, trace], capture_output=True, text=True, cwd=tmp_path, check=False)
+    rules, reports, found = done.stdout.split()
+    assert Path(rules).is_relative_to(tmp_path) and Path(reports).is_relative_to(tmp_path) and int(found) > 0, done.stderr
 
 
 def test_analysis_loads_no_torch(tmp_path):
