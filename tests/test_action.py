@@ -113,4 +113,4 @@ def test_no_input_is_pasted_into_a_script():
     text = (ROOT / "action.yml").read_text()
     scripts = re.findall(r"^ *run: (.*)$", text, re.MULTILINE)
     assert len(scripts) == 4 and not [s for s in scripts if "${{" in s]
-    assert {Path(s.split("/")[-1].rstrip('"')).name for s in scripts if "GITHUB_ACTION_PATH" in s} == {"analyze.sh", "comment.sh", "check.sh"}
+    assert {Path(s.split("/")[-1].rstrip('"')).name for s in scripts if "/action/" in s} == {"analyze.sh", "comment.sh", "check.sh"}
