@@ -39,7 +39,7 @@ _CLASSES = {
     "unknown": "idle: cause not recorded",
 }
 
-PartKey = tuple[str, str, str, str]
+PartKey = tuple[str, ...]
 
 
 def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
@@ -111,7 +111,7 @@ class _Sampled:
 
 
 def _key(part: Part) -> PartKey:
-    return part.kind, part.name, part.op, part.module
+    return part.kind, part.family, part.name, part.op, part.module
 
 
 class _Draws:

@@ -12,9 +12,9 @@ from advisor.errors import UsageError
 from advisor.report import Report
 from advisor.saved import read_report
 
-_NAME = re.compile(r"(?P<time>\d{8}T\d{6}Z)-(?P<commit>[0-9A-Za-z._-]{1,64})\.json$")
+_NAME = re.compile(r"(?P<time>\d{8}T\d{6}Z)-(?P<commit>[0-9A-Za-z][0-9A-Za-z._-]{0,63})\.json$")
 _STAMP = "%Y%m%dT%H%M%SZ"
-_COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ Key = Callable[[Part], Hashable]
 
 # Memsets and copies have no op in nsys exports; idleness never changes its name.
 _KEYS: tuple[tuple[Key, Relation], ...] = (
-    (lambda p: (p.kind, p.name, p.op, p.module), "same"),
+    (lambda p: (p.kind, p.name, p.op, p.module, p.family), "same"),
     (lambda p: (p.kind, p.name, p.op), "same"),
     (lambda p: (p.kind, p.name), "same"),
     (lambda p: (p.kind, p.op, p.module, p.shapes) if p.op and p.shapes else None, "renamed"),

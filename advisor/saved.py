@@ -11,6 +11,7 @@ from advisor.errors import TraceError
 from advisor.report import SCHEMA, Report
 
 _HEAD = 4096
+_CAPTURES = (".json", ".json.gz", ".sqlite")
 
 
 def read_report(path: Path) -> Report:
@@ -44,7 +45,7 @@ def captures(path: Path) -> list[Path]:
     """The files of one side: the file itself, or every capture in a directory."""
     if not path.is_dir():
         return [path]
-    found = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith((".json", ".json.gz", ".sqlite", ".trace", ".pt.trace.json.gz")))
+    found = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_CAPTURES))
     if not found:
         raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of one program.")
     return found

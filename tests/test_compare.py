@@ -58,6 +58,14 @@ def test_parts_of_a_step_are_exclusive_and_worked_out_by_hand():
     assert sum(us.values()) == pytest.approx(100) and report.work.kernel_us == 50, "which counts overlaps"
 
 
+def test_what_is_left_over_of_each_family_stays_with_its_family():
+    report = sample("memcpy/slow.json.gz")
+    rest = tuple(Part("compute", "(smaller)", family, us=us) for family, us in (("gemm", 10.0), ("norm", 20.0)))
+    slower = tuple(msgspec.structs.replace(p, us=p.us + (5 if p.family == "norm" else 0)) for p in rest)
+    comparison = compare(*([msgspec.structs.replace(report, breakdown=parts)] for parts in (rest, slower)))
+    assert {r.name: (r.before_us, r.change_us) for r in comparison.tables[2].rows} == {"gemm": (10, 0), "norm": (20, 5)}
+
+
 def test_a_trace_compared_with_itself_did_not_change():
     report = sample("sync-stall/slow.json.gz")
     comparison = compare([report], [report])

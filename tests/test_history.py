@@ -78,6 +78,8 @@ def test_what_is_no_history_is_said(tmp_path, monkeypatch):
         history.add(tmp_path / "h", healthy())
     with pytest.raises(UsageError, match="no name of a commit"):
         history.add(tmp_path / "h", healthy(), "../../etc/passwd")
+    with pytest.raises(UsageError, match="no name of a commit"):
+        history.add(tmp_path / "h", healthy(), "-p")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="no history"):
         history.read(tmp_path)
