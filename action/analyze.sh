@@ -14,7 +14,7 @@ if [ -d "$trace" ]; then
 fi
 
 advisor analyze "$trace" "${config[@]}" --format json --output "$out/report.json" --force
-for format in html sarif markdown; do
+for format in sarif markdown; do
     advisor report "$out/report.json" --format "$format" --output "$out/report.$format" --force
 done
 # A saved report has no picture: the HTML is made from the trace.
@@ -22,13 +22,19 @@ advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html
 
 cp "$out/report.markdown" "$out/comment.md"
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
-    advisor diff "$ADVISOR_BASELINE" "$ADVISOR_TRACE" "${config[@]}" --format markdown --output "$out/diff.md" --force
-    cat "$out/diff.md" >>"$out/comment.md"
+    if advisor diff "$ADVISOR_BASELINE" "$ADVISOR_TRACE" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
+        cat "$out/diff.md" >>"$out/comment.md"
+    else
+        # Another device, another schema: the report itself stands all the same.
+        cat "$out/diff.log" >&2
+        printf '\nThe baseline was not compared:\n\n```text\n%s\n```\n' "$(tr -d '`' <"$out/diff.log")" >>"$out/comment.md"
+    fi
+    rm -f "$out/diff.log"
 fi
 
 # GitHub takes 1 MiB of summary a step and 65,536 characters of comment: two reports may pass the latter, one never does.
 cat "$out/comment.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
-if [ "$(wc -m <"$out/comment.md")" -gt 65000 ]; then
+if [ "$(wc -m <"$out/comment.md")" -gt 65000 ] && [ -s "$out/diff.md" ]; then
     cp "$out/diff.md" "$out/comment.md"
     printf '\nThe findings are in the step summary: with them the comment would be too long.\n' >>"$out/comment.md"
 fi

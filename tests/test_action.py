@@ -70,6 +70,16 @@ def test_with_a_baseline_the_comment_compares(step, tmp_path):
     assert "## Step time: −" in comment and "## GPU profile" in comment and comment.count(MARKER) == 1
 
 
+def test_a_baseline_of_another_device_is_said_and_the_report_stands(step, tmp_path):
+    assert step("analyze.sh", ADVISOR_TRACE=SLOW).returncode == 0
+    other = (tmp_path / "advisor-report" / "report.json").read_text().replace("NVIDIA H200", "NVIDIA A100")
+    (tmp_path / "old.json").write_text(other)
+    done = step("analyze.sh", ADVISOR_TRACE=FIXED, ADVISOR_BASELINE="old.json")
+    comment = (tmp_path / "advisor-report" / "comment.md").read_text()
+    assert done.returncode == 0 and "not comparable" in done.stderr
+    assert "The baseline was not compared" in comment and "NVIDIA A100 before" in comment and "## GPU profile" in comment
+
+
 def test_a_directory_of_captures_and_names_with_spaces(step, tmp_path):
     for side, trace in (("my before", SLOW), ("my after", FIXED)):
         (tmp_path / side).mkdir()
