@@ -91,14 +91,25 @@ def run(
         untrusted = next((check for check in rests_on if check.status == "failed"), None)
         outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, rule, (options or {}).get(rule.id, {}))
         if isinstance(outcome, list):
-            names = tuple(check.check for check in rests_on)
-            found += [f._replace(finding=msgspec.structs.replace(f.finding, checks=names)) for f in outcome]
+            found += [_resting_on(f, rests_on) for f in outcome]
         else:
             others[type(outcome)].append(outcome)
     found.sort(key=lambda f: (-f.finding.saving.expected_us, SEVERITY_ORDER[f.finding.severity], f.finding.rule))
     found = _folded(workspace.get(Replay), [_allowed(f, allow or {}) for f in found])
     found = [_in_true_time(f, workspace.get(Steps), known) for f in found]
     return _report(workspace, timeline, found, others[Clear], others[Skipped], others[Failed])
+
+
+WEAKER = 0.8
+"""What a finding's confidence keeps for each check it rests on that found a weakness."""
+
+
+def _resting_on(found: Found, checks: tuple[Health, ...]) -> Found:
+    """The finding with the checks that it rests on, less sure for each that is degraded."""
+    weak = sum(check.status != "ok" for check in checks)
+    finding = found.finding
+    sure = finding.confidence * WEAKER**weak
+    return found._replace(finding=msgspec.structs.replace(finding, checks=tuple(c.check for c in checks), confidence=sure))
 
 
 def _distrusted(rule: Rule, check: Health) -> Skipped:
