@@ -20,31 +20,31 @@ if not os.path.isdir(os.path.join(_HERE, "rules")):
     __path__.append(os.path.dirname(_HERE))
 
 if TYPE_CHECKING:
-    from advisor.catalog import Found, rule
     from advisor.compare import compare
-    from advisor.engine import analyze
-    from advisor.readers import load
-    from advisor.report import Clear, Code, Evidence, Finding, Fix, Report, Saving, Skipped, severity_of
+    from advisor.engine.rule import Found, rule
+    from advisor.engine.run import analyze
+    from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Report, Saving, Skipped, severity_of
+    from advisor.sources import load
     from advisor.timeline import Timeline
-    from advisor.views.replay import Edits
+    from advisor.views.replay.build import Edits
 
 _HOMES = {
-    "analyze": "advisor.engine",
-    "load": "advisor.readers",
-    "rule": "advisor.catalog",
+    "analyze": "advisor.engine.run",
+    "load": "advisor.sources",
+    "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
-    "Found": "advisor.catalog",
-    "Edits": "advisor.views.replay",
-    "Clear": "advisor.report",
-    "Code": "advisor.report",
-    "Skipped": "advisor.report",
-    "severity_of": "advisor.report",
+    "Found": "advisor.engine.rule",
+    "Edits": "advisor.views.replay.build",
+    "Clear": "advisor.report.model",
+    "Code": "advisor.report.model",
+    "Skipped": "advisor.report.model",
+    "severity_of": "advisor.report.model",
     "Timeline": "advisor.timeline",
-    "Finding": "advisor.report",
-    "Evidence": "advisor.report",
-    "Fix": "advisor.report",
-    "Saving": "advisor.report",
-    "Report": "advisor.report",
+    "Finding": "advisor.report.model",
+    "Evidence": "advisor.report.model",
+    "Fix": "advisor.report.model",
+    "Saving": "advisor.report.model",
+    "Report": "advisor.report.model",
 }
 
 __all__ = [

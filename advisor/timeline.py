@@ -185,6 +185,12 @@ def empty_column(dtype: str, n: int = 0) -> pd.Series:
     return numbers
 
 
+def _categorical(values: Any) -> pd.Categorical:
+    # As objects: pandas' own strings, where pyarrow is installed, refuse the lone surrogates that a trace may hold.
+    made: pd.Categorical = pd.Categorical(pd.Series(values, dtype=object))
+    return made
+
+
 def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
     """Build one table of `TABLES[name]`; columns that are left out hold "not recorded"."""
     spec = TABLES[name]
@@ -198,7 +204,7 @@ def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
             data[column] = empty_column(dtype, n)
         elif dtype == "str":
             value = columns[column]
-            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else pd.Categorical(value), copy=False)
+            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else _categorical(value), copy=False)
         else:
             data[column] = pd.Series(np.asarray(columns[column], dtype), copy=False)
     frame: pd.DataFrame = pd.DataFrame(data, copy=False)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from advisor.report import Report
+from advisor.report.model import Report
 
 # Control characters, bidirectional overrides, invisible and unpaired ones: a name could use them to drive a terminal,
 # or to look like something else (CVE-2021-42574).

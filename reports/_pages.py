@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 def page(rule: str) -> str | None:
     """The page of a rule, or None where it is not installed here (a saved report may name a team's rule)."""
-    from advisor import catalog  # finds the rules, which import what they compute with
+    from advisor.engine import rule as catalog  # finds the rules, which import what they compute with
 
     try:
         return catalog.page(rule)
@@ -34,7 +34,7 @@ def page(rule: str) -> str | None:
 
 def page_blocks(rule: str, most: int) -> list[Block]:
     """The first characters of a rule's page in blocks, without its first line, its title; none where there is no page."""
-    from advisor.catalog import SECTIONS
+    from advisor.engine.rule import SECTIONS
 
     _, _, text = (page(rule) or "").partition("\n")
     return blocks(text[:most], SECTIONS)

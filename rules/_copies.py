@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor import api
 from advisor.intervals import Ints
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.schedule import Schedule
+from advisor.knowledge import cuda_api
+from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
 
 
 def waits_of_copies(launches: Launches, ops: Ops, schedule: Schedule, calls: Ints) -> np.ndarray:
@@ -19,7 +19,7 @@ def waits_of_copies(launches: Launches, ops: Ops, schedule: Schedule, calls: Int
     """
     if not len(launches.roles):  # no host in the trace
         return np.zeros(len(schedule.call_row), bool)
-    sync = launches.roles[schedule.call_row] == list(api.ApiRole).index(api.ApiRole.SYNC)
+    sync = launches.roles[schedule.call_row] == list(cuda_api.ApiRole).index(cuda_api.ApiRole.SYNC)
     around = ops.of_call[schedule.call_row]
     copying = around[calls]
     same_op = np.isin(around, copying[copying >= 0])

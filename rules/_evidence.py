@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints
-from advisor.report import Evidence, SourceLine
+from advisor.report.model import Evidence, SourceLine
 from advisor.timeline import Timeline
 
 ROWS = 8

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import EMPTY, Spans, union
-from advisor.report import SourceLine
+from advisor.report.model import SourceLine
 from advisor.timeline import Timeline
-from advisor.views.sources import user_frame
+from advisor.views.trace.source_lines import user_frame
 
 
 def matches(frame: pd.DataFrame, pattern: re.Pattern[str]) -> np.ndarray:

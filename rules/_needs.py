@@ -1,6 +1,6 @@
 """What rules need to be recorded, and how to record it."""
 
-from advisor.report import Skipped
+from advisor.report.model import Skipped
 
 RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 RECORD_SHAPES = "profile(record_shapes=True)"

@@ -6,19 +6,19 @@ import re
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import union
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge import cuda_api
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import combine, with_dispatch, without_waits
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import combine, with_dispatch, without_waits
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 _FREES = re.compile(r"(Free|Release|Unmap)")
 _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|MemHostAlloc)")
@@ -72,7 +72,7 @@ def allocator(
     schedule = replay.recorded
     calls = timeline.api_calls
     role = launches.roles[schedule.call_row] if schedule.call_row.min() >= 0 else np.full(len(schedule.call_row), -1)
-    chosen = np.flatnonzero(role == list(api.ApiRole).index(api.ApiRole.ALLOCATION))
+    chosen = np.flatnonzero(role == list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION))
     per_step = len(chosen) / schedule.steps
     if per_step < min_per_step or not steps.repeats:
         return Clear(

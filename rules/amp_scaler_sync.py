@@ -6,20 +6,20 @@ import re
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge import cuda_api
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import matches
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, without_waits
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Schedule, without_waits
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 NEAR = 64
 """Calls between unscaling the last gradients and reading whether one was infinite; GradScaler.step makes a handful."""
@@ -117,7 +117,7 @@ def _reads_of_the_flag(timeline: Timeline, launches: Launches, ops: Ops, schedul
     reads = np.unique(schedule.op_call[down])
     if not len(launches.roles):
         return np.empty(0, np.int64)
-    sync = launches.roles[schedule.call_row] == list(api.ApiRole).index(api.ApiRole.SYNC)
+    sync = launches.roles[schedule.call_row] == list(cuda_api.ApiRole).index(cuda_api.ApiRole.SYNC)
     waits = schedule.waits_for != -1
     found: set[int] = set()
     for read in reads.tolist():

@@ -6,19 +6,19 @@ import re
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Spans, clip, length
-from advisor.report import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
+from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import begins_inside, joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, MemoryKind, Timeline
-from advisor.views.gaps import Gaps
-from advisor.views.host import HostActivity
-from advisor.views.host_time import HostTime
-from advisor.views.replay import Edits, Replay
-from advisor.views.sources import user_frame
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.host_time import HostTime
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.source_lines import user_frame
+from advisor.views.trace.steps import Steps
 
 DEQUEUE_US = 200.0
 """Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""

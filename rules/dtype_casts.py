@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.costs import DTYPE_BYTES
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
-from advisor.kernels import Family, op_family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Edit, Schedule
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, Schedule
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 WEIGHT, INPUT, ISLAND, SUM, OTHER = "weight", "input", "island", "accumulator", "other"
 """What a cast is for: a parameter or an input of a matrix product that autocast casts, the way into or out of a stretch in

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.costs import DTYPE_BYTES
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, with_durations
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, with_durations
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 ALIGNED_BYTES = 16
 """What a Tensor Core kernel loads at once: each row must begin at a multiple of it. 8 elements of BF16, 4 of TF32, 16 of FP8."""
@@ -142,7 +142,7 @@ def gemm_alignment(
     peaks = roofline.peaks.get(device)
     if peaks is None:
         name = timeline.device(device).name or "this device"
-        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/devices.toml")
+        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/knowledge/devices.toml")
     precision = np.asarray(kernels.precision, object)[rows]
     products = _products(timeline, ops, roofline, precision, rows, dense.tolist())
     limit = roofline.limit_us[rows]

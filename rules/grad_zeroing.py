@@ -6,23 +6,23 @@ import re
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Spans
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Severity, Skipped, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.host import HostActivity
-from advisor.views.host_time import HostTime
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, combine, fused
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.schedule import Schedule, combine, fused
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 LEFT_OF_RANGE = 0.3
 """Share of the host's time in zero_grad that stays: setting each gradient to None is a Python loop too."""

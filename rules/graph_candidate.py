@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
-from advisor.report import Clear, Code, Finding, Fix, Skipped
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge import cuda_api
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.gaps import Gaps
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import cheaper_dispatch, combine
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import cheaper_dispatch, combine
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 
 @rule("graph-candidate", relies_on=("host",))
@@ -72,7 +72,7 @@ def graph_candidate(
         return Clear(why="the window holds no two steps to compare")
     schedule = replay.recorded
     rows = schedule.op_row
-    if np.isin(launches.call[rows], launches.calls_with(api.ApiRole.GRAPH_LAUNCH)).any():
+    if np.isin(launches.call[rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
         return Clear(why="CUDA graphs are in use already")
     step = steps.of_host_time(launches.start_us[rows])
     parts = [rows[step == s] for s in range(steps.steps)]
@@ -85,7 +85,7 @@ def graph_candidate(
         return Clear(
             why=f"the host waits for the GPU {(schedule.waits_for != -1).sum() / steps.steps:.1f} times a step, which no graph can hold"
         )
-    allocations = np.isin(launches.roles[schedule.call_row], [list(api.ApiRole).index(api.ApiRole.ALLOCATION)])
+    allocations = np.isin(launches.roles[schedule.call_row], [list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION)])
     if allocations.any():
         return Clear(why="memory is allocated from the driver inside the steps, which no graph can hold")
     saving = replay.saving(

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, subtract
-from advisor.profiler_cost import ProfilerCost
-from advisor.report import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
+from advisor.knowledge.recording_cost import ProfilerCost
+from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.rules.recompilation import compile_spans
 from advisor.timeline import Timeline
-from advisor.views.host import HostActivity
-from advisor.views.host_time import HostTime
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.sources import user_frame
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import user_frame
+from advisor.views.trace.steps import Steps
 
 MOST_PAUSES = 64
 """Pauses looked at one by one, the longest first; what is left is less than the least of them each."""
@@ -218,7 +218,7 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
 
 
 def _recording_share(timeline: Timeline, spans: Spans) -> float:
-    """Share of the time in spans that recording Python calls cost by itself (advisor/profiler_cost.toml)."""
+    """Share of the time in spans that recording Python calls cost by itself (advisor/knowledge/recording_cost.toml)."""
     cost = ProfilerCost.of(timeline.source)
     starts: Floats = timeline.python_calls["start_us"].to_numpy()
     inside = np.searchsorted(starts, spans[1]) - np.searchsorted(starts, spans[0])

@@ -6,21 +6,21 @@ import re
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge import cuda_api
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.gaps import Gaps
-from advisor.views.kernels import FAMILIES, Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import as_graph, cheaper_dispatch
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import as_graph, cheaper_dispatch
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
 """Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
@@ -90,7 +90,7 @@ def launch_gap(
     share = float(waiting.sum()) / window
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the window; it would be reported from {min_idle_share:.0%}")
-    graphs = np.isin(launches.call, launches.calls_with(api.ApiRole.GRAPH_LAUNCH))
+    graphs = np.isin(launches.call, launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
     inside = ((timeline.gpu_ops["start_us"] >= steps.start_us) & (timeline.gpu_ops["start_us"] < steps.end_us)).to_numpy()
     if graphs[inside].mean() > 0.5:
         return Clear(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import batched
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import batched
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 FEW, LIKELY, MANY = 4, 16, 64
 """How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
@@ -78,7 +78,7 @@ def low_arithmetic_intensity(
     peaks = roofline.peaks.get(device)
     if peaks is None:
         name = timeline.device(device).name or "this device"
-        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/devices.toml")
+        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/knowledge/devices.toml")
     dense = kernels.of(Family.GEMM)[rows]
     if not dense.any():
         return Clear(why="no matrix products in the window")

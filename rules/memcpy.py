@@ -6,23 +6,23 @@ import re
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.devices import find
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge.devices import find
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
-from advisor.views.gaps import Gaps
-from advisor.views.host import HostActivity
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.partition import DevicePartition, Partition
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Schedule, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
+from advisor.views.time.device_time import DevicePartition, Partition
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 DEFAULT_LINK_GBPS = 22.0
 """What pinned copies reach over PCIe 4.0 x16, for a device that is not in devices.toml."""

@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
-from advisor.kernels import Family, op_family
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, Schedule, combine, with_durations
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, Schedule, combine, with_durations
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
 """Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7

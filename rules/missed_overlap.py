@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Schedule, with_durations
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Schedule, with_durations
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.2, 0.35, 0.7
 """Shares of the transfer that overlap gains. Beside a collective the products run slower, since it takes multiprocessors and

@@ -9,23 +9,23 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Spans, union
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Severity, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, Severity, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._frames import matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.host import HostActivity
-from advisor.views.host_time import HostTime
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Edit, Schedule, combine
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.schedule import Edit, Schedule, combine
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _MANY = re.compile(r"_foreach_|multi_tensor_apply")

@@ -6,20 +6,20 @@ import re
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, combine, with_durations
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, combine, with_durations
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
@@ -103,7 +103,7 @@ def precision(
     peaks = roofline.peaks.get(device.id)
     if peaks is None:
         return Skipped(
-            why=f"the peak rates of {device.name or 'this device'} are not known", record_with="add it to advisor/devices.toml"
+            why=f"the peak rates of {device.name or 'this device'} are not known", record_with="add it to advisor/knowledge/devices.toml"
         )
     half = "bf16" if device.compute_capability >= TF32 else "fp16"
     if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):

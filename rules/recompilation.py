@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, overlap_with
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge import cuda_api
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
-from advisor.views.host import HostActivity
-from advisor.views.host_time import HostTime
-from advisor.views.launches import Launches
-from advisor.views.replay import Edits, Replay
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
 
 # Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
 _COMPILE_FRAME = re.compile(
@@ -162,7 +162,7 @@ def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, laun
     if len(found[0]):
         return found, True
     calls = timeline.api_calls
-    loads = matches(calls, _LOADS) & host.on_threads(calls) & (launches.roles == list(api.ApiRole).index(api.ApiRole.OTHER))
+    loads = matches(calls, _LOADS) & host.on_threads(calls) & (launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.OTHER))
     if not loads.any():
         return found, False
     # The new module was compiled in the pause that ends with loading it.

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, overlap_with, union
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.kernels import FAMILIES, Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, with_durations
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, with_durations
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 SM_REGISTERS, SM_THREADS, SM_SHARED = 65536, 2048, 228 * 1024
 """What a multiprocessor holds from compute capability 9.0 on."""

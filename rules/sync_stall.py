@@ -6,21 +6,21 @@ import re
 
 import numpy as np
 
-from advisor import api
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, union
-from advisor.report import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
+from advisor.knowledge import cuda_api
+from advisor.report.model import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.partition import Partition
-from advisor.views.replay import Edits, Replay
-from advisor.views.schedule import Edit, Schedule, combine, fused, with_dispatch, without_waits
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, Schedule, combine, fused, with_dispatch, without_waits
+from advisor.views.time.device_time import Partition
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
 _WAITING_OPS = re.compile(
@@ -135,9 +135,9 @@ def sync_stall(
 def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:
     """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy."""
     frame = timeline.gpu_ops
-    names = list(api.ApiRole)
+    names = list(cuda_api.ApiRole)
     role = launches.roles[schedule.call_row]
-    is_sync = (role == names.index(api.ApiRole.SYNC)) & (schedule.waits_for != -1)
+    is_sync = (role == names.index(cuda_api.ApiRole.SYNC)) & (schedule.waits_for != -1)
     kind, size = frame["copy_kind"], frame["bytes"].to_numpy()
     down = (kind == CopyKind.DTOH.value).to_numpy()[schedule.op_row]
     small = size[schedule.op_row] <= BIG_READ_BYTES

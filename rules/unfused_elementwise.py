@@ -6,22 +6,22 @@ import re
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, union
-from advisor.kernels import Family
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, Schedule, fused
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
-from advisor.views.utilization import Measured
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, Schedule, fused
+from advisor.views.time.roofline import Roofline
+from advisor.views.time.utilization import Utilization
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 _OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
 _FUNCTOR = re.compile(
@@ -41,7 +41,7 @@ def unfused_elementwise(
     launches: Launches,
     replay: Replay,
     sources: Sources,
-    measured: Measured,
+    measured: Utilization,
     *,
     min_chain: int = 2,
     min_saving_share: float = 0.03,
@@ -144,7 +144,7 @@ BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0
 """Measured use of the memory's bandwidth that confirms that memory is the bound, and that speaks against it."""
 
 
-def _confidence(timeline: Timeline, steps: Steps, measured: Measured, device: int) -> float:
+def _confidence(timeline: Timeline, steps: Steps, measured: Utilization, device: int) -> float:
     """Higher with shapes and repeated steps; counters of the memory confirm or temper it where they were sampled."""
     confidence = (0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8)
     dram = measured.dram_pct(device)

@@ -8,21 +8,21 @@ from math import prod
 
 import numpy as np
 
-from advisor.catalog import Found, Outcome, rule
-from advisor.costs import DTYPE_BYTES
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
-from advisor.report import Clear, Code, Finding, Fix, severity_of
+from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.replay import Edits, Replay
-from advisor.views.roofline import Roofline
-from advisor.views.schedule import Edit, Schedule, fused
-from advisor.views.sources import Sources
-from advisor.views.steps import Steps
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import Edit, Schedule, fused
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.steps import Steps
 
 KERNEL_US = 2.0
 """No kernel takes less, whatever it moves."""

@@ -1,4 +1,4 @@
-"""Measure what recording costs the host, per recorded event and by what is recorded (advisor/profiler_cost.toml).
+"""Measure what recording costs the host, per recorded event and by what is recorded (advisor/knowledge/recording_cost.toml).
 
     python samples/profiler_cost.py                  (needs a GPU: the table, as TOML)
     python samples/profiler_cost.py --nsys PATH      (the same under Nsight Systems)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from advisor.timeline import Device, Source, Timeline, table
-from advisor.workspace import Workspace
+from advisor.views.workspace import Workspace
 
 H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, 32)
 PID, MAIN = 1, 1

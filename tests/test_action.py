@@ -32,7 +32,7 @@ def step(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "gh").write_text(GH)
-    (tools / "advisor").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m advisor.cli "$@"\n')
+    (tools / "advisor").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m advisor "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "event.json").write_text(json.dumps({"pull_request": {"number": 7}}))

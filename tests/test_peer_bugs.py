@@ -1,6 +1,6 @@
 """Mistakes that other tools make in public, each a trace by which ours would be seen to make it.
 
-Two of them are the reader's own tests: bytes that are no text (tests/readers/test_nsys.py) and whole graphs (the same).
+Two of them are the reader's own tests: bytes that are no text (tests/sources/nsys/test_nsys.py) and whole graphs (the same).
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 import advisor
-from advisor import engine
-from advisor.api import is_synchronous_copy
-from advisor.catalog import built_in
-from advisor.costs import op_cost
-from advisor.devices import find
-from advisor.kernels import Family, family, precision
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.knowledge.cuda_api import is_synchronous_copy
+from advisor.knowledge.devices import find
+from advisor.knowledge.kernel_names import Family, family, precision
+from advisor.knowledge.op_costs import op_cost
 from advisor.timeline import Device
-from advisor.views.gaps import Gaps
-from advisor.views.kernels import Kernels
-from advisor.views.launches import Launches
-from advisor.views.ops import Ops
-from advisor.views.partition import Partition
-from advisor.views.ranking import KernelTable
-from advisor.views.roofline import Roofline
+from advisor.views.time.device_time import Partition
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.time.kernel_table import KernelTable
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
 from tests.build import H200, Trace
 from tests.paths import SHARED, needs_shared
-from tests.readers.test_nsys import MEMCPY, call, export, kernel, process
+from tests.sources.nsys.test_nsys import MEMCPY, call, export, kernel, process
 
 
 def steps(count=3, period=100.0):
@@ -50,7 +50,7 @@ def test_a_device_that_copies_is_not_idle():
     trace = steps()
     for s in range(3):
         trace.launch(100.0 * s, 100.0 * s + 3, 100.0 * s + 5).copy(100.0 * s + 1, 1, 100.0 * s + 5, 100.0 * s + 102)
-    (time,) = engine.run(trace.timeline(), []).time
+    (time,) = run(trace.timeline(), []).time
     assert (time.compute_us / time.window_us, time.exposed_copy_us / time.window_us) == (0.02, 0.97)
     assert time.idle_us / time.window_us == pytest.approx(0.01)
 
@@ -107,7 +107,7 @@ def test_a_kernel_is_what_its_category_says(name):
     trace = steps()
     for s in range(3):
         trace.launch(100.0 * s, 100.0 * s + 5, 100.0 * s + 55, name=name)
-    (time,) = engine.run(trace.timeline(), []).time
+    (time,) = run(trace.timeline(), []).time
     assert time.compute_us / time.window_us == pytest.approx(0.5)
 
 
@@ -130,7 +130,7 @@ def test_devices_in_one_trace_stay_apart():
     for s in range(3):
         at = 100.0 * s
         trace.step(at, 99, s + 1).launch(at, at + 5, at + 55, device=0).launch(at + 1, at + 55, at + 105, device=1)
-    report = engine.run(trace.timeline(), [])
+    report = run(trace.timeline(), [])
     assert len(report.time) == 2
     assert [t.compute_us / t.window_us for t in report.time] == pytest.approx([0.5, 0.5], abs=0.06)
 
@@ -163,7 +163,7 @@ def test_a_kernel_without_duration_divides_nothing():
     trace = steps()
     for s in range(3):
         trace.op("aten::mm", 100.0 * s, 30, dims=[[8, 8], [8, 8]]).launch(100.0 * s + 1, 100.0 * s + 5, 100.0 * s + 5)
-    report = engine.run(trace.timeline(), built_in().values())
+    report = run(trace.timeline(), built_in().values())
     assert not report.failed and all(np.isfinite([k.tflops, k.gbps]).all() for k in report.kernels)
 
 
@@ -180,7 +180,7 @@ def test_streams_that_overlap_use_the_device_once():
     for s in range(3):
         at = 100.0 * s
         trace.launch(at, at + 5, at + 95, stream=7).launch(at + 1, at + 5, at + 95, stream=8)
-    (time,) = engine.run(trace.timeline(), []).time
+    (time,) = run(trace.timeline(), []).time
     assert time.compute_us / time.window_us == pytest.approx(0.9)
 
 
@@ -190,7 +190,7 @@ def test_kernels_that_overlap_on_their_own_stream_are_both_kept():
     for s in range(3):
         at = 100.0 * s
         trace.launch(at, at + 10, at + 50, "a").launch(at + 1, at + 48, at + 80, "b")
-    (time,) = (report := engine.run(trace.timeline(), [])).time
+    (time,) = (report := run(trace.timeline(), [])).time
     assert time.compute_us / time.window_us == pytest.approx(0.7)
     assert {k.name: k.total_us for k in report.kernels} == {"a": 80, "b": 64}
     assert next(h.status for h in report.health if h.check == "stream-order") == "ok"

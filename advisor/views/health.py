@@ -8,15 +8,15 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from advisor.api import ApiRole
 from advisor.intervals import Floats, Ints, Mask
-from advisor.report import Health
+from advisor.knowledge.cuda_api import ApiRole
+from advisor.report.model import Health
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.calibration import Calibration
-from advisor.views.launches import Launches
-from advisor.views.replay import MAX_ERROR, Replay
-from advisor.views.schedule import period_us
-from advisor.views.steps import Steps
+from advisor.views.replay.build import MAX_ERROR, Replay
+from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.schedule import period_us
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
 
 CAUSALITY_SLACK_US = 5.0
 """A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
@@ -51,7 +51,7 @@ CALIBRATED = 0.10
 HOST, KERNELS = ("host",), ("kernels",)
 
 @dataclass(frozen=True)
-class Checks:
+class TraceHealth:
     """Every check with its answer, in a fixed order."""
 
     results: tuple[Health, ...]
@@ -66,7 +66,7 @@ class Checks:
         return tuple(h for h in self.results if {*h.touches} & {*relies_on})
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration) -> Checks:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from advisor.catalog import catalog
-from advisor.engine import run
-from advisor.report import (
+from advisor.engine.rule import catalog
+from advisor.engine.run import run
+from advisor.report.model import (
     Clear,
     Code,
     DeviceInfo,
@@ -29,8 +29,8 @@ from advisor.report import (
     Window,
 )
 from advisor.timeline import Timeline
-from advisor.views.picture import picture
-from advisor.workspace import Workspace
+from advisor.views.charts.build import picture
+from advisor.views.workspace import Workspace
 from tests.build import Trace
 
 ELEMENTWISE = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_rules import clear, found, queued, repeat, skipped
+from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 MULTI = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

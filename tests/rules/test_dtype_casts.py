@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_rules import clear, found, queued, skipped
+from tests.rules.test_rules import clear, found, queued, skipped
 
 BF16, FP32 = "c10::BFloat16", "float"
 W, X = [4096, 4096], [16, 4096]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_rules import clear, found, queued, skipped
+from tests.rules.test_rules import clear, found, queued, skipped
 
 BF16 = "c10::BFloat16"
 SLOW = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"

@@ -1,6 +1,6 @@
 """grad-zeroing: found where zero_grad launches fills, quiet where it drops gradients or something else fills."""
 
-from tests.test_rules import clear, found, queued, repeat, skipped
+from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 FILL = "vectorized_elementwise_kernel<FillFunctor<float>>"
 

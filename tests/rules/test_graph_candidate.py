@@ -1,9 +1,9 @@
 """graph-candidate: a note where all steps launch the same, quiet where a graph could not be captured or is in use."""
 
-from advisor import engine
-from advisor.catalog import built_in
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from tests.build import Trace
-from tests.test_rules import clear, found, repeat, skipped, small_kernels
+from tests.rules.test_rules import clear, found, repeat, skipped, small_kernels
 
 PERIOD = 420
 
@@ -25,9 +25,9 @@ def test_equal_steps_are_a_note_that_counts_once():
     finding = found("graph-candidate", repeat(PERIOD, step()))
     assert finding.severity == "info" and "same 20 GPU ops" in finding.summary and "torch.cuda.graph" in finding.fix.code.after
     both = [built_in()["graph-candidate"], built_in()["launch-gap"]]
-    report = engine.run(repeat(PERIOD, step()).timeline(), both)
+    report = run(repeat(PERIOD, step()).timeline(), both)
     assert report.findings[0].rule == "launch-gap", "the cause stands first"
-    alone = engine.run(repeat(PERIOD, step()).timeline(), both[1:])
+    alone = run(repeat(PERIOD, step()).timeline(), both[1:])
     assert report.headline.predicted_step_us == alone.headline.predicted_step_us
 
 

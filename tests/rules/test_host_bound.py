@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.test_rules import clear, found, queued, repeat, skipped
+from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 USER = "train.py(30): step"
 

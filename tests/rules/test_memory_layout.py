@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_rules import clear, found, queued
+from tests.rules.test_rules import clear, found, queued
 
 IMAGE = [64, 128, 56, 56]
 CONV = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 import advisor
-from advisor.catalog import built_in
+from advisor.engine.rule import built_in
 from tests.paths import needs_shared, shared_files
-from tests.test_rules import clear, found, queued
+from tests.rules.test_rules import clear, found, queued
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNN"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.test_rules import clear, found, queued, repeat
+from tests.rules.test_rules import clear, found, queued, repeat
 
 ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
 RANGE = "Optimizer.step#{}.step"

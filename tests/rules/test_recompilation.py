@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.test_rules import clear, found, repeat
+from tests.rules.test_rules import clear, found, repeat
 
 COMPILE = "torch/_dynamo/convert_frame.py(1457): _compile"
 

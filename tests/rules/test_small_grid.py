@@ -4,7 +4,7 @@ import pytest
 
 from advisor.timeline import Device
 from tests.build import H200, Trace
-from tests.test_rules import clear, found, queued, skipped
+from tests.rules.test_rules import clear, found, queued, skipped
 
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16>"
 ROWS = [8, 4194304]

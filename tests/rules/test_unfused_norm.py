@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_rules import clear, found, queued
+from tests.rules.test_rules import clear, found, queued
 
 X, ROW = [8, 4096, 2048], [8, 4096, 1]
 KERNELS = {

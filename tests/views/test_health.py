@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from advisor import engine
-from advisor.catalog import built_in
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from advisor.timeline import ReadIssue
-from advisor.views.health import Checks
-from advisor.workspace import Workspace
+from advisor.views.health import TraceHealth
+from advisor.views.workspace import Workspace
 from tests.build import Trace
 
 
@@ -21,11 +21,11 @@ def loop(lag=3.0, periods=(100, 100, 100, 100)):
 
 
 def answers(trace):
-    return {h.check: h.status for h in trace.get(Checks).results}
+    return {h.check: h.status for h in trace.get(TraceHealth).results}
 
 
 def detail(trace, check):
-    return next(h.detail for h in trace.get(Checks).results if h.check == check)
+    return next(h.detail for h in trace.get(TraceHealth).results if h.check == check)
 
 
 def test_a_good_trace_passes_every_check_in_a_fixed_order():
@@ -33,7 +33,7 @@ def test_a_good_trace_passes_every_check_in_a_fixed_order():
         "complete-file", "timestamps", "graph-trace", "durations", "clock-causality", "launch-links", "gpu-events", "stream-order",
         "steps", "profiler-cost", "replay",
     ]  # fmt: skip
-    assert set(answers(loop()).values()) == {"ok"} and not loop().get(Checks).failed
+    assert set(answers(loop()).values()) == {"ok"} and not loop().get(TraceHealth).failed
 
 
 @pytest.mark.parametrize("check", ["complete-file", "timestamps", "graph-trace", "durations"])
@@ -42,7 +42,7 @@ def test_what_the_reader_found_is_passed_on(check, status):
     timeline = loop().timeline()
     issue = ReadIssue(check, "the last 3 events are cut", status)
     timeline = replace(timeline, source=replace(timeline.source, issues=(issue, ReadIssue("another", "x", "failed"))))
-    found = {h.check: h for h in Workspace(timeline).get(Checks).results}
+    found = {h.check: h for h in Workspace(timeline).get(TraceHealth).results}
     assert found[check].status == status and "last 3 events" in found[check].detail
     assert [h.check for h in found.values() if h.status != "ok"] == [check], "and to no other check"
 
@@ -100,7 +100,7 @@ def test_without_marks_it_says_how_to_record_them_and_a_few_ops_are_no_program(o
     trace = Trace()
     for k in range(ops):
         trace.launch(20 * k, 20 * k + 5, 20 * k + 10, f"kernel{k}")
-    (steps,) = (h for h in trace.get(Checks).results if h.check == "steps")
+    (steps,) = (h for h in trace.get(TraceHealth).results if h.check == "steps")
     assert steps.status == status and "prof.step()" in steps.record_with
     assert steps.touches == (("host",) if status == "failed" else ("host", "kernels"))
 
@@ -171,7 +171,7 @@ def test_a_profiler_that_takes_much_of_the_step_is_said():
         trace.step(100.0 * s, 99, s + 1)
         for k in range(10):
             trace.op("aten::add", 100.0 * s + 10 * k, 9).launch(100.0 * s + 10 * k + 3, 100.0 * s + 10 * k + 9, 100.0 * s + 10 * k + 10, dur=6)
-    (cost,) = (h for h in trace.get(Checks).results if h.check == "profiler-cost")
+    (cost,) = (h for h in trace.get(TraceHealth).results if h.check == "profiler-cost")
     assert cost.status == "degraded" and "--step-ms" in cost.record_with
 
 
@@ -192,7 +192,7 @@ def test_replay(us, status):
 
 
 def test_a_check_that_touches_all_silences_every_rule_and_says_why():
-    report = engine.run(held(800).timeline(), built_in().values())
+    report = run(held(800).timeline(), built_in().values())
     assert not report.findings and not report.clear and {s.rule for s in report.skipped} == set(built_in())
     assert all("replay" in s.why and s.record_with for s in report.skipped)
     assert report.headline.predicted_step_us.expected == report.headline.step_us

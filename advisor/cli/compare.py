@@ -1,0 +1,148 @@
+"""Commands that hold traces against each other or against limits: diff, check and history."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.terminal import (
+    ConfigOption,
+    ForceOption,
+    OutputOption,
+    RulesOption,
+    check_format,
+    check_target,
+    format_of,
+    progress_of,
+    write,
+)
+from advisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.compare.model import Comparison
+    from advisor.report.model import Report
+
+_CAPTURE = "a trace, a report saved with --format json, or a directory of captures of the same program"
+AnywayOption = Annotated[bool, typer.Option("--anyway", help="Compare even what is not comparable, and say so.")]
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(help=f"The side before: {_CAPTURE}.")],
+    after: Annotated[Path, typer.Argument(help="The side after, the same.")],
+    more_before: Annotated[list[Path] | None, typer.Option("--before", help="One more capture before; may be repeated.")] = None,
+    more_after: Annotated[list[Path] | None, typer.Option("--after", help="One more capture after; may be repeated.")] = None,
+    format: Annotated[str | None, typer.Option("--format", "-f", help="text, html, markdown or json.")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    anyway: AnywayOption = False,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Say what changed between two traces: the step, where the time went or came from, and what became of the findings.
+
+    Three captures or more a side tell the noise too.
+    """
+    from advisor.reports.comparison import formats
+
+    check_format(format, formats())
+    target = None if output is None or str(output) == "-" else output
+    if target:
+        check_target(target, force, str(before))
+        check_target(target, force, str(after))
+    old = _reports([before, *(more_before or ())], rules, config)
+    comparison = _compared(old, _reports([after, *(more_after or ())], rules, config), anyway)
+    write(formats()[format or format_of(target, formats())].render(comparison), target)
+
+
+def check(
+    trace: Annotated[Path, typer.Argument(help=f"{_CAPTURE[0].upper()}{_CAPTURE[1:]}.")],
+    baseline: Annotated[
+        list[Path] | None, typer.Option("--baseline", help="What to hold the step against; may be repeated.")
+    ] = None,
+    anyway: AnywayOption = False,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Hold a trace against the budgets in [tool.advisor.budgets]; exit with 1 if one is crossed or cannot be told."""
+    from advisor.compare import budgets
+    from advisor.engine import settings
+    from advisor.engine.rule import catalog
+
+    chosen = settings.load(config)
+    known = catalog((*chosen.rules, *(rules or ())))
+    limits = budgets.parse(chosen.budgets, known.keys(), chosen.path or "no pyproject.toml here")
+    reports = _reports([trace], rules, config)
+    against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
+    verdicts = budgets.check(limits, reports[0], against)
+    for verdict in verdicts:
+        print(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}")
+    crossed = [verdict for verdict in verdicts if not verdict.passes]
+    print(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass", file=sys.stderr)
+    if crossed:
+        raise typer.Exit(1)
+
+
+def history(
+    directory: Annotated[Path, typer.Argument(help="Where reports are kept, a file a commit.")],
+    add: Annotated[Path | None, typer.Option("--add", help="A trace or a saved report to keep under --commit.")] = None,
+    commit: Annotated[str | None, typer.Option(help="The commit that was measured; without it, HEAD of this repository.")] = None,
+    format: Annotated[str | None, typer.Option("--format", "-f", help="text or html.")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show how the step time and the findings moved from commit to commit."""
+    from advisor.compare import history as kept
+    from advisor.reports.history import formats
+
+    check_format(format, formats())
+    if commit is not None and add is None:
+        raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
+    target = None if output is None or str(output) == "-" else output
+    if target:
+        check_target(target, force, str(directory))
+    if add is not None:
+        print(f"kept {kept.add(directory, _reports([add], rules, config)[0], commit)}", file=sys.stderr)
+    trend = kept.read(directory)
+    if trend.skipped:
+        print(f"advisor: {len(trend.skipped)} files of {directory} are no saved reports by commit", file=sys.stderr)
+    write(formats()[format or format_of(target, formats())].render(trend), target)
+
+
+def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:
+    """A report of every capture; traces are analysed with the team's settings."""
+    from advisor.engine import settings
+    from advisor.engine.rule import catalog
+    from advisor.engine.run import run
+    from advisor.report import saved
+    from advisor.sources import load
+
+    chosen = settings.load(config)
+    known = catalog((*chosen.rules, *(rules or ())))
+    chosen.check(known)
+    selected = [rule for rule in known.values() if rule.id not in chosen.disable]
+
+    def analyze(path: Path) -> Report:
+        with progress_of(str(path)) as progress:
+            timeline = load(str(path), progress=progress)
+        return run(timeline, selected, chosen.options, chosen.allow)
+
+    return saved.reports(paths, analyze)
+
+
+def _compared(before: list[Report], after: list[Report], anyway: bool) -> Comparison:
+    from advisor.compare import compare
+
+    comparison = compare(before, after)
+    serious = [d for d in comparison.differences if d.serious]
+    if serious and not anyway:
+        first = serious[0]
+        raise UsageError(
+            f"the two sides are not comparable: {first.what} is {first.before} before and {first.after} after",
+            f"{first.advice} To compare all the same: --anyway",
+        )
+    return comparison

@@ -1,0 +1,323 @@
+"""Two sides of one program, each one or several captures: what changed, where, and whether it is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+
+import msgspec
+import numpy as np
+
+from advisor.compare.matching import Match, match
+from advisor.compare.model import (
+    Applied,
+    Basis,
+    Comparison,
+    Difference,
+    FindingChange,
+    Interval,
+    Row,
+    Side,
+    Status,
+    Table,
+    Verdict,
+)
+from advisor.errors import UsageError
+from advisor.intervals import Floats
+from advisor.report.model import LOW_SHARE, Finding, Part, Report
+
+CAPTURES = 3
+"""Captures a side from which the noise can be told: two give a range of one number."""
+
+RESAMPLES = 10_000
+FLOPS_SHARE = 0.10
+"""Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
+
+FINDING_SHARE = 0.02
+"""A finding whose saving moved by less of the step is the same as it was: an unprofiled step is not known better."""
+
+_CLASSES = {
+    "compute": "computing",
+    "communication": "communication that nothing hides",
+    "copy": "copies that nothing hides",
+    "memset": "memsets that nothing hides",
+    "sync": "idle: the host waits for the GPU",
+    "data_loading": "idle: waiting for a batch",
+    "launch": "idle: waiting for launches",
+    "allocator": "idle: allocating memory",
+    "host": "idle: the host's own work",
+    "dependency": "idle: between queued ops",
+    "profiler": "idle: the profiler's own",
+    "unknown": "idle: cause not recorded",
+}
+
+PartKey = tuple[str, ...]
+
+
+def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
+    """What changed from one side to the other, per step, in each trace's own time. Captures of a side are averaged.
+
+    Raises UsageError where a side is empty or a report holds no breakdown (it was saved by an earlier version).
+    """
+    for side, name in ((before, "before"), (after, "after")):
+        if not side:
+            raise UsageError(f"there is no capture {name}", "Give at least one trace or saved report a side.")
+        for report in side:
+            if not report.breakdown:
+                raise UsageError(f"{report.source.path} was saved without a breakdown of its step", "Analyse the trace again.")
+    left, right = _Sampled(before), _Sampled(after)
+    draws = _Draws.of(len(before), len(after))
+    noise = draws.interval(left.steps_us, right.steps_us)
+    change = float(right.steps_us.mean() - left.steps_us.mean())
+    matches = match(left.parts, right.parts)
+    tables = (
+        _table("class", left, right, draws, lambda p: _CLASSES[p.name if p.kind == "idle" else p.kind]),
+        _table("module and op", left, right, draws, _module_and_op),
+        _table("family", left, right, draws, lambda p: _CLASSES[p.name] if p.kind == "idle" else p.family),
+        _kernels(left, right, draws, matches),
+    )
+    verdict = _verdict(change, noise)
+    # Findings are of one capture: the one whose step is nearest to the side's mean.
+    typical = before[left.typical], after[right.typical]
+    return Comparison(
+        advisor=version("trace-advisor"),
+        before=_side(before),
+        after=_side(after),
+        change_us=change,
+        noise=noise,
+        verdict=verdict,
+        summary=_summary(verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
+        differences=tuple(_differences(*typical)),
+        tables=tables,
+        kernel_time=_kernel_time(before, after, draws),
+        findings=tuple(_findings(*typical)),
+        applied=tuple(_applied(*typical)),
+    )
+
+
+class _Sampled:
+    """One side: the time of each distinct part in each capture. Parts in the order of the first capture that has them."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        rows: dict[PartKey, tuple[Part, Floats, Floats]] = {}
+        for n, report in enumerate(reports):
+            for part in report.breakdown:
+                _, us, calls = rows.setdefault(_key(part), (part, np.zeros(len(reports)), np.zeros(len(reports))))
+                us[n] += part.us
+                calls[n] += part.calls
+        self.steps_us = np.array([sum(p.us for p in r.breakdown) for r in reports])
+        self.us = {key: us for key, (_, us, _) in rows.items()}
+        self.parts = [
+            msgspec.structs.replace(part, us=float(us.mean()), calls=float(calls.mean())) for part, us, calls in rows.values()
+        ]
+
+    @property
+    def typical(self) -> int:
+        """The capture whose step is nearest to the mean."""
+        return int(np.abs(self.steps_us - self.steps_us.mean()).argmin())
+
+    def of(self, parts: Iterable[Part]) -> Floats:
+        """(captures,) time of these parts together."""
+        found: Floats = sum((self.us[_key(p)] for p in parts), np.zeros(len(self.steps_us)))
+        return found
+
+
+def _key(part: Part) -> PartKey:
+    return part.kind, part.family, part.name, part.op, part.module
+
+
+class _Draws:
+    """Captures drawn with replacement, the same draws for every row, so that rows keep to the total."""
+
+    def __init__(self, before: np.ndarray | None, after: np.ndarray | None) -> None:
+        self._before, self._after = before, after
+
+    @classmethod
+    def of(cls, before: int, after: int) -> _Draws:
+        """None are drawn where a side has too few captures: noise is never made up."""
+        if min(before, after) < CAPTURES:
+            return cls(None, None)
+        # A fixed seed: the same captures give the same interval.
+        random = np.random.default_rng(0)
+        return cls(random.integers(before, size=(RESAMPLES, before)), random.integers(after, size=(RESAMPLES, after)))
+
+    def interval(self, before_us: Floats, after_us: Floats) -> Interval | None:
+        """95 % of the differences of means over the draws."""
+        if self._before is None or self._after is None:
+            return None
+        changes = after_us[self._after].mean(axis=1) - before_us[self._before].mean(axis=1)
+        low, high = np.percentile(changes, (2.5, 97.5))
+        return Interval(float(low), float(high))
+
+
+def _table(by: Basis, left: _Sampled, right: _Sampled, draws: _Draws, name_of: Callable[[Part], str]) -> Table:
+    names: dict[str, tuple[list[Part], list[Part]]] = {}
+    for at, side in enumerate((left, right)):
+        for part in side.parts:
+            names.setdefault(name_of(part), ([], []))[at].append(part)
+    rows = [_row(name, old, new, left, right, draws) for name, (old, new) in names.items()]
+    return Table(by, _by_size(rows))
+
+
+def _kernels(left: _Sampled, right: _Sampled, draws: _Draws, matches: Sequence[Match]) -> Table:
+    rows = [_row(_title(m), m.before, m.after, left, right, draws, m.relation) for m in matches]
+    return Table("kernel", _by_size(rows))
+
+
+def _kernel_time(before: Sequence[Report], after: Sequence[Report], draws: _Draws) -> tuple[Row, ...]:
+    sides = [[{k.name: (k.total_us / r.window.steps, k.calls / r.window.steps) for k in r.kernels} for r in side] for side in (before, after)]
+    rows = []
+    for name in dict.fromkeys(name for side in sides for kernels in side for name in kernels):
+        (old, calls), (new, calls_now) = (np.array([kernels.get(name, (0.0, 0.0)) for kernels in side]).T for side in sides)
+        a, b = float(old.mean()), float(new.mean())
+        rows.append(Row(name, a, b, b - a, draws.interval(old, new), "", float(calls.mean()), float(calls_now.mean())))
+    return _by_size(rows)
+
+
+def _by_size(rows: list[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda r: -abs(r.change_us)))
+
+
+def _row(
+    name: str, old: Sequence[Part], new: Sequence[Part], left: _Sampled, right: _Sampled, draws: _Draws, relation: str = ""
+) -> Row:
+    before, after = left.of(old), right.of(new)
+    return Row(
+        name=name,
+        before_us=float(before.mean()),
+        after_us=float(after.mean()),
+        change_us=float(after.mean() - before.mean()),
+        noise=draws.interval(before, after),
+        relation=relation,
+        calls_before=sum(p.calls for p in old),
+        calls_after=sum(p.calls for p in new),
+    )
+
+
+def _module_and_op(part: Part) -> str:
+    if part.kind == "idle":
+        return _CLASSES[part.name]
+    where = "/".join(text for text in (part.module, part.op) if text)
+    return where or f"({part.family}, no op recorded)"
+
+
+def _title(found: Match) -> str:
+    """One kernel by its name, a few by the ops they stand for."""
+
+    def side(parts: Sequence[Part]) -> str:
+        if len(parts) == 1:
+            part = parts[0]
+            return _CLASSES[part.name] if part.kind == "idle" else part.name
+        ops = dict.fromkeys(p.op or p.family for p in parts)
+        return f"{len(parts)} kernels of {', '.join(list(ops)[:4])}{' and more' if len(ops) > 4 else ''}"
+
+    if found.relation in ("same", "gone"):
+        return side(found.before)
+    return side(found.after) if found.relation == "new" else f"{side(found.before)} → {side(found.after)}"
+
+
+def _verdict(change_us: float, noise: Interval | None) -> Verdict:
+    if not change_us:
+        return "unchanged"
+    if noise is not None and not noise.beyond_noise:
+        return "within noise"
+    return "slower" if change_us > 0 else "faster"
+
+
+def _summary(verdict: Verdict, before_us: float, change_us: float, one_capture: bool, classes: Table) -> str:
+    if verdict == "unchanged":
+        return "The step takes exactly as long as before."
+    share = abs(change_us) / before_us if before_us else 0.0
+    by = f"{share:.1%} {'slower' if change_us > 0 else 'faster'}"
+    # The class that moved most in the direction of the step.
+    most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
+    mostly = f", mostly {most.name} ({_signed(most.change_us)} a step)" if most else ""
+    if verdict == "within noise":
+        return f"No change beyond the noise: the mean step is {by}."
+    return f"The step is {by}{mostly}" + ("; so few captures tell nothing of the noise." if one_capture else ".")
+
+
+def _signed(us: float) -> str:
+    text = f"{us / 1000:+.3g} ms" if abs(us) >= 1000 else f"{us:+.3g} µs"
+    return text.replace("-", "−")
+
+
+def _side(reports: Sequence[Report]) -> Side:
+    steps = tuple(sum(p.us for p in r.breakdown) for r in reports)
+    return Side(
+        paths=tuple(r.source.path for r in reports),
+        step_us=float(np.mean(steps)),
+        steps_us=steps,
+        basis=reports[0].window.basis,
+        kernels=float(np.mean([r.work.kernels for r in reports])),
+        kernel_us=float(np.mean([r.work.kernel_us for r in reports])),
+    )
+
+
+def _differences(before: Report, after: Report) -> Iterable[Difference]:
+    def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
+        sides = of(before), of(after)
+        if sides[0] != sides[1]:
+            yield Difference(what, *sides, serious, advice)
+
+    yield from told("device", _devices, "Record both on the same GPU.", serious=True)
+    yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
+    marked = (before.window.basis == "whole") == (after.window.basis == "whole")
+    steps = "Mark the steps of both in the same way: prof.step() after each."
+    yield from told("what a step is", lambda r: r.window.basis, steps, serious=not marked)
+    if before.window.basis == after.window.basis == "whole":
+        kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
+        yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
+    yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
+    yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
+    flops = before.work.flops, after.work.flops
+    if min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
+        texts = [f"{f / 1e9:.3g} GFLOP a step" for f in flops]
+        yield Difference("work", texts[0], texts[1], False, "If batch or model changed, compare the time per sample instead.")
+
+
+def _devices(report: Report) -> str:
+    return " and ".join(sorted({d.name for d in report.devices})) or "no GPU"
+
+
+def _recorded(report: Report) -> str:
+    recorded = report.source.recorded
+    kinds = [name for name in ("shapes", "stacks", "memory") if getattr(recorded, name)]
+    return ", ".join(kinds) or "neither shapes nor stacks"
+
+
+def _by_rule(report: Report) -> Mapping[str, Finding]:
+    found: dict[str, Finding] = {}
+    for finding in report.findings:
+        found.setdefault(finding.rule, finding)
+    return found
+
+
+def _share(finding: Finding | None, report: Report) -> float | None:
+    return None if finding is None else finding.saving.expected_us / (report.headline.step_us or 1.0)
+
+
+def _findings(before: Report, after: Report) -> Iterable[FindingChange]:
+    old, new = _by_rule(before), _by_rule(after)
+    for rule in dict.fromkeys((*old, *new)):
+        a, b = _share(old.get(rule), before), _share(new.get(rule), after)
+        yield FindingChange(rule, (new.get(rule) or old[rule]).title, _status(a, b), a, b)
+
+
+def _status(before: float | None, after: float | None) -> Status:
+    if before is None:
+        return "new"
+    if after is None:
+        return "gone"
+    if abs(after - before) < FINDING_SHARE:
+        return "same"
+    return "better" if after < before else "worse"
+
+
+def _applied(before: Report, after: Report) -> Iterable[Applied]:
+    new = _by_rule(after)
+    for rule, finding in _by_rule(before).items():
+        left = _share(new.get(rule), after)
+        worth = (_share(finding, before) or 0.0) >= LOW_SHARE
+        if worth and not finding.folded_into and (left is None or left < LOW_SHARE):
+            yield Applied(rule, finding.title, finding.saving)

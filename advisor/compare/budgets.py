@@ -1,0 +1,149 @@
+"""Limits that a team sets on a trace, and which of them it crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from advisor.compare.model import Comparison
+from advisor.errors import UsageError
+from advisor.report.model import SEVERITIES, Finding, Report
+
+EXAMPLE = """
+[tool.advisor.budgets]
+step_ms = 25.0
+idle_share = 0.10
+exposed_copy_share = 0.05
+kernel_count = 800
+regression_percent = 5
+findings = { high = 0, sync-stall = 0, launch-gap = "low" }
+"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One budget held against one trace. `unknown`: the trace cannot tell, which is not good news."""
+
+    budget: str
+    status: Literal["kept", "crossed", "unknown", "not checked"]
+    detail: str
+
+    @property
+    def passes(self) -> bool:
+        """Whether it lets the check succeed."""
+        return self.status in ("kept", "not checked")
+
+
+def _share(field: str) -> Callable[[Report], float | None]:
+    def of(report: Report) -> float | None:
+        window = sum(t.window_us for t in report.time)
+        return sum(getattr(t, field) for t in report.time) / window if window else None
+
+    return of
+
+
+_MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
+    "step_ms": (lambda r: r.headline.step_us / 1000, "ms"),
+    "idle_share": (_share("idle_us"), ""),
+    "exposed_copy_share": (_share("exposed_copy_us"), ""),
+    "exposed_comm_share": (_share("exposed_comm_us"), ""),
+    "kernel_count": (lambda r: r.work.kernels if r.devices else None, "kernels a step"),
+    "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices else None, "ms a step"),
+}
+REGRESSION = "regression_percent"
+FINDINGS = "findings"
+_ORDER: list[str] = [*SEVERITIES]
+
+
+def parse(table: Mapping[str, Any], rules: Collection[str], where: object) -> dict[str, Any]:
+    """The budgets of a settings table. Raises UsageError for one that does not exist or is no number."""
+    if not table:
+        raise UsageError(f"{where} sets no budgets", f"Set some:{EXAMPLE}")
+    for name, limit in table.items():
+        if name == FINDINGS:
+            _check_findings(limit, rules, where)
+        elif name not in (*_MEASURES, REGRESSION):
+            raise UsageError(f"{where}: there is no budget {name!r}", f"Budgets are: {', '.join((*_MEASURES, REGRESSION, FINDINGS))}.")
+        elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
+            raise UsageError(f"{where}: {name} = {limit!r} is no limit", "Give a number from 0 on.")
+    return dict(table)
+
+
+def _check_findings(table: Any, rules: Collection[str], where: object) -> None:
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{where}: budgets.findings is no table", f"It looks like this:{EXAMPLE}")
+    for name, limit in table.items():
+        if name not in SEVERITIES and name not in rules:
+            raise UsageError(f"{where}: budgets.findings names {name!r}, no severity and no rule", f"Rules are: {', '.join(sorted(rules))}.")
+        number = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+        if not number and (limit not in SEVERITIES or name in SEVERITIES):
+            raise UsageError(
+                f"{where}: budgets.findings.{name} = {limit!r} is no limit", "Give how many are allowed, or for a rule the worst severity."
+            )
+
+
+def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None = None) -> list[Verdict]:
+    """Every budget with its verdict; `against` is the comparison with a baseline."""
+    verdicts: list[Verdict] = []
+    for name, limit in budgets.items():
+        if name == FINDINGS:
+            verdicts += _findings(limit, report)
+        elif name == REGRESSION:
+            verdicts.append(_regression(float(limit), against))
+        else:
+            verdicts.append(_measure(name, float(limit), report))
+    return verdicts
+
+
+def _measure(name: str, limit: float, report: Report) -> Verdict:
+    of, unit = _MEASURES[name]
+    value = of(report)
+    if value is None:
+        return Verdict(name, "unknown", "the trace holds no GPU work to tell it from")
+    if value <= limit:
+        return Verdict(name, "kept", f"{value:.3g} of {limit:g} {unit}".rstrip())
+    return Verdict(name, "crossed", f"{value:.3g} where {limit:g} {unit} is the limit, {value - limit:.3g} over".replace("  ", " "))
+
+
+def _regression(limit: float, against: Comparison | None) -> Verdict:
+    if against is None:
+        return Verdict(REGRESSION, "not checked", "no --baseline was given")
+    percent = 100 * against.change_share
+    told = f"the step changed by {percent:+.2f} %"
+    if percent <= limit:
+        return Verdict(REGRESSION, "kept", f"{told}, {limit:g} % are allowed")
+    if against.noise is None:
+        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; one capture a side tells nothing of noise")
+    if against.noise.low_us <= 0:
+        return Verdict(REGRESSION, "kept", f"{told}, which is within the noise of the captures")
+    return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed, and it is beyond the noise")
+
+
+def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdict]:
+    counted = [f for f in report.findings if not f.allowed]
+    for name, limit in limits.items():
+        budget = f"{FINDINGS}.{name}"
+        if name in SEVERITIES:
+            severe = _ORDER[: _ORDER.index(name) + 1]
+            yield _count(budget, [f for f in counted if f.severity in severe], int(limit), f"at least {name}")
+            continue
+        silent = next((s.why for s in (*report.skipped,) if s.rule == name), None) or next(
+            (f.error for f in report.failed if f.rule == name), None
+        )
+        if silent is not None:
+            yield Verdict(budget, "unknown", f"the rule could not look: {silent}")
+            continue
+        found = [f for f in counted if f.rule == name]
+        if isinstance(limit, str):
+            worse = [f for f in found if f.severity in _ORDER[: _ORDER.index(limit)]]
+            yield _count(budget, worse, 0, f"worse than {limit}")
+        else:
+            yield _count(budget, found, limit, "of this rule")
+
+
+def _count(budget: str, found: list[Finding], limit: int, what: str) -> Verdict:
+    told = f"{len(found)} {what}, {limit} allowed"
+    if len(found) <= limit:
+        return Verdict(budget, "kept", told)
+    return Verdict(budget, "crossed", f"{told}: {', '.join(dict.fromkeys(f'{f.rule} ({f.severity})' for f in found))}")

@@ -1,0 +1,88 @@
+"""Saved reports by commit, and how step time and findings moved from one to the next."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from advisor.errors import UsageError
+from advisor.report.model import Report
+from advisor.report.saved import read_report
+
+_NAME = re.compile(r"(?P<time>\d{8}T\d{6}Z)-(?P<commit>[0-9A-Za-z][0-9A-Za-z._-]{0,63})\.json$")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One saved report: when its commit was made, and which."""
+
+    time: datetime
+    commit: str
+    report: Report
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Saved reports, oldest first. skipped: files of the directory that are none of ours."""
+
+    entries: tuple[Entry, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Rules that found something in any of them, in the order in which they first did."""
+        return tuple(dict.fromkeys(f.rule for e in self.entries for f in e.report.findings))
+
+
+def read(directory: Path) -> Trend:
+    """The history of a directory. Raises UsageError where it is none or holds no report."""
+    if not directory.is_dir():
+        raise UsageError(f"there is no directory {directory}", "Add a first report: advisor history DIR --add REPORT.json")
+    entries, skipped = [], []
+    for path in sorted(directory.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if not match:
+            skipped.append(path.name)
+            continue
+        time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=timezone.utc)
+        entries.append(Entry(time, match["commit"], read_report(path)))
+    if not entries:
+        raise UsageError(f"{directory} holds no history", "Add a first report: advisor history DIR --add REPORT.json")
+    return Trend(tuple(entries), tuple(skipped))
+
+
+def add(directory: Path, report: Report, commit: str | None = None, time: datetime | None = None) -> Path:
+    """Save a report under its commit: HEAD of the working directory, and its date, where none is given.
+
+    A commit that is there already is replaced: the newest measurement of it stands. Raises UsageError for a commit that is
+    no name, and where none is given outside a repository.
+    """
+    commit = commit or _git("rev-parse", "--short=12", "HEAD")
+    if not commit:
+        raise UsageError("no commit is given and this is no git repository", "Say which: --commit NAME")
+    if not _COMMIT.fullmatch(commit):
+        raise UsageError(f"{commit!r} is no name of a commit", "Give letters, digits, dots, dashes and underscores.")
+    made = _git("show", "-s", "--format=%cI", commit, "--")
+    when = time or (datetime.fromisoformat(made) if made else datetime.now(timezone.utc))
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f"{when.astimezone(timezone.utc).strftime(_STAMP)}-{commit}.json"
+    part = target.with_name(f".{target.name}.part")
+    part.write_bytes(report.to_json())
+    for old in directory.glob(f"*-{commit}.json"):
+        if (match := _NAME.fullmatch(old.name)) and match["commit"] == commit:
+            old.unlink()
+    part.replace(target)
+    return target
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

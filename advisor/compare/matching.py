@@ -1,0 +1,99 @@
+"""Which parts of one step do the work of which parts of another, although kernels were renamed, fused or replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from advisor.report.model import Part
+
+Relation = Literal["same", "renamed", "replaced", "fused", "split", "new", "gone"]
+
+_FUSED_BY_COMPILER = re.compile(r"^triton_[a-z]+_fused_(.+?)_\d+$")
+
+
+@dataclass(frozen=True)
+class Match:
+    """Parts before and after that do the same work; one side is empty for what is new or gone."""
+
+    before: tuple[Part, ...]
+    after: tuple[Part, ...]
+    relation: Relation
+
+
+def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
+    """Every part of both sides in exactly one match. Parts stand in the order in which they first ran.
+
+    Equal kernels of equal ops first; then a kernel that moved to another op or module; then one kernel for another under
+    the same op with the same shapes; then, between matched neighbours, what stood there before and what stands there now.
+    """
+    left, right = list(before), list(after)
+    pairs: list[tuple[int, int, Relation]] = []
+    free_left, free_right = dict.fromkeys(range(len(left))), dict.fromkeys(range(len(right)))
+    for key, relation in _KEYS:
+        waiting: dict[Hashable, list[int]] = {}
+        for j in free_right:
+            if (k := key(right[j])) is not None:
+                waiting.setdefault(k, []).append(j)
+        for i in list(free_left):
+            k = key(left[i])
+            if k is not None and waiting.get(k):
+                j = waiting[k].pop(0)
+                pairs.append((i, j, relation))
+                del free_left[i], free_right[j]
+    matches = [Match((left[i],), (right[j],), relation) for i, j, relation in sorted(pairs)]
+    return matches + _by_position(left, right, pairs, list(free_left), list(free_right))
+
+
+Key = Callable[[Part], Hashable]
+
+# Memsets and copies have no op in nsys exports; idleness never changes its name.
+_KEYS: tuple[tuple[Key, Relation], ...] = (
+    (lambda p: (p.kind, p.name, p.op, p.module, p.family), "same"),
+    (lambda p: (p.kind, p.name, p.op), "same"),
+    (lambda p: (p.kind, p.name), "same"),
+    (lambda p: (p.kind, p.op, p.module, p.shapes) if p.op and p.shapes else None, "renamed"),
+    (lambda p: (p.kind, p.op, p.shapes) if p.op and p.shapes else None, "renamed"),
+)
+
+
+# Copies and memsets come and go within what one op does.
+_ANCHORS = ("compute", "communication")
+
+
+def _by_position(
+    left: list[Part], right: list[Part], pairs: list[tuple[int, int, Relation]], free_left: list[int], free_right: list[int]
+) -> list[Match]:
+    """What is left, by the nearest matched neighbour that ran before it on both sides."""
+    of_left = {i: n for n, (i, _, _) in enumerate(pairs) if left[i].kind in _ANCHORS}
+    of_right = {j: n for n, (_, j, _) in enumerate(pairs) if right[j].kind in _ANCHORS}
+    order_left, order_right = [of_left[i] for i in sorted(of_left)], [of_right[j] for j in sorted(of_right)]
+    blocks = SequenceMatcher(None, order_left, order_right, autojunk=False).get_matching_blocks()
+    anchors = {order_left[b.a + k] for b in blocks for k in range(b.size)}
+    groups: dict[tuple[int, str], tuple[list[Part], list[Part]]] = {}
+    for side, parts, free, numbered in ((0, left, free_left, of_left), (1, right, free_right, of_right)):
+        anchor = -1
+        wanted = set(free)
+        for at, part in enumerate(parts):
+            if numbered.get(at, -1) in anchors:
+                anchor = numbered[at]
+            elif at in wanted:
+                groups.setdefault((anchor, part.kind), ([], []))[side].append(part)
+    return [m for old, new in groups.values() for m in _relate(old, new)]
+
+
+def _relate(old: list[Part], new: list[Part]) -> list[Match]:
+    if old and new and old[0].kind != "idle":
+        return [Match(tuple(old), tuple(new), _relation(old, new))]
+    gone: list[Match] = [Match((part,), (), "gone") for part in old]
+    return gone + [Match((), (part,), "new") for part in new]
+
+
+def _relation(old: list[Part], new: list[Part]) -> Relation:
+    launched, launches = sum(p.calls for p in old), sum(p.calls for p in new)
+    if launches < launched and (len(new) < len(old) or any(_FUSED_BY_COMPILER.match(p.name) for p in new)):
+        return "fused"
+    return "split" if len(new) > len(old) and launches > launched else "replaced"

@@ -1,0 +1,114 @@
+"""A team's settings: thresholds, rules turned off, findings allowed with a reason, rules of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advisor.engine.rule import Rule
+from advisor.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+EXAMPLE = """
+[tool.advisor]
+disable = ["low-arithmetic-intensity"]
+rules = ["perf/our_rules.py"]
+allow = { "sync-stall" = "the loss decides about early stopping" }
+
+[tool.advisor.options.launch-gap]
+min_idle_share = 0.2
+
+[tool.advisor.budgets]
+step_ms = 25.0
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
+    budgets: limits as they stand; `advisor.compare.budgets` reads them."""
+
+    disable: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    allow: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Path, ...] = ()
+    path: Path | None = None
+    budgets: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, known: Mapping[str, Rule]) -> None:
+        """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type."""
+        for rule in (*self.disable, *self.options, *self.allow):
+            if rule not in known:
+                raise UsageError(
+                    f"{self.path} names a rule {rule!r} that does not exist", f"Rules are: {', '.join(sorted(known))}."
+                )
+        for rule, options in self.options.items():
+            for name, value in options.items():
+                defaults = known[rule].options
+                if name not in defaults:
+                    raise UsageError(
+                        f"{self.path}: rule {rule} has no option {name!r}", f"It has: {', '.join(defaults) or 'none'}."
+                    )
+                if isinstance(value, bool) or (
+                    not isinstance(value, (int, float)) and not isinstance(value, type(defaults[name]))
+                ):
+                    raise UsageError(f"{self.path}: {rule}.{name} = {value!r} is not like its default {defaults[name]!r}", "")
+
+
+def load(path: Path | None = None, start: Path | None = None) -> Settings:
+    """The settings of a file, or of the nearest pyproject.toml at or above `start` (the current directory) that has any.
+
+    A file holds `[tool.advisor]`, or the same keys at its top. Raises UsageError where it cannot be read or names a key
+    that means nothing.
+    """
+    if path is not None:
+        table = _read(path)
+        return _settings(table.get("tool", {}).get("advisor", table) if isinstance(table.get("tool", {}), dict) else table, path)
+    for candidate in _above(start or Path.cwd()):
+        table = _read(candidate).get("tool", {}).get("advisor")
+        if table is not None:
+            return _settings(table, candidate)
+    return Settings()
+
+
+def _above(start: Path) -> Iterator[Path]:
+    for directory in (start.resolve(), *start.resolve().parents):
+        if (directory / "pyproject.toml").is_file():
+            yield directory / "pyproject.toml"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "Give the path of a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML file: {error}", f"Settings look like this:{EXAMPLE}") from None
+
+
+def _settings(table: Any, path: Path) -> Settings:
+    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list, "budgets": dict}
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
+    for key, value in table.items():
+        if key not in shapes:
+            raise UsageError(f"{path}: advisor has no setting {key!r}", f"Settings are: {', '.join(shapes)}.")
+        if not isinstance(value, shapes[key]):
+            raise UsageError(f"{path}: {key} is not a {shapes[key].__name__}", f"Settings look like this:{EXAMPLE}")
+    allow = table.get("allow", {})
+    for rule, reason in allow.items():
+        if not isinstance(reason, str) or not reason.strip():
+            raise UsageError(f"{path}: allow.{rule} gives no reason", "Say why: it stands in the report.")
+    if not all(isinstance(o, dict) for o in table.get("options", {}).values()):
+        raise UsageError(f"{path}: options are tables by rule", f"Settings look like this:{EXAMPLE}")
+    return Settings(
+        tuple(map(str, table.get("disable", ()))), table.get("options", {}), allow,
+        tuple(path.parent / str(p) for p in table.get("rules", ())), path, table.get("budgets", {}),
+    )  # fmt: skip

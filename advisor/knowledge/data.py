@@ -1,0 +1,25 @@
+"""Numbers that ship with the package, as TOML beside the code."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """The tables of `advisor/NAME.toml`."""
+    return read(Path(__file__).with_name(f"{name}.toml"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, none where there is no such file."""
+    tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return tables

@@ -1,0 +1,1 @@
+"""What measures: the ledger of savings, and functions that need torch."""

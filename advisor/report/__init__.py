@@ -1,0 +1,1 @@
+"""What an analysis says: data only."""

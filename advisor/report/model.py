@@ -1,0 +1,343 @@
+"""What an analysis says: frozen structs, serialised as they stand (JSON schema 1; fields are added, never renamed)."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from advisor.report.charts import Picture
+
+SCHEMA = 1
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+Basis = Literal["simulated", "bound", "measured"]
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    file: str
+    line: int
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
+
+    label: str
+    start_us: float
+    dur_us: float
+    count: int = 1
+    device: int | None = None
+    stream: int | None = None
+    thread: int | None = None
+    source: SourceLine | None = None
+
+
+class Code(msgspec.Struct, frozen=True):
+    before: str
+    after: str
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """What to change. At least one step."""
+
+    title: str
+    steps: tuple[str, ...]
+    code: Code | None = None
+    url: str = ""
+    risk: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise ValueError(f"the fix {self.title!r} has no step")
+
+
+class Saving(msgspec.Struct, frozen=True):
+    """What one step gains, in the trace's own time: 0 <= low <= expected <= high."""
+
+    low_us: float
+    expected_us: float
+    high_us: float
+    basis: Basis
+    removes: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_us <= self.expected_us <= self.high_us:
+            raise ValueError(f"a saving is ordered, not {self.low_us}, {self.expected_us}, {self.high_us}")
+
+
+HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
+"""Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
+against its own noise; a fifth is worth dropping other work for."""
+
+
+def severity_of(saving: Saving, step_us: float) -> Severity:
+    """How much a finding matters, by the share of the step that its fix is expected to save."""
+    share = saving.expected_us / step_us if step_us > 0 else 0.0
+    if share >= HIGH_SHARE:
+        return "high"
+    if share >= MEDIUM_SHARE:
+        return "medium"
+    return "low" if share >= LOW_SHARE else "info"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
+
+    title: str
+    summary: str
+    severity: Severity
+    confidence: float
+    saving: Saving
+    evidence: tuple[Evidence, ...]
+    fix: Fix
+    rule: str = ""
+    ranks: tuple[int, ...] = ()
+    folded_into: str = ""
+    """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
+    allowed: str = ""
+    """Why the team lives with this; "" where it does not."""
+    checks: tuple[str, ...] = ()
+    """The health checks it rests on: each of them passed, or at worst degraded."""
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"the finding {self.title!r} has no evidence")
+        if "\n" in self.summary or len(self.summary) > 240:
+            raise ValueError(f"the summary of {self.title!r} does not fit one line")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"confidence is 0 to 1, not {self.confidence}")
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """A rule looked and found nothing: `why` gives the value and the threshold."""
+
+    why: str
+    rule: str = ""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A rule could not look: what was missing, and how to record it."""
+
+    why: str
+    record_with: str = ""
+    rule: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A rule broke; the others went on."""
+
+    rule: str
+    error: str
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    shapes: bool
+    stacks: bool
+    steps: int
+    memory: bool = False
+    syncs: bool = False
+
+
+class SourceInfo(msgspec.Struct, frozen=True):
+    path: str
+    format: str
+    bytes: int
+    events: int
+    recorded: Recorded
+
+
+class DeviceInfo(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    sm_count: int
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The analysed part of the trace. `basis` says what a step is; `step_us` is its steady period."""
+
+    start_us: float
+    end_us: float
+    steps: int
+    step_us: float
+    basis: Literal["profiler-step", "nvtx", "detected", "whole"]
+    detail: str = ""
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """Idle device time by cause; the causes sum to `DeviceTime.idle_us`."""
+
+    sync: float = 0.0
+    data_loading: float = 0.0
+    launch: float = 0.0
+    allocator: float = 0.0
+    host: float = 0.0
+    dependency: float = 0.0
+    profiler: float = 0.0
+    unknown: float = 0.0
+
+
+class DeviceTime(msgspec.Struct, frozen=True):
+    """Where one device's window went; the five classes sum to `window_us`."""
+
+    device: int
+    window_us: float
+    compute_us: float
+    exposed_comm_us: float
+    exposed_copy_us: float
+    exposed_memset_us: float
+    idle_us: float
+    idle: Idle
+
+
+class Health(msgspec.Struct, frozen=True):
+    """One question asked of the trace before any advice."""
+
+    check: str
+    status: Literal["ok", "degraded", "failed"]
+    detail: str
+    touches: tuple[str, ...] = ("host", "kernels")
+    """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
+    record_with: str = ""
+    """How to record again so that it holds."""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    low: float
+    expected: float
+    high: float
+
+
+class Headline(msgspec.Struct, frozen=True):
+    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings."""
+
+    bottleneck: str
+    summary: str
+    step_us: float
+    predicted_step_us: Prediction
+
+
+class UtilizationRow(msgspec.Struct, frozen=True):
+    """Mean of a hardware counter over the window, in percent of its peak."""
+
+    device: int
+    unit: str
+    mean_pct: float
+    samples: int
+
+
+class KernelRow(msgspec.Struct, frozen=True):
+    """GPU ops of one name and family in the window. Rates are NaN-free: 0 where they cannot be known."""
+
+    name: str
+    family: str
+    precision: str
+    calls: int
+    total_us: float
+    mean_us: float
+    share: float
+    """Of the device's busy time."""
+    op: str = ""
+    occupancy_pct: float = 0.0
+    gbps: float = 0.0
+    tflops: float = 0.0
+
+
+class PathPart(msgspec.Struct, frozen=True):
+    """All links of one kind on the critical path of the window. The parts sum to the path."""
+
+    link: str
+    total_us: float
+    share: float
+    count: int
+
+
+PartKind = Literal["compute", "communication", "copy", "memset", "idle"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of one step that no other part holds: a kernel of an op and a module, or idleness of one cause. Parts sum to the step."""
+
+    kind: PartKind
+    name: str
+    """The kernel, or the cause of idleness."""
+    family: str = ""
+    op: str = ""
+    module: str = ""
+    shapes: str = ""
+    """Of the first call, as recorded."""
+    calls: float = 0.0
+    us: float = 0.0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What one step does, on all devices, overlaps counted twice. Two programs that differ in it are not the same work."""
+
+    kernels: float = 0.0
+    kernel_us: float = 0.0
+    copied_bytes: float = 0.0
+    flops: float = 0.0
+    """Of products and convolutions whose shapes were recorded, attention left out."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
+
+    # These two stand first in the JSON, so that a reader knows at once what it holds.
+    schema: int = SCHEMA
+    advisor: str = ""
+    source: SourceInfo
+    devices: tuple[DeviceInfo, ...]
+    window: Window
+    time: tuple[DeviceTime, ...]
+    health: tuple[Health, ...]
+    headline: Headline
+    findings: tuple[Finding, ...]
+    clear: tuple[Clear, ...]
+    skipped: tuple[Skipped, ...]
+    failed: tuple[Failed, ...]
+    kernels: tuple[KernelRow, ...] = ()
+    utilization: tuple[UtilizationRow, ...] = ()
+    critical_path: tuple[PathPart, ...] = ()
+    breakdown: tuple[Part, ...] = ()
+    work: Work = Work()
+
+    @property
+    def picture(self) -> Picture | None:
+        """What charts draw beyond the JSON; None of a saved report, and of one made by replacing fields."""
+        picture: Picture | None = self.__dict__.get("drawn")
+        return picture
+
+    def with_picture(self, picture: Picture) -> Report:
+        """The same report that carries a picture."""
+        made = copy.copy(self)
+        made.__dict__["drawn"] = picture
+        return made
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The report's lists as DataFrames by name; see `advisor.report.tables`."""
+        from advisor.report.tables import tables
+
+        return tables(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""
+        from html import escape
+
+        from advisor import reports
+
+        page = reports.formats()["html"].render(self)
+        style = "width:100%;height:48rem;border:1px solid #8885;border-radius:8px"
+        return f'<iframe title="advisor report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
+
+    def to_json(self) -> bytes:
+        """The report as JSON schema 1."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Report:
+        """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is none."""
+        return msgspec.json.decode(data, type=cls)

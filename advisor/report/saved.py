@@ -1,0 +1,56 @@
+"""Reports that were saved as JSON, and files that may be either a report or a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from advisor.errors import TraceError
+from advisor.report.model import SCHEMA, Report
+
+_HEAD = 4096
+_CAPTURES = (".json", ".json.gz", ".sqlite")
+
+
+def read_report(path: Path) -> Report:
+    """A report saved with `--format json`. Raises TraceError where the file is none, or of another schema."""
+    try:
+        loaded = Report.from_json(path.read_bytes())
+    except OSError as error:
+        raise TraceError(
+            f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json."
+        ) from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise TraceError(
+            f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json"
+        ) from None
+    if loaded.schema != SCHEMA:
+        raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it.")
+    return loaded
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file begins as our JSON does: its schema, then the version that wrote it."""
+    try:
+        with path.open("rb") as file:
+            head = b"".join(file.read(_HEAD).split())
+    except OSError:
+        return False
+    return head.startswith(b'{"schema":') and b'"advisor":' in head
+
+
+def captures(path: Path) -> list[Path]:
+    """The files of one side: the file itself, or every capture in a directory."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_CAPTURES))
+    if not found:
+        raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of one program.")
+    return found
+
+
+def reports(paths: list[Path], analyze: Callable[[Path], Report]) -> list[Report]:
+    """A report of each capture: read where it was saved, made where it is a trace."""
+    return [read_report(p) if is_report(p) else analyze(p) for path in paths for p in captures(path)]

@@ -1,0 +1,326 @@
+"""Reads the Chrome trace that torch.profiler (Kineto) writes into a Timeline.
+
+The format, field by field, is in FORMATS.md, section 7.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advisor.errors import TraceError
+from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
+from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
+from advisor.sources.kineto.events import Event
+from advisor.sources.kineto.helper import Helper
+from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
+from advisor.sources.stream import Stream
+from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, table
+
+_HOW_TO_RECORD = (
+    "Record with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a few steps, "
+    "then prof.export_chrome_trace('trace.json.gz')."
+)
+
+# Versions only: the rest of the metadata may name people, hosts and paths.
+_VERSIONS = (
+    "schemaVersion", "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version",
+    "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version",
+)  # fmt: skip
+
+# Before torch 1.11 the ranges that the framework names were ops.
+_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
+
+_JSON_COLUMNS = ("dims", "types", "strides", "concrete")
+
+
+HELPED_FROM_BYTES = 100 << 20
+"""A helper takes as long to start as some 50 MB take to read."""
+
+
+def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
+    """Read a trace. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
+    the text is at least `helped_from` bytes long.
+
+    What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError where the text is
+    not a trace or holds nothing to analyse.
+    """
+    text = Text(stream.read, chunk_bytes)
+    if not text.found:
+        raise _no_events(text.header, stream)
+    collected = _Collected()
+    exact = False
+
+    def decode(piece: bytes) -> Piece:
+        return decode_piece(piece, exact)
+
+    with Helper() as helper:
+        for piece in text.decoded(decode, helper):
+            exact = helper.exact = piece.exact
+            collected.add(piece)
+            if processes > 1 and stream.expected >= helped_from:
+                helper.start()
+    issues = [*_file_issues(text, stream, collected.events), *collected.issues()]
+    metadata, complete = _metadata(text)
+    if not complete:
+        issues.append(ReadIssue("complete-file", "the metadata around the events cannot be read"))
+    return _timeline(collected, metadata, _joined(issues), path, stream.total)
+
+
+@dataclass
+class _Collected:
+    """All pieces of a file, merged."""
+
+    tables: dict[str, Merger] = field(default_factory=dict)
+    events: int = 0
+    categories: Counter[str] = field(default_factory=Counter)
+    bad_durations: int = 0
+    bad_times: int = 0
+    _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> None:
+        self.events += piece.events
+        self.categories += piece.categories
+        self.bad_durations += piece.bad_durations
+        self.bad_times += piece.bad_times
+        for name, columns in piece.tables.items():
+            self.tables.setdefault(name, Merger()).add(columns)
+        if piece.ranges:
+            spans = transpose(self._pair(piece.ranges))
+            spans.events = 0
+            self.add(spans)
+
+    def _pair(self, ranges: list[tuple[int, Event]]) -> list[Event]:
+        """Join begin and end events of a thread, innermost first, into spans."""
+        spans = []
+        for time, event in ranges:
+            stack = self._open.setdefault((event.pid, event.tid), [])
+            if event.ph == "B":
+                stack.append((time, event))
+            elif stack:
+                start, begin = stack.pop()
+                begin.ph, begin.ts, begin.dur = "X", _as_written(start), _as_written(time - start)
+                spans.append(begin)
+        return spans
+
+    def issues(self) -> list[ReadIssue]:
+        found = []
+        if self.bad_durations:
+            detail = f"took a negative or impossible duration as 0 in {_events(self.bad_durations)}"
+            found.append(ReadIssue("durations", detail, events=self.bad_durations))
+        if self.bad_times:
+            detail = f"left out {_events(self.bad_times)} without a valid start time"
+            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
+        return found
+
+
+def _events(n: int) -> str:
+    return f"{n:,} event" if n == 1 else f"{n:,} events"
+
+
+def _as_written(ns: int) -> Microseconds:
+    return Microseconds(f"{ns}e-3")
+
+
+def _no_events(header: bytes, stream: Stream) -> TraceError:
+    """Say what a file is that holds no list of events."""
+    ends = f" ({stream.truncated})" if stream.truncated else ""
+    try:
+        whole = json.loads(header, strict=False)
+    except (ValueError, RecursionError) as error:
+        if not header.lstrip().startswith(b"{"):
+            return TraceError(f"the file is not JSON: it starts with {header.lstrip()[:24]!r}{ends}", _HOW_TO_RECORD)
+        position = f"; as JSON it breaks at {error}" if isinstance(error, json.JSONDecodeError) else ""
+        return TraceError(
+            f"the file has no list of events (`traceEvents`) in its first {len(header):,} bytes{ends}{position}",
+            "It was cut off before its events, or it is no profiler trace. " + _HOW_TO_RECORD,
+        )
+    if isinstance(whole, dict) and "traceEvents" in whole:
+        kind = type(whole["traceEvents"]).__name__
+        return TraceError(f"the file's `traceEvents` is not a list of events ({kind})", _HOW_TO_RECORD)
+    keys = ", ".join(list(whole)[:6]) if isinstance(whole, dict) else ""
+    what = (
+        f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
+    )
+    hint = "An execution trace (ExecutionTraceObserver) has no times: give the profiler's trace. " if "nodes" in keys else ""
+    return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", hint + _HOW_TO_RECORD)
+
+
+def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
+    """What kept the file from being read whole."""
+    found = []
+    if stream.truncated:
+        found.append(f"{stream.truncated}; read {_events(events)}, whole up to byte {text.end:,} of the uncompressed text")
+    elif not text.whole:
+        found.append(
+            f"the file ends at byte {stream.total:,}, before its list of events does; "
+            f"read {_events(events)}, whole up to byte {text.end:,}"
+        )
+    if text.bad:
+        found.append(f"left out {_events(text.bad)} of invalid JSON, the first at byte {text.first_bad:,}")
+    return [ReadIssue("complete-file", detail) for detail in found]
+
+
+def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:
+    """One issue for each check."""
+    checks = dict.fromkeys(issue.check for issue in issues)
+    return tuple(
+        ReadIssue(
+            check,
+            "; ".join(issue.detail for issue in issues if issue.check == check),
+            events=sum(issue.events for issue in issues if issue.check == check),
+        )
+        for check in checks
+    )
+
+
+def _metadata(text: Text) -> tuple[dict[str, Any], bool]:
+    """The top-level members around the events, and whether all of them could be read."""
+    if text.bare:
+        return {}, True
+    trailer = text.trailer if text.closed else b"}"
+    for whole, complete in ((text.header + b"]" + trailer, True), (text.header + b"]}", False), (b'{"":[]' + trailer, False)):
+        try:
+            found = json.loads(whole.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return found, complete
+    return {}, False
+
+
+def _timeline(
+    collected: _Collected, metadata: dict[str, Any], issues: tuple[ReadIssue, ...], path: str, uncompressed: int
+) -> Timeline:
+    merged = collected.tables
+    if "gpu_ops" not in merged and "cpu_ops" not in merged:
+        raise _nothing_to_analyse(collected, issues)
+    earliest = min(merger.earliest for merger in merged.values() if merger.earliest is not None)
+    tables = {name: _frame(name, merged.pop(name), earliest) for name in list(merged)}
+    _move_annotations(tables)
+    return Timeline.build(
+        _source(metadata, issues, path, uncompressed, collected.events, tables),
+        _devices(metadata),
+        integer(metadata.get("baseTimeNanoseconds"), 0) + earliest,
+        **tables,
+    )
+
+
+def _nothing_to_analyse(collected: _Collected, issues: tuple[ReadIssue, ...]) -> TraceError:
+    counts = Counter({name: merger.rows for name, merger in collected.tables.items()})
+    counts.update({category or "no category": n for category, n in collected.categories.items()})
+    holds = ", ".join(f"{n:,} {name}" for name, n in counts.most_common(8)) or "no spans"
+    details = "".join(f"; {issue.detail}" for issue in issues)
+    return TraceError(
+        f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD
+    )
+
+
+def _move_annotations(tables: dict[str, pd.DataFrame]) -> None:
+    """Move the framework's own ranges from ops, where traces before torch 1.11 have them, to annotations."""
+    ops = tables.get("cpu_ops")
+    if ops is None:
+        return
+    names = ops["name"].cat
+    is_annotation = np.array([bool(_ANNOTATION.match(name)) for name in names.categories], bool)
+    if not is_annotation.any():
+        return
+    moved = is_annotation[names.codes]
+    ranges = pd.concat([tables.get("annotations", table("annotations", {})), ops.loc[moved, list(TABLES["annotations"])]])
+    tables["annotations"] = table("annotations", {column: ranges[column].to_numpy() for column in ranges})
+    tables["cpu_ops"] = ops = ops[~moved].reset_index(drop=True)
+    ops["name"] = ops["name"].cat.remove_unused_categories()
+
+
+def _one_spelling(column: Any) -> Any:
+    """Recorded JSON in one layout, so that equal shapes are one category however the file is indented."""
+    numbers: dict[str, int] = {}
+    renumber = [numbers.setdefault(_respell(text), len(numbers)) for text in column.categories]
+    return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
+
+
+def _respell(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text, strict=False), ensure_ascii=False) if text else ""
+    except ValueError:
+        return text
+
+
+def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
+    """One table, sorted by start, in microseconds from the earliest event; made column by column to save memory."""
+    columns: dict[str, Any] = {}
+    order = None
+    if START in merger.names:
+        start = np.asarray(merger.take(START))
+        if (np.diff(start) < 0).any():
+            order = np.argsort(start, kind="stable")
+            start = start[order]
+        columns["start_us"] = (start - earliest) / 1000.0
+        del start
+    for column in merger.names:
+        values = merger.take(column)
+        if order is not None:
+            values = values[order]
+        if column == DURATION:
+            columns["dur_us"] = values / 1000.0
+        else:
+            columns[column] = _one_spelling(values) if column in _JSON_COLUMNS else values
+    # Without a copy: pandas would otherwise hold the whole table three times while it is made.
+    frame: pd.DataFrame = pd.DataFrame({column: columns[column] for column in TABLES[name]}, copy=False)
+    return frame
+
+
+def _devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
+    found = metadata.get("deviceProperties", metadata.get("computeProperties"))
+    return tuple(_device(item) for item in found if isinstance(item, dict)) if isinstance(found, list) else ()
+
+
+def _device(item: dict[str, Any]) -> Device:
+    def number(*keys: str) -> int:
+        return next((integer(item[key], 0) for key in keys if key in item), 0)
+
+    return Device(
+        number("id"), str(item.get("name", "")), number("numSms", "multiProcessorCount"),
+        (number("computeMajor", "major"), number("computeMinor", "minor")), number("totalGlobalMem"), number("warpSize"),
+    )  # fmt: skip
+
+
+def _source(
+    metadata: dict[str, Any],
+    issues: tuple[ReadIssue, ...],
+    path: str,
+    uncompressed: int,
+    events: int,
+    tables: dict[str, pd.DataFrame],
+) -> Source:
+    ops = tables.get("cpu_ops")
+    distributed = metadata.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    versions = {key: metadata[key] for key in _VERSIONS if isinstance(metadata.get(key), (int, str))}
+    if isinstance(distributed.get("nccl_version"), (int, str)):
+        versions["nccl_version"] = distributed["nccl_version"]
+    return Source(
+        path=path,
+        format="kineto",
+        bytes=uncompressed,
+        events=events,
+        shapes=ops is not None and any(ops["dims"].cat.categories),
+        stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].cat.categories)),
+        memory="memory" in tables,
+        syncs="syncs" in tables,
+        rank=_rank(distributed.get("rank")),
+        world_size=_rank(distributed.get("world_size")),
+        issues=issues,
+        metadata=versions,
+    )
+
+
+def _rank(value: Any) -> int | None:
+    number = integer(value)
+    return number if number >= 0 else None

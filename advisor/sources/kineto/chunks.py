@@ -1,0 +1,277 @@
+"""Cuts the text of a trace into pieces that hold whole events, and finds what stands around them.
+
+Cuts are guessed from the separator that the file itself uses, and the decode validates every guess: a
+prefix of a list of events that was cut anywhere but after a whole event is not JSON. Where a guess is wrong, the
+exact structure decides; where the text itself is broken, `salvage` keeps what it can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from advisor.sources.kineto.events import MalformedError
+from advisor.sources.kineto.salvage import Salvaged, salvage
+from advisor.sources.kineto.structure import Objects, brackets, objects
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Elsewhere(Protocol[T_co]):
+    """Decodes pieces beside this process and gives the results in order (see `helper`)."""
+
+    @property
+    def free(self) -> bool: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    def submit(self, piece: bytes) -> bool: ...
+
+    def result(self) -> T_co | None: ...
+
+    def close(self) -> None: ...
+
+CHUNK_BYTES = 960 << 10
+"""Text decoded at once. From 0.25 to 4 MiB it makes no difference to the time; this fits into the pipe to a helper."""
+
+# An event is a few hundred bytes, with a long call stack a few thousand: beyond this it is a quote that was never closed.
+MAX_EVENT_BYTES = 32 << 20
+
+# Metadata before and after the events is a few kilobytes; a file without events must not be read into memory whole.
+MAX_HEADER_BYTES = 64 << 20
+MAX_TRAILER_BYTES = 64 << 20
+
+_SAMPLE_BYTES = 1 << 17
+_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_FIRST_KEY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"')
+_BLANK = b" \t\r\n"
+
+
+def find_events(text: bytes) -> int:
+    """Where the list of events starts (after its bracket) in the text of a file, or -1.
+
+    That is the top-level member `traceEvents`, wherever the name stands elsewhere, or a list at the top level.
+    """
+    body = text.lstrip(_BLANK)
+    if body.startswith(b"["):
+        return len(text) - len(body) + 1
+    if not _KEY.search(text):
+        return -1
+    found = brackets(text)
+    for match in _KEY.finditer(text):
+        if not found.in_string(match.start()) and found.depth_at(match.start()) == 1:
+            return match.end()
+    return -1
+
+
+def learn_separator(text: bytes, found: Objects) -> bytes:
+    """What most often stands from one event's closing brace through the next one's first key; b"" without two events."""
+    seen: Counter[bytes] = Counter()
+    for end, start in zip(found.ends[:-1].tolist(), found.starts[1:].tolist(), strict=True):
+        key = _FIRST_KEY.match(text, start)
+        seen[text[end - 1 : key.end() if key else start + 1]] += 1
+    return seen.most_common(1)[0][0] if seen else b""
+
+
+@dataclass
+class _Pending(Generic[T]):
+    """A piece whose result is not yet given on, and where the text stood before its last block was read."""
+
+    piece: bytes
+    block: bytes
+    before: tuple[bytes, int, int]
+    value: T | MalformedError | None = None
+    """None while it is decoded elsewhere."""
+
+
+# Results that may wait for one that is decoded elsewhere: some megabytes.
+_MAX_PENDING = 8
+
+
+def _settled(entry: _Pending[T], decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> T:
+    if isinstance(entry.value, MalformedError):
+        raise entry.value
+    value = entry.value if entry.value is not None else elsewhere.result()
+    return value if value is not None else decode(entry.piece)
+
+
+class Text:
+    """The text of a trace: `header` up to the events, the events, `trailer` after them.
+
+    `read(n)` gives the next n bytes, fewer only at the end.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._source = read
+        self._again = b""  # read ahead and given back
+        self._chunk = chunk_bytes
+        self._separator = b""
+        self._buffer = b""
+        self._offset = 0  # of the buffer in the uncompressed file
+        self._lost = False
+        self.end = 0
+        """Byte of the uncompressed file after the last event that is done with."""
+        self.header = b""
+        self.trailer = b""
+        self.found = False
+        """Whether there is a list of events."""
+        self.closed = False
+        """Whether that list has its end."""
+        self.whole = False
+        """Whether nothing of it is missing: it has its end, or is a list at the top level, which needs none."""
+        self.bad = 0
+        """Events that no parser could make sense of."""
+        self.first_bad = -1
+        """Byte of the uncompressed file at which the first of them starts."""
+        self._find_header()
+
+    @property
+    def bare(self) -> bool:
+        """Whether the events are a list at the top level."""
+        return self.header.strip(_BLANK) == b"["
+
+    def _find_header(self) -> None:
+        text, want = b"", max(self._chunk, 1)
+        while True:
+            block = self._read(want)
+            text += block
+            start = find_events(text)
+            if start >= 0:
+                self.header, self._buffer, self._offset, self.found = text[:start], text[start:], start, True
+                return
+            if not block or len(text) > MAX_HEADER_BYTES:
+                self.header = text
+                return
+            want = len(text)  # twice as much each time: the whole search stays linear
+
+    def _read(self, n: int) -> bytes:
+        if not self._again:
+            return self._source(n)
+        block, self._again = self._again[:n], self._again[n:]
+        return block + self._source(n - len(block)) if len(block) < n else block
+
+    def decoded(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T] | None = None) -> Iterator[T]:
+        """Decode all events, piece by piece. `decode` raises MalformedError on what is not `{…}, {…}`.
+
+        Pieces decoded elsewhere are cut where they would be cut anyway and come in the same order.
+        """
+        want, ended = self._chunk, not self.found
+        while not (ended and not self._buffer.strip(_BLANK + b",")):
+            if elsewhere is not None and self._separator and not (ended or self._lost) and elsewhere.free:
+                yield from self._together(decode, elsewhere)
+            if not ended:
+                block = self._read(want)
+                ended, self._buffer = not block, self._buffer + block
+            before = self._offset
+            piece = b"" if ended or self._lost else self._guess()
+            try:
+                if piece:
+                    yield decode(piece)
+                    self._advance(len(piece))
+            except MalformedError:
+                piece = b""
+            if self._lost:
+                yield from self._salvage(decode, ended)
+            elif not piece:
+                yield from self._exact(decode, ended)
+            if self.closed:
+                break
+            progressed = self._offset > before
+            if ended and not progressed:
+                break
+            want = self._chunk if progressed else min(2 * max(want, len(self._buffer)), MAX_EVENT_BYTES)
+        self._take_trailer()
+
+    def _together(self, decode: Callable[[bytes], T], elsewhere: Elsewhere[T]) -> Iterator[T]:
+        """Decode pieces here and elsewhere while every guess is right; then stand before the first piece that is not done."""
+        pending: deque[_Pending[T]] = deque()
+        more = True
+        while more or pending:
+            if more:
+                before = self._buffer, self._offset, self.end
+                block = self._read(self._chunk)
+                self._buffer += block
+                piece = self._guess() if block else b""
+                more = bool(piece)
+                if piece:
+                    entry: _Pending[T] = _Pending(piece, block, before)
+                    if not (elsewhere.free and elsewhere.submit(piece)):
+                        try:
+                            entry.value = decode(piece)
+                        except MalformedError as error:
+                            entry.value, more = error, False
+                    pending.append(entry)
+                    self._advance(len(piece))
+                else:
+                    self._again = block + self._again
+                    self._buffer = before[0]
+            while pending and (not more or len(pending) > _MAX_PENDING or pending[0].value is not None or elsewhere.ready):
+                try:
+                    value = _settled(pending[0], decode, elsewhere)
+                except MalformedError:
+                    self._buffer, self._offset, self.end = pending[0].before
+                    self._again = b"".join(entry.block for entry in pending) + self._again
+                    elsewhere.close()
+                    return
+                pending.popleft()
+                yield value
+
+    def _guess(self) -> bytes:
+        """The buffer up to the last separator in it."""
+        cut = self._buffer.rfind(self._separator) if self._separator else -1
+        return self._buffer[: cut + 1]
+
+    def _advance(self, n: int) -> None:
+        self._buffer = self._buffer[n:]
+        self._offset += n
+        self.end = self._offset if n else self.end
+        blank = len(self._buffer) - len(self._buffer.lstrip(_BLANK + b","))
+        self._buffer = self._buffer[blank:]
+        self._offset += blank
+
+    def _exact(self, decode: Callable[[bytes], T], ended: bool) -> Iterator[T]:
+        """Decode the whole events that the exact structure shows; salvage where that is not JSON."""
+        found = objects(self._buffer)
+        if not self._separator:
+            self._separator = learn_separator(self._buffer[:_SAMPLE_BYTES], objects(self._buffer[:_SAMPLE_BYTES]))
+        last = int(found.ends[-1]) if found.ends.size else 0
+        if last:
+            try:
+                yield decode(self._buffer[int(found.starts[0]) : last])
+            except MalformedError:
+                yield from self._salvage(decode, ended)
+                return
+        if found.stop >= 0:
+            self.closed = True
+            self._advance(last)
+        elif last:
+            self._advance(last)
+        elif ended or not found.sound or len(self._buffer) >= MAX_EVENT_BYTES:
+            yield from self._salvage(decode, ended)
+
+    def _salvage(self, decode: Callable[[bytes], T], ended: bool) -> Iterator[T]:
+        patient = not ended and len(self._buffer) < MAX_EVENT_BYTES
+        kept: Salvaged = salvage(self._buffer, patient, ended, self._lost)
+        if kept.bad and not self.bad:
+            self.first_bad = self._offset + kept.first_bad
+        self.bad += kept.bad
+        self._lost = kept.lost
+        if kept.events:
+            yield decode(b",".join(kept.events))
+        self.closed = kept.closed
+        self._advance(kept.used)
+
+    def _take_trailer(self) -> None:
+        """Keep what stands after the events; where the list was not closed nothing does."""
+        self.whole = self.closed or (self.bare and not self._buffer.strip(_BLANK + b","))
+        if self.closed:
+            rest = self._buffer + self._read(MAX_TRAILER_BYTES)
+            self.trailer = rest.lstrip(_BLANK + b",").removeprefix(b"]")
+            while self._read(CHUNK_BYTES):
+                pass  # the stream's own total and limit still count
+        self._buffer = b""

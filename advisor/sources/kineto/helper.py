@@ -1,0 +1,182 @@
+"""A second process that decodes pieces of a large file while this one decodes others.
+
+It is an interpreter of its own that reads pieces from a pipe and answers in the same order. Neither fork, which threads of
+the caller make unsafe, nor multiprocessing's spawn, which runs the caller's script again. Where it cannot be started, or
+dies, the pieces are decoded here. It ends with its input, whatever ends this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from advisor.sources.kineto.events import MalformedError
+from advisor.sources.kineto.transpose import Piece, decode_piece
+
+QUEUED = 2
+"""Pieces given to the helper at once: one that it decodes and one that waits, so that it never does."""
+
+# The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
+_PIPE_BYTES = 1 << 20
+_LENGTH = 8
+_F_SETPIPE_SZ = 1031
+_READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
+_EXACT, _LENIENT = b"\1", b"\0"
+
+_START = "import sys; sys.path[:0] = [sys.argv[1]]; from advisor.sources.kineto.helper import serve; serve()"
+
+
+class Helper:
+    """The other process. `start` it once, then `submit` pieces while it is `free` and take each `result` in order."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self.exact = False
+        """Whether it reads times as text from the start."""
+        self._started = self._greeted = False
+        self._queued = 0
+
+    def start(self) -> None:
+        """Start it in the background, the first time this is called: it is free once it has its imports."""
+        if self._started or os.name != "posix" or not sys.executable:
+            return
+        self._started = True
+        root = str(Path(__file__).parents[3])
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+            )
+            assert self._process.stdin and self._process.stdout
+            for pipe in (self._process.stdin, self._process.stdout):
+                _widen(pipe.fileno())
+
+    def __enter__(self) -> Helper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it now and leave nothing behind; what it was given is lost."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin and process.stdout
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+    @property
+    def free(self) -> bool:
+        """Whether it can take a piece now."""
+        if self._process is None or self._queued >= QUEUED:
+            return False
+        if not self._greeted and self.ready:
+            self._greeted = self._receive() == _READY
+            if not self._greeted:
+                self.close()
+        return self._greeted
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has something to say, or never will."""
+        import select
+
+        if self._process is None:
+            return True
+        assert self._process.stdout
+        return bool(select.select([self._process.stdout.fileno()], [], [], 0)[0])
+
+    def submit(self, piece: bytes) -> bool:
+        """Give it a piece; False where it is gone."""
+        if self._process is None:
+            return False
+        try:
+            _send(self._process.stdin, (_EXACT if self.exact else _LENIENT) + piece)
+        except OSError:
+            return False
+        self._queued += 1
+        return True
+
+    def result(self) -> Piece | None:
+        """The columns of the oldest piece that it holds; None where it is gone. Raises MalformedError as decode_piece does."""
+        answer = self._receive()
+        self._queued -= 1
+        if answer == _MALFORMED:
+            raise MalformedError("not a sequence of JSON objects")
+        if not answer or answer == _FAILED:
+            return None
+        piece: Piece = pickle.loads(answer)
+        return piece
+
+    def _receive(self) -> bytes:
+        return _take(self._process.stdout) if self._process else b""
+
+
+def serve() -> None:
+    """Answer every piece on standard input until that ends."""
+    import queue
+    import signal
+    import threading
+
+    # Ctrl-C reaches both: the other process decides, and ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests: queue.Queue[bytes] = queue.Queue()
+    source, sink = open(0, "rb", buffering=0), open(1, "wb", buffering=0)  # noqa: SIM115 - both until the end
+
+    def listen() -> None:
+        # Always reading, so that neither process can wait for the other to read.
+        while request := _take(source):
+            requests.put(request)
+        requests.put(b"")
+
+    threading.Thread(target=listen, daemon=True).start()
+    with contextlib.suppress(OSError):
+        _send(sink, _READY)
+        while request := requests.get():
+            _send(sink, _answer(request))
+    os._exit(0)
+
+
+def _answer(request: bytes) -> bytes:
+    try:
+        return pickle.dumps(decode_piece(request[1:], request[:1] == _EXACT), protocol=5)
+    except MalformedError:
+        return _MALFORMED
+    except Exception:  # whatever it is, the other process meets it too, and says so
+        return _FAILED
+
+
+def _send(pipe: object, message: bytes) -> None:
+    view = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
+    while view:
+        view = view[pipe.write(view) :]  # type: ignore[attr-defined]
+
+
+def _take(pipe: object) -> bytes:
+    """One message, b"" where the pipe has ended."""
+    length = _exactly(pipe, _LENGTH)
+    return _exactly(pipe, int.from_bytes(length, "little")) if length else b""
+
+
+def _exactly(pipe: object, n: int) -> bytes:
+    data = bytearray(n)
+    view = memoryview(data)
+    while view:
+        got = pipe.readinto(view)  # type: ignore[attr-defined]
+        if not got:
+            return b""
+        view = view[got:]
+    return bytes(data)
+
+
+def _widen(pipe: int) -> None:
+    import fcntl
+
+    with contextlib.suppress(OSError):  # Linux alone can, and it only saves waiting
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,0 +1,231 @@
+"""Nsight Systems' SQLite export. The file is asked what it holds; its version is never looked at.
+
+The format, table by table, is in FORMATS.md, section 8.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advisor.errors import TraceError
+from advisor.knowledge import cuda_api
+from advisor.sources.nsys import gpu, ranges
+from advisor.sources.nsys.process import Processes
+from advisor.sources.nsys.tables import Database, categorical, constant, opened
+from advisor.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
+
+RECORD = (
+    "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
+)
+
+_SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+
+# No clock of a session is centuries away from its start, and no event of a week is one.
+_MAX_TIME_NS = 2**61
+_MAX_DURATION_NS = 7 * 86_400 * 10**9
+
+
+def read(path: str) -> Timeline:
+    """Read an export. Raises TraceError where it is damaged or holds no GPU work."""
+    with opened(path) as db:
+        texts = db.texts("StringIds", "id", "value")
+        processes = Processes(db)
+        work = gpu.read(db, texts, processes)
+        if not work:
+            raise _no_gpu_work(db, path)
+        timed = _Timed()
+        parts = {
+            "gpu_ops": work,
+            "api_calls": [_api_calls(db, texts, processes)],
+            "syncs": [_syncs(db, processes)],
+            "overheads": [_named(db, t, texts, processes) for t in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")],
+            "memory": [_memory(db, processes)],
+            "os_calls": [_named(db, "OSRT_API", texts, processes)],
+            "gpu_metrics": [_gpu_metrics(db)],
+            **ranges.read(db, texts, processes),
+        }
+        kept = {name: [timed.valid(part) for part in of_table] for name, of_table in parts.items()}
+        del parts, work
+        if not any(len(part["start_ns"]) for part in kept["gpu_ops"]):
+            raise TraceError(f"{path} holds no GPU work with a valid time", "Export the report again.")
+        base = min(int(part["start_ns"].min()) for of_table in kept.values() for part in of_table if len(part["start_ns"]))
+        tables = {name: _frame(name, kept.pop(name), base) for name in list(kept)}
+        issues = (*timed.issues(), *_graph_issues(tables["gpu_ops"]))
+        source, devices = _source(db, path, tables, issues), _devices(db, tables["gpu_ops"])
+        return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
+
+
+def _no_gpu_work(db: Database, path: str) -> TraceError:
+    """Say what a file is that has nothing to analyse."""
+    if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in db.tables:
+        return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
+    if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
+        return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work", RECORD)
+    why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"
+    descriptions = ("ENUM_", "TARGET_INFO", "META_DATA", "EXPORT_META", "StringIds", "ANALYSIS_", "Process", "PROCESS", "Thread")
+    others = [t for t in db.tables if not t.startswith(descriptions)]
+    shown = (", ".join(others[:8]) + (" and more" if len(others) > 8 else "")) or "nothing but descriptions"
+    return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}", RECORD)
+
+
+@dataclass
+class _Timed:
+    """Leaves out what has no valid time, and counts it."""
+
+    bad_times: int = 0
+    bad_durations: int = 0
+
+    def valid(self, part: dict[str, Any]) -> dict[str, Any]:
+        """The rows with a valid start; `end_ns` becomes `dur_ns`, 0 where it is none."""
+        start = part["start_ns"]
+        good = np.abs(start) < _MAX_TIME_NS
+        if not good.all():
+            self.bad_times += int((~good).sum())
+            part = {name: column[good] for name, column in part.items()}
+        if "end_ns" in part:
+            duration = part.pop("end_ns") - part["start_ns"]
+            bad = (duration < 0) | (duration > _MAX_DURATION_NS)
+            self.bad_durations += int(bad.sum())
+            part["dur_ns"] = np.where(bad, 0, duration)
+        return part
+
+    def issues(self) -> list[ReadIssue]:
+        """What was found, as the reader of Kineto's traces says it."""
+        found = []
+        if self.bad_durations:
+            detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
+            found.append(ReadIssue("durations", detail, events=self.bad_durations))
+        if self.bad_times:
+            detail = f"left out {self.bad_times:,} events without a valid start time"
+            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
+        return found
+
+
+def _frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
+    """One table of the timeline, times in µs from `base`."""
+    frames = []
+    for part in parts:
+        if len(part["start_ns"]):
+            columns = {k: v for k, v in part.items() if k not in ("start_ns", "dur_ns")}
+            columns["start_us"] = (part["start_ns"] - base) / 1000.0
+            if "dur_ns" in part:
+                columns["dur_us"] = part["dur_ns"] / 1000.0
+            frames.append(table(name, columns))
+    if len(frames) < 2:
+        return frames[0] if frames else table(name, {})
+    made = {}
+    for column in frames[0].columns:
+        pieces = [f[column] for f in frames]
+        made[column] = pd.api.types.union_categoricals(pieces) if pieces[0].dtype == "category" else np.concatenate(pieces)
+    return table(name, made)
+
+
+def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dict[str, Any]:
+    columns = ("start", "end", "globalTid", "correlationId", "nameId")
+    c = db.integers("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=gpu.TIMES)
+    pid = processes.pid(c["globalTid"])
+    used = {i: cuda_api.plain(texts.get(i, "")) for i in set(c["nameId"].tolist())}
+    return {
+        "start_ns": c["start"], "end_ns": c["end"], "name": categorical(c["nameId"], used), "pid": pid,
+        "tid": processes.tid(c["globalTid"]), "correlation": processes.correlation(c["correlationId"], pid),
+    }  # fmt: skip
+
+
+def _syncs(db: Database, processes: Processes) -> dict[str, Any]:
+    c = db.integers("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*gpu.PLACE, "syncType"), needs=gpu.TIMES)
+    enum = gpu.enum(db, "ENUM_CUPTI_SYNC_TYPE", _SYNC_KINDS)
+    kinds = {i: text.replace("synchronize", "Sync").title() for i, text in enum.items()}
+    return {**gpu.placed(c, processes), "kind": categorical(c["syncType"], kinds)}
+
+
+def _named(db: Database, source: str, texts: dict[int, str], processes: Processes) -> dict[str, Any]:
+    """Spans of host threads that have a name and nothing more; without names, the table's own says what they are."""
+    c = db.integers(source, ("start", "end", "globalTid", "nameId"), needs=gpu.TIMES)
+    named = "nameId" in db.columns(source)
+    return {
+        "start_ns": c["start"], "end_ns": c["end"], "pid": processes.pid(c["globalTid"]), "tid": processes.tid(c["globalTid"]),
+        "name": categorical(c["nameId"], texts) if named else constant(source, len(c["start"])),
+    }  # fmt: skip
+
+
+def _memory(db: Database, processes: Processes) -> dict[str, Any]:
+    columns = ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType")
+    c = db.integers("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=("start",))
+    operations = gpu.enum(db, "ENUM_CUDA_DEV_MEM_EVENT_OPER", {0: "Allocation", 1: "Deallocation"})
+    frees = [i for i, text in operations.items() if "dealloc" in text.lower()]
+    pid = processes.pid(c["globalPid"])
+    return {
+        "start_ns": c["start"], "pid": pid, "tid": np.full(len(pid), -1), "address": c["address"],
+        "bytes": np.where(np.isin(c["memoryOperationType"], frees), -c["bytes"], c["bytes"]),
+        "device": processes.device(c["deviceId"], pid),
+    }  # fmt: skip
+
+
+def _gpu_metrics(db: Database) -> dict[str, Any]:
+    """Samples, without those before the session's clock began; the low byte of a type is the GPU."""
+    numbers = {
+        (kind, metric): i
+        for i, (kind, metric) in enumerate(db.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId"))
+        if isinstance(kind, int) and isinstance(metric, int)
+    }
+    names = {i: str(name or "") for i, (name,) in enumerate(db.rows("TARGET_INFO_GPU_METRICS", "metricName"))}
+    keys = ("timestamp", "typeId", "metricId")
+    where = "timestamp >= 0 AND value IS NOT NULL"
+    c = db.integers("GPU_METRICS", keys, where, needs=(*keys, "value"))
+    value = db.floats("GPU_METRICS", ("value",), where, needs=(*keys, "value"))["value"]
+    # Types are few: each is looked up once.
+    code = np.full(len(value), -1, np.int64)
+    for (kind, metric), i in numbers.items():
+        code[(c["typeId"] == kind) & (c["metricId"] == metric)] = i
+    return {"start_ns": c["timestamp"], "device": c["typeId"] & 0xFF, "name": categorical(code, names), "value": value}
+
+
+def _devices(db: Database, ops: pd.DataFrame) -> tuple[Device, ...]:
+    """The devices that did something, as far as the export describes them."""
+    wanted = ("id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "threadsPerWarp")
+    described = {row[0]: row for row in db.rows("TARGET_INFO_GPU", *wanted)}
+    counted = {row[0]: row[1] for row in db.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "numMultiprocessors")}
+
+    def number(value: object) -> int:
+        return value if isinstance(value, int) else 0
+
+    made = []
+    for device in np.unique(ops["device"].to_numpy()).tolist():
+        _, name, sms, major, minor, memory, warp = described.get(device, (device, "", 0, 0, 0, 0, 0))
+        sms = number(sms) or number(counted.get(device))
+        made.append(Device(device, str(name or ""), sms, (number(major), number(minor)), number(memory), number(warp)))
+    return tuple(made)
+
+
+def _epoch_ns(db: Database) -> int:
+    rows = db.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
+
+
+def _graph_issues(ops: pd.DataFrame) -> list[ReadIssue]:
+    graphs = int(np.count_nonzero(ops["kind"] == GpuKind.GRAPH.value))
+    detail = f"{graphs:,} CUDA graphs were recorded whole, so their kernels are unknown; record again with --cuda-graph-trace=node"
+    return [ReadIssue("graph-trace", detail)] if graphs else []
+
+
+def _source(db: Database, path: str, tables: dict[str, pd.DataFrame], issues: tuple[ReadIssue, ...]) -> Source:
+    described = {n: v for t in ("META_DATA_EXPORT", "EXPORT_META_DATA") for n, v in db.rows(t, "name", "value")}
+    ops = tables.get("cpu_ops")
+    return Source(
+        path=path,
+        format="nsys",
+        bytes=os.path.getsize(path),
+        events=sum(len(frame) for frame in tables.values()),
+        shapes=ops is not None and any(ops["dims"].cat.categories),
+        memory=len(tables["memory"]) > 0,
+        syncs=len(tables["syncs"]) > 0,
+        issues=issues,
+        metadata={name: described[name] for name in _VERSIONS if isinstance(described.get(name), (str, int))},
+    )

@@ -1,0 +1,229 @@
+"""What charts draw: a representative step, the moments of the findings, steps over time, GPU time by module and op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.report.charts import CopyRow, Cut, Leaf, MemoryCurve, OpRow, Picture, StepTimes
+from advisor.report.model import Finding
+from advisor.timeline import Timeline
+from advisor.views.charts.slices import Cutter
+from advisor.views.charts.spotlight import moment
+from advisor.views.time.device_time import Partition
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.modules import modules_of
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+from advisor.views.workspace import Workspace
+
+SLICES = 100_000
+"""Of the step drawn whole: what a viewer opens at once."""
+MOMENTS = 12
+"""Findings after these are small: their numbers say enough."""
+LEAVES, ROWS, POINTS = 400, 200, 600
+FAR_SPREAD = 3.0
+"""A step further from the median than this many robust standard deviations is an outlier ..."""
+FAR_SHARE = 0.05
+"""... if it also differs by a twentieth: steadier steps than that make no difference to anybody."""
+MOST_FAR = 0.2
+"""Where more steps than this are far, the steps are of several kinds rather than outliers."""
+_FURTHEST_AHEAD = 1.5
+"""The host's part of the step is drawn with the GPU's unless it ran so many periods before it."""
+
+
+def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
+    """Everything that charts need of a workspace and its findings."""
+    steps, cutter = workspace.get(Steps), workspace.get(Cutter)
+    times = _step_times(steps, workspace.get(Partition))
+    span = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)][times.middle : times.middle + 2]
+    tables = workspace.get(Tables)
+    return Picture(
+        step=_step(cutter, steps, times.middle, span),
+        step_span_us=(float(span[0]), float(span[1])),
+        steps=times,
+        moments=tuple(moment(cutter, finding) if at < MOMENTS else None for at, finding in enumerate(findings)),
+        leaves=tables.leaves,
+        ops=tables.ops,
+        copies=tables.copies,
+        memory=_memory(cutter.timeline, steps),
+    )
+
+
+def _step_times(steps: Steps, partition: Partition) -> StepTimes:
+    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+    nothing: Spans = (np.empty(0), np.empty(0))
+    main = partition.main
+    parts = (main.compute, main.communication, main.copy, main.memset, main.idle) if main else (nothing,) * 5
+    period = steps.periods_us
+    away = np.abs(period - np.median(period))
+    # 1.4826: the median distance of a normal distribution in standard deviations.
+    far = (away > FAR_SPREAD * 1.4826 * np.median(away)) & (away > FAR_SHARE * np.median(period)) & (len(period) > 3)
+    far &= far.mean() < MOST_FAR
+    compute, communication, copy, memset, idle = (overlap_with(edges[:-1], edges[1:], part) for part in parts)
+    return StepTimes(period, compute, communication, copy, memset, idle, far, int(away.argmin()))
+
+
+def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None:
+    start, end = float(span[0]), float(span[1])
+    host_start, host_end = steps.host_edges_us[middle : middle + 2].tolist()
+    reach = _FURTHEST_AHEAD * (end - start)
+    if start - host_start <= reach and host_end - end <= reach:
+        start, end = min(start, host_start), max(end, host_end)
+    # Of a stretch with too much the middle is drawn: the longest slices alone would say nothing of it.
+    while cutter.count(start, end) > SLICES:
+        start, end = start + (end - start) / 8, end - (end - start) / 8
+    cut = cutter.cut(start, end, SLICES)
+    return cut if len(cut.lane) else None
+
+
+def _memory(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
+    """The most allocated and reserved in each stretch of the window."""
+    frame = timeline.memory
+    frame = frame[(frame["device"] >= 0) & (frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)]
+    frame = frame[(frame["allocated_bytes"] >= 0) & (frame["device_type"] != 0)]
+    made = []
+    for device, rows in frame.groupby("device"):
+        start = rows["start_us"].to_numpy()
+        stretch = ((start - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
+        most = rows.groupby(stretch).agg(
+            start=("start_us", "first"), used=("allocated_bytes", "max"), held=("reserved_bytes", "max")
+        )
+        columns = (most["start"].to_numpy(), most["used"].to_numpy(np.int64), most["held"].to_numpy(np.int64))
+        made.append(MemoryCurve(int(device), *columns, peak_bytes=int(rows["allocated_bytes"].max())))
+    return tuple(made)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The window's GPU time by module and op, by op, and by direction of copy; most time first."""
+
+    leaves: tuple[Leaf, ...]
+    ops: tuple[OpRow, ...]
+    copies: tuple[CopyRow, ...]
+
+    @classmethod
+    def build(
+        cls,
+        timeline: Timeline,
+        steps: Steps,
+        kernels: Kernels,
+        ops: Ops,
+        roofline: Roofline,
+        partition: Partition,
+        launches: Launches,
+    ) -> Tables:
+        frame = timeline.gpu_ops
+        inside = np.flatnonzero(((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy())
+        return cls(
+            _leaves(timeline, ops, kernels, launches, inside),
+            _ops(timeline, ops, roofline, inside),
+            _copies(timeline, kernels, partition, inside),
+        )
+
+
+def _op_names(ops: Ops, rows: Ints) -> Ints:
+    """Codes of the names of framework ops, -1 for none."""
+    return np.where(rows >= 0, ops.names[rows], -1) if len(ops.names) else np.full(len(rows), -1, np.int64)
+
+
+def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, inside: Ints) -> tuple[Leaf, ...]:
+    frame = timeline.gpu_ops
+    inner = ops.of_gpu[inside]
+    outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
+    modules, module = modules_of(timeline, ops, launches, inside, outer)
+    data = pd.DataFrame(
+        {
+            "module": module,
+            "outer": _op_names(ops, outer),
+            "inner": _op_names(ops, inner),
+            "name": frame["name"].cat.codes.to_numpy()[inside],
+            "family": kernels.family[inside],
+            "dur": frame["dur_us"].to_numpy()[inside],
+        }
+    )
+    keys = ["module", "outer", "inner", "name", "family"]
+    grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
+    names, categories = frame["name"].cat.categories, (*ops.categories, "")
+    made = []
+    for (where, first, last, name, family), total, calls in zip(
+        grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True
+    ):
+        around = dict.fromkeys(text for text in (categories[first], categories[last]) if text)
+        path = (*modules[where], *around, str(names[name]))
+        made.append(Leaf(path, FAMILIES[family].value, float(total), int(calls)))
+    for family, rest in grouped.iloc[LEAVES:].groupby("family"):
+        path = (f"({len(rest)} smaller)",)
+        made.append(Leaf(path, FAMILIES[int(str(family))].value, float(rest["sum"].sum()), int(rest["size"].sum())))
+    return tuple(made)
+
+
+def _ops(timeline: Timeline, ops: Ops, roofline: Roofline, inside: Ints) -> tuple[OpRow, ...]:
+    frame, host = timeline.gpu_ops, timeline.cpu_ops
+    dur = frame["dur_us"].to_numpy()
+    whole = float(dur[inside].sum()) or 1.0
+    rows = ops.of_gpu[inside]
+    inside, rows = inside[rows >= 0], rows[rows >= 0]
+    if not len(rows):
+        return ()
+    data = pd.DataFrame(
+        {"name": ops.names[rows], "dur": dur[inside], "bytes": roofline.bytes[inside], "flops": roofline.flops[inside]}
+    )
+    # Rates are of the kernels whose work is known, over their own time.
+    data["counted"] = np.where(data["bytes"].notna(), data["dur"], 0.0)
+    grouped = data.groupby("name").agg(
+        kernels=("dur", "size"), gpu=("dur", "sum"), bytes=("bytes", "sum"), flops=("flops", "sum"), counted=("counted", "sum")
+    )
+    issued = np.unique(rows)
+    of_host = (
+        pd.DataFrame({"name": ops.names[issued], "dur": host["dur_us"].to_numpy()[issued]})
+        .groupby("name")["dur"]
+        .agg(["size", "sum"])
+    )
+    grouped = grouped.join(of_host).sort_values("gpu", ascending=False, kind="stable").head(ROWS)
+    return tuple(
+        OpRow(
+            name=ops.categories[int(name)],
+            calls=int(row["size"]),
+            kernels=int(row["kernels"]),
+            gpu_us=float(row["gpu"]),
+            host_us=float(row["sum"]),
+            share=float(row["gpu"]) / whole,
+            gbps=float(row["bytes"] / row["counted"] / 1e3) if row["counted"] > 0 else 0.0,
+            tflops=float(row["flops"] / row["counted"] / 1e6) if row["counted"] > 0 else 0.0,
+        )
+        for name, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
+    )
+
+
+def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: Ints) -> tuple[CopyRow, ...]:
+    frame = timeline.gpu_ops.iloc[inside[(kernels.copy | kernels.memset)[inside]]]
+    if not len(frame):
+        return ()
+    exposed = np.zeros(len(frame))
+    start = frame["start_us"].to_numpy()
+    end = start + frame["dur_us"].to_numpy()
+    for part in partition.devices:
+        here = (frame["device"] == part.device).to_numpy()
+        for spans in (part.copy, part.memset):
+            exposed[here] += overlap_with(start[here], end[here], spans)
+    ends = frame["src_kind"].astype(str) + " to " + frame["dst_kind"].astype(str)
+    what = frame["copy_kind"].astype(str) + np.where(ends.isin([" to ", "nan to nan"]), "", ", " + ends)
+    what = what.where((frame["kind"] == "memcpy").to_numpy(), "memset").replace("", "copy")
+    data = pd.DataFrame(
+        {"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed}
+    )
+    grouped = data.groupby("what").agg(
+        calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum")
+    )
+    grouped = grouped.sort_values("total", ascending=False, kind="stable")
+    return tuple(
+        CopyRow(str(what), int(row["calls"]), int(row["bytes"]), float(row["total"]), float(row["exposed"]))
+        for what, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
+    )

@@ -1,0 +1,114 @@
+"""Where in the trace a finding's evidence lies, and the cut that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Ints
+from advisor.report.charts import Cut, Mark, Moment
+from advisor.report.model import Evidence, Finding
+from advisor.timeline import Timeline
+from advisor.views.charts.slices import Cutter
+from advisor.views.time.idle_gaps import CAUSES
+
+SLICES = 3_000
+"""Of one moment: a viewer shows no more at once."""
+MARKS = 200
+
+_SAME_US = 1e-6
+"""Evidence carries the start of its first row as it stands in a table; only a saved one is off by rounding."""
+
+
+class Found(NamedTuple):
+    """One occurrence of an evidence: a row of a table."""
+
+    side: str
+    name: str
+    start_us: float
+    dur_us: float
+    thread: tuple[int, int] | None = None
+
+
+def moment(cutter: Cutter, finding: Finding) -> Moment | None:
+    """The first occurrence of the finding's largest evidence with what went on around it; None where nothing was recorded."""
+    first = finding.evidence[0]
+    mean = first.dur_us / max(first.count, 1)
+    found = _occurrence(cutter, first) or Found("", "", first.start_us, mean)
+    pad = _around(found.dur_us)
+    cut = cutter.cut(found.start_us - pad, found.start_us + found.dur_us + pad, SLICES)
+    if not len(cut.lane):
+        return None
+    others = [other for evidence in finding.evidence[1:] if (other := _occurrence(cutter, evidence)) and other.side == found.side]
+    marks = [Mark(-1, found.start_us, found.start_us + found.dur_us), *_marks(cut, [found, *others])]
+    return Moment(cut, tuple(marks[:MARKS]) if found.side != "gpu" else tuple(marks[1 : MARKS + 1]), first.label)
+
+
+def _around(dur_us: float) -> float:
+    """How much to show on either side: the neighbours of what is short, a third of what is long."""
+    return max(0.35 * dur_us, min(3 * dur_us, 150.0), 25.0)
+
+
+def _occurrence(cutter: Cutter, evidence: Evidence) -> Found | None:
+    """The row at which the evidence begins: of a gap, a GPU op, or the host's tables."""
+    mean = evidence.dur_us / max(evidence.count, 1)
+    candidates = list(_candidates(cutter, evidence))
+    # Nested rows begin together; a gap or GPU op stands for itself.
+    named = (
+        [c for c in candidates if c.side != "host"]
+        or [c for c in candidates if c.name and c.name in evidence.label]
+        or candidates
+    )
+    return min(named, key=lambda c: abs(c.dur_us - mean), default=None)
+
+
+def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Found]:
+    timeline, gaps, main = cutter.timeline, cutter.gaps, cutter.partition.main
+    if evidence.thread is None and main is not None and evidence.device in (None, main.device):
+        for row in _at(gaps.start_us, evidence.start_us):
+            cause = CAUSES[int(gaps.causes.to_numpy()[row].argmax())]
+            yield Found("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
+    if evidence.thread is None:
+        for row in _at(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
+            if evidence.device in (None, int(timeline.gpu_ops["device"].iloc[row])):
+                yield _row(timeline.gpu_ops, row, "gpu")
+    for frame in _host_tables(timeline):
+        for row in _at(frame["start_us"].to_numpy(), evidence.start_us):
+            if evidence.thread in (None, int(frame["tid"].iloc[row])):
+                yield _row(frame, row, "host")
+
+
+def _host_tables(timeline: Timeline) -> tuple[pd.DataFrame, ...]:
+    return (
+        timeline.api_calls,
+        timeline.cpu_ops,
+        timeline.annotations,
+        timeline.python_calls,
+        timeline.overheads,
+        timeline.os_calls,
+    )
+
+
+def _at(start: np.ndarray, time_us: float) -> Ints:
+    first, last = np.searchsorted(start, [time_us - _SAME_US, time_us + _SAME_US])
+    return np.arange(first, last)
+
+
+def _row(frame: pd.DataFrame, row: int, side: str) -> Found:
+    thread = (int(frame["pid"].iloc[row]), int(frame["tid"].iloc[row])) if side == "host" else None
+    return Found(side, str(frame["name"].iloc[row]), float(frame["start_us"].iloc[row]), float(frame["dur_us"].iloc[row]), thread)
+
+
+def _marks(cut: Cut, found: list[Found]) -> Iterator[Mark]:
+    """All slices of the cut that are of the same kind as an occurrence."""
+    sides = np.array([lane.side for lane in cut.lanes], object)[cut.lane]
+    names = np.array(cut.names, object)[cut.name]
+    wanted = np.zeros(len(names), bool)
+    for one in found:
+        wanted |= (sides == one.side) & (names == one.name)
+    for row in np.flatnonzero(wanted).tolist():
+        start = float(cut.slice_start_us[row])
+        yield Mark(int(cut.lane[row]), start, start + float(cut.slice_dur_us[row]))

@@ -1,0 +1,1 @@
+"""The step as a schedule that can be edited and run again."""

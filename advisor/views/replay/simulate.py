@@ -1,0 +1,165 @@
+"""Running a schedule: each op and call as early as it can be, stretch by stretch.
+
+Between two waits of the host nothing holds it up, so a stretch of calls takes as long as it takes, whatever the streams do.
+And on one stream an op begins when it is launched or when the one before ends. So with `c` the sum of gaps and durations up
+to an op, end - c is a running maximum, which does not depend on when the stretch begins: a stretch is worked out once, and
+running it again is an addition and a maximum a stream. Only ops that another stream must wait for, and short stretches, are
+run one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+
+if TYPE_CHECKING:
+    from advisor.views.replay.schedule import Schedule
+
+EARLIER = -2
+"""In `waits_for`: what the repeat before launched, for a call at the start of the window."""
+
+STEADY = 1e-9
+"""Two periods that differ by less than this share are the same: no further repeat changes them."""
+
+SHORTEST = 24
+"""Ops that make a stretch worth working out as one: numpy's calls cost as much as so many turns of a loop."""
+
+FEW = 0.05
+NEVER = -1e18
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What a stretch does to one stream: its ops end `sum_us` after the later of launch and predecessor, as `ready_us` says."""
+
+    stream: int
+    sum_us: float
+    ready_us: float
+    works: bool
+    """Whether any op is left in it."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Calls first to last - 1 without a wait but for the last one's. watched: (op, lane, sum, ready) whose end others need."""
+
+    first: int
+    last: int
+    host_us: float
+    lanes: tuple[Lane, ...]
+    watched: tuple[tuple[int, int, float, float], ...]
+
+
+def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
+    """When each repeat was done, host and GPU, and when the last op of the last one ended. Stops once repeats are equal."""
+    stretches = {stretch.first: stretch for stretch in _stretches(schedule)}
+    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
+    alone = n_calls - sum(stretch.last - stretch.first for stretch in stretches.values())
+    first_op = _indexable(np.searchsorted(schedule.op_call, np.arange(n_calls + 1)), alone)
+    host, call, tail, waits = (
+        _indexable(column, alone) for column in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for)
+    )
+    after, stream, dur, latency, gap, skip = (
+        _indexable(column, alone)
+        for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
+    )
+    free = [busy_until_us.get(s, NEVER) for s in range(int(schedule.stream.max()) + 1 if n_ops else 0)]
+    ends = [NEVER] * n_ops
+    t, done, finished = start_us, max([start_us, *free]), []
+    for _ in range(repeats):
+        before, latest = done, NEVER
+        i = 0
+        while i < n_calls:
+            if stretch := stretches.get(i):
+                began = [free[lane.stream] for lane in stretch.lanes]
+                for lane, was in zip(stretch.lanes, began, strict=True):
+                    end = lane.sum_us + max(lane.ready_us + t, was)
+                    free[lane.stream] = end
+                    done = max(done, end)
+                    if lane.works:
+                        latest = max(latest, end)
+                for op, lane_number, sum_us, ready_us in stretch.watched:
+                    ends[op] = sum_us + max(ready_us + t, began[lane_number])
+                t += stretch.host_us
+                i = stretch.last - 1
+            else:
+                t += host[i]
+                for k in range(first_op[i], first_op[i + 1]):
+                    s = stream[k]
+                    if skip[k]:
+                        ends[k] = free[s]
+                        continue
+                    start = t + latency[k]
+                    if (ready := free[s] + gap[k]) > start:
+                        start = ready
+                    if (a := after[k]) >= 0 and (ready := ends[a] + gap[k]) > start:
+                        start = ready
+                    free[s] = ends[k] = start + dur[k]
+                    if ends[k] > done:
+                        done = ends[k]
+                    if ends[k] > latest:
+                        latest = ends[k]
+                t += call[i]
+            w = waits[i]
+            if w != -1:
+                end = (before if w == EARLIER else ends[w]) + tail[i]
+                if end > t:
+                    t = end
+            i += 1
+        finished.append(max(t, done))
+        if len(finished) > 2 and abs(finished[-1] - 2 * finished[-2] + finished[-3]) <= STEADY * (finished[-1] - finished[-2]):
+            break
+    return [float(end) for end in finished], float(latest if latest > NEVER else start_us)
+
+
+def _indexable(column: np.ndarray, asked: int) -> Any:
+    """As a list where much of it is asked for, one by one: making one takes longer than the few look-ups in an array."""
+    return column.tolist() if asked > FEW * len(column) else column
+
+
+def _stretches(schedule: Schedule) -> list[Stretch]:
+    """Runs of calls that nothing interrupts, long enough to be worth it."""
+    n_calls = len(schedule.call_row)
+    if not n_calls or not len(schedule.op_row):
+        return []
+    alone = np.zeros(n_calls, bool)
+    alone[schedule.op_call[schedule.after >= 0]] = True
+    ends_one = schedule.waits_for != -1
+    # A stretch begins at the first call, after a wait, and around each call that stands alone.
+    begins = np.flatnonzero(np.r_[True, ends_one[:-1]] | alone | np.r_[False, alone[:-1]])
+    bounds = np.r_[begins, n_calls]
+    ops: Ints = np.asarray(np.searchsorted(schedule.op_call, bounds), np.int64)
+    worth = np.flatnonzero((np.diff(ops) >= SHORTEST) & ~alone[begins])
+    if not len(worth):
+        return []
+    watched = np.zeros(len(schedule.op_row), bool)
+    watched[schedule.after[schedule.after >= 0]] = True
+    watched[schedule.waits_for[schedule.waits_for >= 0]] = True
+    # When each call issues its ops, since the schedule's start.
+    issued = np.cumsum(schedule.host_us) + np.r_[0.0, np.cumsum(schedule.call_us)[:-1]]
+    spans = zip(bounds[worth].tolist(), bounds[worth + 1].tolist(), ops[worth].tolist(), ops[worth + 1].tolist(), strict=True)
+    return [_stretch(schedule, watched, issued, *span) for span in spans]
+
+
+def _stretch(schedule: Schedule, watched: np.ndarray, issued: Floats, first: int, last: int, low: int, high: int) -> Stretch:
+    here = slice(low, high)
+    since = issued[first] - schedule.host_us[first]
+    gone, stream = schedule.skip_op[here], schedule.stream[here]
+    ready = np.where(gone, NEVER, issued[schedule.op_call[here]] - since + schedule.latency_us[here])
+    dur, gap = np.where(gone, 0.0, schedule.dur_us[here]), np.where(gone, 0.0, schedule.gap_us[here])
+    lanes: list[Lane] = []
+    seen: list[tuple[int, int, float, float]] = []
+    for number, s in enumerate(np.unique(stream).tolist()):
+        mine: Ints = np.flatnonzero(stream == s)
+        sums = np.cumsum(gap[mine] + dur[mine])
+        readies = np.maximum.accumulate(ready[mine] + dur[mine] - sums)
+        lanes.append(Lane(s, float(sums[-1]), float(readies[-1]), bool((~gone[mine]).any())))
+        others_need = np.flatnonzero(watched[here][mine]).tolist()
+        seen += [(low + int(mine[at]), number, float(sums[at]), float(readies[at])) for at in others_need]
+    host_us = float(schedule.host_us[first:last].sum() + schedule.call_us[first:last].sum())
+    return Stretch(first, last, host_us, tuple(lanes), tuple(seen))

@@ -1,0 +1,1 @@
+"""Where the step's time went."""

@@ -1,0 +1,141 @@
+"""Where each microsecond of a step went: every moment of the window belongs to one kernel or to one cause of idleness."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.report.model import Part, PartKind
+from advisor.timeline import Timeline
+from advisor.views.time.device_time import Partition
+from advisor.views.time.idle_gaps import CAUSES, Gaps
+from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.modules import modules_of
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+
+PARTS = 400
+"""Parts kept; the rest is one part a family, so that the parts still sum to the step."""
+
+_REPEAT = re.compile(r"_\d+$")
+_WRAPPER = "OptimizedModule"
+"""What torch.compile puts around a module: the module is the same."""
+
+_SHAPES = 160
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Parts of a step on the busiest device, in the order in which they first ran; they sum to `Steps.step_us`.
+
+    Time in which several ops run belongs to computing before communication, copies and memsets, and within one of these
+    classes to the op that started first.
+    """
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def build(
+        cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, ops: Ops, launches: Launches
+    ) -> Breakdown:
+        main = partition.main
+        if main is None:
+            return cls((Part(kind="idle", name="host", us=steps.step_us),))
+        frame = timeline.gpu_ops
+        start = frame["start_us"].to_numpy()
+        rows = np.flatnonzero((frame["device"].to_numpy() == main.device) & (start < steps.end_us))
+        rows = rows[start[rows] + frame["dur_us"].to_numpy()[rows] > steps.start_us]
+        start = start[rows]
+        end = start + frame["dur_us"].to_numpy()[rows]
+        kind, own = np.zeros(len(rows), np.int64), np.zeros(len(rows))
+        classes = (
+            (kernels.compute, main.compute),
+            (kernels.communication, main.communication),
+            (kernels.copy, main.copy),
+            (kernels.memset, main.memset),
+        )
+        for number, (chosen, spans) in enumerate(classes):
+            here = np.flatnonzero(chosen[rows])
+            kind[here] = number
+            own[here] = _exclusive(start[here], end[here], spans)
+        parts = _parts(timeline, kernels, ops, launches, rows, kind, own, start - steps.start_us)
+        causes = gaps.causes.to_numpy().sum(axis=0) if len(gaps.causes) else np.zeros(len(CAUSES))
+        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > 0]
+        # Sums of many spans drift by rounding: the parts are held to the window.
+        scale = steps.step_us / (sum(p.us for p in parts) or 1.0)
+        return cls(tuple(_per_step(part, scale, steps.steps) for part in parts))
+
+
+KINDS: tuple[PartKind, ...] = ("compute", "communication", "copy", "memset")
+
+
+def _exclusive(start: Floats, end: Floats, spans: Spans) -> Floats:
+    """Time of each op, in order of start, that is in `spans` and in no op before it."""
+    if not len(start):
+        return start
+    reached = np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
+    first = np.maximum(start, reached)
+    return overlap_with(first, np.maximum(end, first), spans)
+
+
+def _parts(
+    timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, rows: Ints, kind: Ints, own: Floats, since_us: Floats
+) -> list[Part]:
+    frame = timeline.gpu_ops
+    inner = ops.of_gpu[rows]
+    outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
+    paths, path = modules_of(timeline, ops, launches, rows, outer)
+    # Layers of one kind are one part: which of them it was does not tell two programs apart.
+    names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules in paths]
+    module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
+    dims = timeline.cpu_ops["dims"]
+    data = pd.DataFrame(
+        {
+            "kind": kind,
+            "name": frame["name"].cat.codes.to_numpy()[rows],
+            "family": kernels.family[rows],
+            "op": np.where(inner >= 0, ops.names[inner], -1) if len(ops.names) else -1,
+            "module": module,
+            "us": own,
+            "since": since_us,
+            "shapes": np.where(inner >= 0, dims.cat.codes.to_numpy()[inner], -1) if len(dims) else -1,
+        }
+    )
+    grouped = (
+        data.groupby(["kind", "name", "family", "op", "module"], sort=False)
+        .agg(us=("us", "sum"), calls=("us", "size"), since=("since", "min"), shapes=("shapes", "first"))
+        .sort_values("us", ascending=False, kind="stable")
+        .reset_index()
+    )
+    titles, shapes = frame["name"].cat.categories, dims.cat.categories if len(dims) else ()
+    kept = grouped.head(PARTS).sort_values("since", kind="stable")
+    parts = [
+        Part(
+            kind=KINDS[k],
+            name=str(titles[name]),
+            family=FAMILIES[family].value,
+            op=ops.categories[op] if op >= 0 else "",
+            module=str(modules[m]),
+            shapes=str(shapes[s])[:_SHAPES] if s >= 0 else "",
+            calls=float(calls),
+            us=float(us),
+        )
+        for k, name, family, op, m, us, calls, s in kept[
+            ["kind", "name", "family", "op", "module", "us", "calls", "shapes"]
+        ].itertuples(index=False)
+    ]
+    rest = grouped.iloc[PARTS:].groupby(["kind", "family"], sort=True).agg(us=("us", "sum"), calls=("calls", "sum"))
+    parts += [
+        Part(kind=KINDS[k], name="(smaller)", family=FAMILIES[family].value, calls=float(row["calls"]), us=float(row["us"]))
+        for (k, family), row in zip(rest.index, rest.to_dict("records"), strict=True)
+    ]
+    return parts
+
+
+def _per_step(part: Part, scale: float, steps: int) -> Part:
+    return Part(part.kind, part.name, part.family, part.op, part.module, part.shapes, part.calls / steps, part.us * scale)

@@ -1,0 +1,157 @@
+"""The critical path: the chain of host work, launches and GPU ops that the end of the window had to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
+from advisor.report.model import PathPart
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.replay.build import Replay
+from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.simulate import EARLIER
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.steps import Steps
+
+Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]
+"""A GPU op; from the launching call to the op's start on an idle stream; from the op it waited for to its start; from the
+end of an op to the return of the call that waited for it; the host allocating, waiting for a batch, issuing ops, or at work
+of its own."""
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The path from the start of the window to the end of its last work, in order of time. The links follow without a gap.
+
+    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is none.
+    """
+
+    links: tuple[Link, ...]
+    start_us: Floats
+    end_us: Floats
+    op_row: Ints
+
+    def total_us(self, link: Link) -> float:
+        """Time of all links of a kind."""
+        chosen = np.array([k == link for k in self.links], bool)
+        return float((self.end_us - self.start_us)[chosen].sum()) if len(chosen) else 0.0
+
+    @property
+    def parts(self) -> tuple[PathPart, ...]:
+        """The path by kind of link, most time first."""
+        spent = {link: self.total_us(link) for link in dict.fromkeys(self.links)}
+        whole = max(sum(spent.values()), 1e-9)
+        made = [PathPart(link=k, total_us=us, share=us / whole, count=self.links.count(k)) for k, us in spent.items()]
+        return tuple(sorted(made, key=lambda part: -part.total_us))
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, replay: Replay, host: HostActivity) -> CriticalPath:
+        schedule = replay.recorded
+        if not len(schedule.op_row) or schedule.call_row[0] < 0:
+            return cls((), np.empty(0), np.empty(0), np.empty(0, np.int64))
+        return walk(timeline, schedule, host, _begin_us(timeline, schedule, steps))
+
+
+RETURN_US = 100.0
+"""A call that waits returns within this of the end of what it waited for; one that lasts longer did work of its own."""
+
+
+def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
+    """Where the window begins on the side that bounds it: the host's, unless the GPU still had earlier work to do."""
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    end = start + ops["dur_us"].to_numpy()
+    first = schedule.op_row[int(np.argmin(start[schedule.op_row]))]
+    launched = timeline.api_calls["start_us"].to_numpy()[schedule.call_row[schedule.op_call[0]]]
+    behind = bool(((start < start[first]) & (end > launched)).any())
+    return float(start[first]) if behind else steps.host_start_us
+
+
+def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: float) -> CriticalPath:
+    """Back from the last thing that a schedule's calls and ops did to `from_us`, always to what was waited for."""
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    call_start = calls["start_us"].to_numpy()[schedule.call_row]
+    call_end = call_start + calls["dur_us"].to_numpy()[schedule.call_row]
+    start = ops["start_us"].to_numpy()[schedule.op_row]
+    end = start + ops["dur_us"].to_numpy()[schedule.op_row]
+    blocked = [
+        i
+        for i in np.flatnonzero(schedule.waits_for > EARLIER + 1)
+        if call_start[i] < end[schedule.waits_for[i]] and call_end[i] - end[schedule.waits_for[i]] < RETURN_US
+    ]  # calls that did wait, in order of time
+    returned = call_end[blocked]
+    is_copy = (ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row]
+    ahead = _ahead(schedule, start, end, call_start[schedule.op_call])
+    path: list[tuple[Link, float, float, int]] = []
+
+    def add(link: Link, first: float, last: float, op: int = -1) -> None:
+        first = max(first, from_us)
+        if last > first:
+            path.append((link, first, last, op))
+
+    now = max(float(end.max()), float(call_end.max()))
+    op = int(np.argmax(end)) if end.max() >= call_end.max() else -1
+    while now > from_us:
+        if op < 0:  # the host, back to the last call that waited
+            i = int(np.searchsorted(returned, now, side="right")) - 1
+            since = float(returned[i]) if i >= 0 else from_us
+            add("host", since, now)
+            if i < 0:
+                break
+            call = blocked[i]
+            op = int(schedule.waits_for[call])
+            now = min(float(end[op]), since)
+            add("return", now, since)
+            # What returned later cannot have been waited for on the way here.
+            blocked, returned = blocked[:i], returned[:i]
+            continue
+        add("copy" if is_copy[op] else "kernel", float(start[op]), now, int(schedule.op_row[op]))
+        at, last = float(start[op]), int(ahead[op])
+        if last >= 0:
+            now = min(float(end[last]), at)
+            add("kernel-to-kernel", now, at)
+        else:
+            now = min(float(call_start[schedule.op_call[op]]), at)
+            add("launch-delay", now, at)
+        op = last
+    return _split(path[::-1], host)
+
+
+def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> Ints:
+    """(n_ops,) the op that each waited for on the device, its own stream's or another's; -1 where it waited for its launch."""
+    order = np.lexsort((start, schedule.stream))
+    same = schedule.stream[order[1:]] == schedule.stream[order[:-1]]
+    before = np.full(len(start), -1, np.int64)
+    before[order[1:]] = np.where(same, order[:-1], -1)
+    other = schedule.after
+    later = (other >= 0) & ((before < 0) | (end[other] > end[before]))
+    last = np.where(later, other, before)
+    found: Ints = np.where((last >= 0) & (end[last] >= launched), last, -1)
+    return found
+
+
+def _split(path: list[tuple[Link, float, float, int]], host: HostActivity) -> CriticalPath:
+    """The host's links by what it did: what most explains it first, its own work last."""
+    links: list[tuple[Link, float, float, int]] = []
+    first, last = (np.array([p[i] for p in path], float) for i in (1, 2))
+    known: list[tuple[Link, Spans]] = [("allocation", host.allocator), ("data-loading", host.data_loading), ("dispatch", host.launch)]
+    inside, reach = [], EMPTY
+    for _, spans in known:
+        wider = union(np.r_[reach[0], spans[0]], np.r_[reach[1], spans[1]])
+        inside.append(overlap_with(first, last, wider) - overlap_with(first, last, reach))
+        reach = wider
+    for i, (link, begin, end, op) in enumerate(path):
+        if link != "host":
+            links.append((link, begin, end, op))
+            continue
+        for (kind, _), spent in zip(known, inside, strict=True):
+            if spent[i] > 0:
+                links.append((kind, begin, min(begin + float(spent[i]), end), -1))
+                begin = links[-1][2]
+        if end > begin:
+            links.append(("host", begin, end, -1))
+    kinds, first_us, last_us, rows = zip(*links, strict=True) if links else ((), (), (), ())
+    return CriticalPath(tuple(kinds), np.array(first_us), np.array(last_us), np.array(rows, np.int64))

@@ -1,0 +1,69 @@
+"""Where a device's window went: compute, exposed communication, exposed copies, exposed memsets, idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Spans, clip, complement, length, subtract, union
+from advisor.timeline import Timeline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True)
+class DevicePartition:
+    """Disjoint, sorted spans that together are the window. A lower class counts only where no higher one runs."""
+
+    device: int
+    compute: Spans
+    communication: Spans
+    copy: Spans
+    memset: Spans
+    idle: Spans
+
+    @property
+    def busy_us(self) -> float:
+        """Time in which the device did anything."""
+        return sum(length(s) for s in (self.compute, self.communication, self.copy, self.memset))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition a device that did anything; `main` is the busiest."""
+
+    devices: tuple[DevicePartition, ...]
+
+    @property
+    def main(self) -> DevicePartition | None:
+        """The busiest device, whose window the rules speak of."""
+        return max(self.devices, key=lambda d: d.busy_us, default=None)
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels) -> Partition:
+        frame = timeline.gpu_ops
+        start = frame["start_us"].to_numpy()
+        end = start + frame["dur_us"].to_numpy()
+        device = frame["device"].to_numpy()
+        window = steps.start_us, steps.end_us
+        classes = (kernels.compute, kernels.communication, kernels.copy, kernels.memset)
+        made = []
+        for number in np.unique(device):
+            here = device == number
+            covered: Spans = (np.empty(0), np.empty(0))
+            exposed: list[Spans] = []
+            for chosen in classes:
+                rows = here & chosen
+                spans = clip(union(start[rows], end[rows]), *window)
+                exposed.append(subtract(spans, covered))
+                covered = union(np.r_[covered[0], spans[0]], np.r_[covered[1], spans[1]])
+            compute, communication, copy, memset = exposed
+            made.append(DevicePartition(int(number), compute, communication, copy, memset, complement(covered, *window)))
+        return cls(tuple(made))
+
+
+def total(spans: Spans) -> Floats:
+    """Lengths of disjoint spans. Shape (n,)."""
+    lengths: Floats = spans[1] - spans[0]
+    return lengths

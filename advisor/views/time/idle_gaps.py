@@ -1,0 +1,100 @@
+"""Why the device was idle: every gap in its work, split by what the host did meanwhile.
+
+A gap ends with the start of an op. If the host launched that op only after the gap began, the device was starved: the
+part before the launch belongs to what the host did then, the rest to the launch's own latency. If the op had been
+launched earlier, the device waited for other device work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
+from advisor.timeline import Timeline
+from advisor.views.time.device_time import Partition
+from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
+from advisor.views.trace.launches import Launches
+
+CAUSES = ("sync", "data_loading", "launch", "allocator", "host", "dependency", "profiler", "unknown")
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle gaps of the busiest device in the window.
+
+    start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
+    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device.
+    """
+
+    start_us: Floats
+    end_us: Floats
+    next_op: Ints
+    causes: pd.DataFrame
+    by_device: dict[int, dict[str, float]]
+
+    @property
+    def dur_us(self) -> Floats:
+        """(n,) length of each gap."""
+        lengths: Floats = self.end_us - self.start_us
+        return lengths
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity) -> Gaps:
+        main = partition.main
+        by_device: dict[int, dict[str, float]] = {}
+        kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
+        for part in partition.devices:
+            found = _device_gaps(timeline, launches, host, part.device, part.idle)
+            by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
+            if part is main:
+                kept = found
+        return cls(*kept, by_device)
+
+
+def _device_gaps(
+    timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans
+) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
+    gap_start, gap_end = idle
+    ops = timeline.gpu_ops
+    rows = np.flatnonzero(ops["device"].to_numpy() == device)
+    starts = ops["start_us"].to_numpy()[rows]
+    position = np.searchsorted(starts, gap_end, side="left")
+    ends_with_op = position < len(rows)
+    ends_with_op[ends_with_op] &= starts[position[ends_with_op]] <= gap_end[ends_with_op] + 1e-6
+    next_op = np.where(ends_with_op, rows[np.minimum(position, len(rows) - 1)], -1)
+    launch = np.where(next_op >= 0, launches.start_us[next_op], np.nan)
+
+    known = ~np.isnan(launch)
+    starved = known & (launch > gap_start - CLOCK_SKEW_US)
+    issued = np.where(starved, np.clip(launch, gap_start, gap_end), np.where(known, gap_start, gap_end))
+    causes = {c: np.zeros(len(gap_start)) for c in CAUSES}
+    # Before the launch (or all of it, where no launch was recorded or the window ends): what the host did.
+    left: Spans = (gap_start, issued)
+    claimed: Spans = EMPTY
+    for cause in ("profiler", "sync", "allocator", "data_loading", "launch"):
+        spans: Spans = getattr(host, cause)
+        causes[cause] = overlap_with(*left, subtract(spans, claimed))
+        claimed = union(np.r_[claimed[0], spans[0]], np.r_[claimed[1], spans[1]])
+    # One op is not issued for that long: the host was at something else in it.
+    busy = causes["launch"] > LONGEST_DISPATCH_US
+    own = np.where(busy, causes["launch"], 0.0)
+    causes["launch"] -= own
+    causes["host"] += own
+    rest = np.maximum(issued - gap_start - sum(causes.values()), 0.0)
+    causes["host" if len(timeline.cpu_ops) or len(timeline.api_calls) else "unknown"] += rest
+    # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
+    after = np.where(starved, gap_end - issued, 0.0)
+    blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
+    causes["sync"] += np.where(blocked, after, 0.0)
+    prompt = after <= LONGEST_DISPATCH_US
+    causes["launch"] += np.where(~blocked & prompt, after, 0.0)
+    causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
+    causes["dependency"] += np.where(known & ~starved, gap_end - gap_start, 0.0)
+    frame = pd.DataFrame(causes, columns=list(CAUSES))
+    # Rounding in the interval sums must not break the law that a gap's causes sum to it.
+    frame["unknown"] += (gap_end - gap_start) - frame.sum(axis=1).to_numpy()
+    frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
+    return gap_start, gap_end, next_op, frame

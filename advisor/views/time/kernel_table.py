@@ -1,0 +1,92 @@
+"""GPU ops by name: calls, time, share, occupancy and achieved rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.report.model import KernelRow
+from advisor.timeline import Timeline
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+
+ROWS = 200
+"""Rows kept; the rest is one row, so that the table still sums to the whole."""
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """The window's GPU ops by name, most time first."""
+
+    rows: tuple[KernelRow, ...]
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> KernelTable:
+        frame = timeline.gpu_ops
+        start = frame["start_us"].to_numpy()
+        inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+        op = ops.of_gpu[inside]
+        copied = np.where(frame["bytes"].to_numpy()[inside] > 0, frame["bytes"].to_numpy()[inside], np.nan)
+        data = pd.DataFrame(
+            {
+                "name": frame["name"].cat.codes.to_numpy()[inside],
+                "family": kernels.family[inside],
+                "precision": np.asarray(kernels.precision, object)[inside],
+                "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
+                "dur": frame["dur_us"].to_numpy()[inside],
+                "occupancy": frame["occupancy_pct"].to_numpy()[inside] * frame["dur_us"].to_numpy()[inside],
+                "bytes": np.fmax(copied, roofline.bytes[inside]),
+                "flops": roofline.flops[inside],
+            }
+        )
+        whole = float(data["dur"].sum()) or 1.0
+        grouped = (
+            data.groupby(["name", "family", "precision"], sort=False)
+            .agg(
+                calls=("dur", "size"),
+                total=("dur", "sum"),
+                op=("op", "first"),
+                bytes=("bytes", "sum"),
+                flops=("flops", "sum"),
+                occupancy=("occupancy", "sum"),
+            )
+            .sort_values("total", ascending=False, kind="stable")
+            .reset_index()
+        )
+        names = frame["name"].cat.categories
+        rows = [
+            KernelRow(
+                name=str(names[r.name_]),
+                family=FAMILIES[r.family].value,
+                precision=r.precision,
+                calls=int(r.calls),
+                total_us=float(r.total),
+                mean_us=float(r.total / r.calls),
+                share=float(r.total / whole),
+                op=ops.categories[r.op] if r.op >= 0 else "",
+                occupancy_pct=float(np.nan_to_num(r.occupancy / r.total)) if r.total else 0.0,
+                gbps=float(r.bytes / r.total / 1e3) if r.total else 0.0,
+                tflops=float(r.flops / r.total / 1e6) if r.total else 0.0,
+            )
+            for r in grouped.head(ROWS).rename(columns={"name": "name_"}).itertuples(index=False)
+        ]
+        if len(grouped) > ROWS:
+            rest = grouped.iloc[ROWS:]
+            total = float(rest["total"].sum())
+            calls = int(rest["calls"].sum())
+            rows.append(
+                KernelRow(
+                    name=f"({len(rest)} more names)",
+                    family="other",
+                    precision="",
+                    calls=calls,
+                    total_us=total,
+                    mean_us=total / calls,
+                    share=total / whole,
+                )
+            )
+        return cls(tuple(rows))

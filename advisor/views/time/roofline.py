@@ -1,0 +1,116 @@
+"""FLOPs and bytes of each GPU op, from the shapes of the framework op that launched it, and the least time they allow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.devices import Peaks, find
+from advisor.knowledge.op_costs import Cost, op_cost
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.ops import Ops
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """flops, bytes: (n_gpu,) each op's part of its framework op's work, NaN where shapes or formula are missing.
+
+    The work of one framework op is divided among the kernels it launched, by their time: it is never counted twice.
+    cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
+    work at the rates that the device reaches in practice, NaN where they are not known. peaks: by device id.
+    """
+
+    flops: Floats
+    bytes: Floats
+    cost_op: Ints
+    limit_us: Floats
+    peaks: dict[int, Peaks]
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Roofline:
+        frame = timeline.gpu_ops
+        n = len(frame)
+        device = frame["device"].to_numpy()
+        peaks = {d: p for d in np.unique(device).tolist() if (p := find(timeline.device(d).name))}
+        costs, known = _costs(timeline, ops)
+        # The innermost op around the launch whose cost is known.
+        at = ops.of_gpu.copy()
+        while (climb := (at >= 0) & ~known[at]).any() if len(known) else False:
+            at[climb] = ops.parent[at[climb]]
+        at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
+        flops, moved = np.full(n, np.nan), np.full(n, np.nan)
+        rows = np.flatnonzero(at >= 0)
+        if len(rows):
+            dur = frame["dur_us"].to_numpy()
+            spent = np.bincount(at[rows], weights=dur[rows], minlength=len(known))
+            count = np.bincount(at[rows], minlength=len(known))
+            part = np.where(spent[at[rows]] > 0, dur[rows] / np.maximum(spent[at[rows]], 1e-12), 1 / count[at[rows]])
+            flops[rows] = costs[at[rows], 0] * part
+            moved[rows] = costs[at[rows], 1] * part
+        return cls(flops, moved, at, _limits(flops, moved, device, kernels.precision, peaks), peaks)
+
+
+def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
+    """FLOPs and bytes of each framework op around a launch (n_cpu, 2), and which are known. Equal ops are worked out once."""
+    frame = timeline.cpu_ops
+    costs, known = np.zeros((len(frame), 2)), np.zeros(len(frame), bool)
+    wanted = np.zeros(len(frame), bool)
+    at = np.unique(ops.of_gpu[ops.of_gpu >= 0])
+    while len(at):
+        wanted[at] = True
+        at = np.unique(ops.parent[at])
+        at = at[(at >= 0) & ~wanted[at]]
+    rows = np.flatnonzero(wanted & (frame["dims"] != "").to_numpy())
+    if not len(rows):
+        return costs, known
+    keys = pd.DataFrame({c: frame[c].cat.codes.to_numpy()[rows] for c in ("name", "dims", "types", "concrete", "strides")})
+    group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
+    names, *texts = (list(frame[c].cat.categories) for c in keys.columns)
+    lists = [_Lists(values) for values in texts]
+    found: list[Cost | None] = []
+    for name, *codes in keys.drop_duplicates().itertuples(index=False):
+        dims, types, concrete, strides = (values[code] for values, code in zip(lists, codes, strict=True))
+        found.append(op_cost(names[name] if name >= 0 else "", dims, types, concrete, strides))
+    table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
+    good = ~np.isnan(table[:, 0])
+    costs[rows[good]] = table[good]
+    known[rows] = good
+    return costs, known
+
+
+class _Lists(dict[int, list[Any]]):
+    """A column's argument lists by code, each parsed when it is first asked for."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def __missing__(self, code: int) -> list[Any]:
+        self[code] = _list(self.texts[code]) if code >= 0 else []
+        return self[code]
+
+
+def _list(text: str) -> list[Any]:
+    """A recorded argument list; nothing where the producer wrote something else."""
+    value = json.loads(text) if text else []
+    return value if isinstance(value, list) else []
+
+
+def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks]) -> Floats:
+    limit = np.full(len(flops), np.nan)
+    texts = np.asarray(precision, object)
+    for number, peak in peaks.items():
+        for name in pd.unique(texts):
+            rows = np.flatnonzero((device == number) & (texts == name) & ~np.isnan(moved))
+            bandwidth = peak.achievable_bytes_per_s
+            if not len(rows) or bandwidth is None:
+                continue
+            rate = peak.achievable_flops_per_s(name or "fp32")
+            by_bytes = moved[rows] / bandwidth * 1e6
+            limit[rows] = np.maximum(by_bytes, flops[rows] / rate * 1e6) if rate else by_bytes
+    return limit

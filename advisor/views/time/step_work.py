@@ -1,0 +1,42 @@
+"""How much work a step is, whatever it takes: to tell whether two recordings did the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.report.model import Work
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+
+_ATTENTION = re.compile(r"bmm|attention", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Kernels, their time, copied bytes and FLOPs of a mean step of the window."""
+
+    work: Work
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, roofline: Roofline, ops: Ops) -> StepWork:
+        frame = timeline.gpu_ops
+        start, kind = frame["start_us"].to_numpy(), frame["kind"]
+        inside = (start >= steps.start_us) & (start < steps.end_us)
+        kernels = inside & (kind == GpuKind.KERNEL.value).to_numpy()
+        # Attention that skips what a mask hides does half the FLOPs of the same attention written out.
+        names = np.array([bool(_ATTENTION.search(name)) for name in (*ops.categories, "")])
+        attention = names[np.where(roofline.cost_op >= 0, ops.names[roofline.cost_op], -1)] if len(ops.names) else np.zeros(len(frame), bool)
+        copies = inside & (kind == GpuKind.MEMCPY.value).to_numpy()
+        return cls(
+            Work(
+                kernels=float(kernels.sum()) / steps.steps,
+                kernel_us=float(frame["dur_us"].to_numpy()[kernels].sum()) / steps.steps,
+                copied_bytes=float(frame["bytes"].to_numpy()[copies].clip(min=0).sum()) / steps.steps,
+                flops=float(np.nansum(roofline.flops[inside & ~attention])) / steps.steps,
+            )
+        )

@@ -1,0 +1,1 @@
+"""What was recorded, linked: launches, ops, modules, steps, source lines."""

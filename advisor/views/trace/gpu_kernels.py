@@ -1,0 +1,72 @@
+"""What each GPU op is: its family and the precision it computes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Ints
+from advisor.knowledge.kernel_names import Family, family, precision
+from advisor.timeline import GpuKind, Timeline
+from advisor.views.trace.ops import Ops
+
+FAMILIES = tuple(Family)
+_ORDER = {f: i for i, f in enumerate(FAMILIES)}
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """family: (n_gpu,) position in `FAMILIES`. precision: (n_gpu,) categorical, "" where it means nothing.
+    communication, copy, memset: (n_gpu,) which class of device time each op is; the rest is compute."""
+
+    family: Ints
+    precision: pd.Categorical
+    communication: np.ndarray
+    copy: np.ndarray
+    memset: np.ndarray
+
+    @property
+    def compute(self) -> np.ndarray:
+        """(n_gpu,) neither communication nor copy nor memset."""
+        compute: np.ndarray = ~(self.communication | self.copy | self.memset)
+        return compute
+
+    def of(self, *families: Family) -> np.ndarray:
+        """(n_gpu,) whether an op is a kernel of one of these families."""
+        found: np.ndarray = np.isin(self.family, [_ORDER[f] for f in families])
+        return found
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops) -> Kernels:
+        frame = timeline.gpu_ops
+        kind = frame["kind"]
+        copy = (kind == GpuKind.MEMCPY.value).to_numpy()
+        memset = (kind == GpuKind.MEMSET.value).to_numpy()
+        # Names repeat, so each distinct (kernel, op, input types, collective) is judged once.
+        types = timeline.cpu_ops["types"]
+        op_rows = ops.of_gpu
+        keys = pd.DataFrame(
+            {
+                "name": frame["name"].cat.codes.to_numpy(),
+                "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
+                "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
+                "collective": frame["collective"].cat.codes.to_numpy(),
+            }
+        )
+        group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
+        distinct = keys.drop_duplicates().to_numpy()
+        # As lists: taking one string out of a pandas index costs a microsecond.
+        names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
+        families, precisions = [], []
+        for name, op, kinds, collective in distinct.tolist():
+            op_name = ops.categories[op] if op >= 0 else ""
+            families.append(_ORDER[family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
+            precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else ""))
+        found = np.array(families, np.int64)[group] if len(group) else np.empty(0, np.int64)
+        found[copy] = _ORDER[Family.COPY]
+        found[memset] = _ORDER[Family.FILL]
+        texts = np.array(precisions, object)[group] if len(group) else np.empty(0, object)
+        communication = (found == _ORDER[Family.COMMUNICATION]) & ~copy & ~memset
+        return cls(found, pd.Categorical(texts), communication, copy, memset)

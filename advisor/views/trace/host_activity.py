@@ -1,0 +1,130 @@
+"""What the threads that issue GPU work were doing, as spans of time by cause."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import EMPTY, Floats, Ints, Spans, union
+from advisor.knowledge import cuda_api
+from advisor.timeline import Timeline
+from advisor.views.trace.launches import Launches
+
+CLOCK_SKEW_US = 1.0
+"""Host and device clocks are aligned to about a microsecond (FORMULAS: 1-2 µs between a launch and its op at the least)."""
+
+DISPATCH_PAUSE_US = 50.0
+"""Python between two ops of an eager program takes some 5 to 30 µs, more under a profiler. A pause longer than this is
+the program's own work, not the cost of issuing ops."""
+
+UNSEEN_DISPATCH_PAUSE_US = 200.0
+"""Where ops were not recorded, all that is seen of issuing one is its runtime calls: the pauses between those hold the
+framework's own work too."""
+
+LONGEST_DISPATCH_US = 1000.0
+"""No op takes a millisecond to issue, even under a profiler. What lasts longer before one launch is initialisation (module
+loading, library handles, autotuning) or an op that computes on the host: the program's own work."""
+
+_LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__")
+_LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
+# One-time work of the driver, which the profiler reports beside its own.
+_NOT_PROFILER = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class HostActivity:
+    """Disjoint spans of what the threads that issue GPU work were doing. Earlier names win where several apply."""
+
+    profiler: Spans
+    sync: Spans
+    allocator: Spans
+    data_loading: Spans
+    launch: Spans
+    blocking_copies: Ints
+    """Rows of `api_calls`: copies that held the host until their transfer was done, whatever their name says."""
+    threads: frozenset[tuple[int, int]]
+
+    def on_threads(self, frame: pd.DataFrame) -> np.ndarray:
+        """(n,) whether each row of a host table is on a thread that issues GPU work."""
+        return _on_threads(frame, self.threads)
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches) -> HostActivity:
+        calls = timeline.api_calls
+        roles = launches.roles
+        names = list(cuda_api.ApiRole)
+        issuing = _issuing_threads(timeline, launches)
+
+        def spans(frame: pd.DataFrame, rows: np.ndarray) -> Spans:
+            start = frame["start_us"].to_numpy()[rows]
+            return union(start, start + frame["dur_us"].to_numpy()[rows])
+
+        here = _on_threads(calls, issuing)
+        sync = spans(calls, here & (roles == names.index(cuda_api.ApiRole.SYNC)))
+        blocking = np.zeros(len(calls), bool)
+        copying = _blocking_copies(timeline, launches)
+        blocking[copying] = True
+        copies = spans(calls, here & blocking)
+        overheads = timeline.overheads
+        own = np.array([not _NOT_PROFILER.search(n) for n in overheads["name"].cat.categories], bool)
+        profiler = spans(overheads, own[overheads["name"].cat.codes.to_numpy()]) if len(overheads) else EMPTY
+        loader = []
+        for frame, pattern in ((timeline.annotations, _LOADER), (timeline.python_calls, _LOADER_FRAME)):
+            if len(frame):
+                match = np.array([bool(pattern.search(n)) for n in frame["name"].cat.categories])
+                loader.append(spans(frame, match[frame["name"].cat.codes.to_numpy()] & _on_threads(frame, issuing)))
+        data_loading = union(np.concatenate([s[0] for s in loader]), np.concatenate([s[1] for s in loader])) if loader else EMPTY
+        ops = timeline.cpu_ops
+        dispatch = [spans(ops, _on_threads(ops, issuing)), spans(calls, here)]
+        start, end = union(np.r_[dispatch[0][0], dispatch[1][0]], np.r_[dispatch[0][1], dispatch[1][1]])
+        pause = DISPATCH_PAUSE_US if len(ops) else UNSEEN_DISPATCH_PAUSE_US
+        # The short pauses between ops are part of issuing them.
+        joined = union(start, np.r_[np.where(start[1:] - end[:-1] < pause, start[1:], end[:-1]), end[-1:]])
+        return cls(
+            profiler,
+            union(np.r_[sync[0], copies[0]], np.r_[sync[1], copies[1]]),
+            spans(calls, here & (roles == names.index(cuda_api.ApiRole.ALLOCATION))),
+            data_loading,
+            joined,
+            copying,
+            issuing,
+        )
+
+
+def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
+    ops, calls = timeline.gpu_ops, timeline.api_calls
+    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & (launches.call >= 0))
+    caller = launches.call[rows]
+    op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
+    call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
+    return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
+
+
+def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:
+    """(n,) whether a copy's call was still running when half of its transfer was done.
+
+    A pageable copy's call returns once the last piece is staged, some 10 µs before the transfer ends.
+    """
+    held: np.ndarray = call_end >= op_start + 0.5 * op_dur
+    return held
+
+
+def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:
+    rows = np.unique(launches.call[launches.call >= 0])
+    calls = timeline.api_calls.iloc[rows]
+    threads = frozenset(zip(calls["pid"].tolist(), calls["tid"].tolist(), strict=True))
+    if not threads:
+        frame = timeline.cpu_ops
+        threads = frozenset(zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True))
+    return threads
+
+
+def _on_threads(frame: pd.DataFrame, threads: frozenset[tuple[int, int]]) -> np.ndarray:
+    pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
+    found = np.zeros(len(frame), bool)
+    for p, t in threads:
+        found |= (pid == p) & (tid == t)
+    return found

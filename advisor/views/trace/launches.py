@@ -1,0 +1,63 @@
+"""Which host call launched which GPU op, by correlation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge import cuda_api
+from advisor.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Launches:
+    """For each row of `gpu_ops`, the call that launched it; a CUDA graph's call launches many.
+
+    call: (n_gpu,) row of `api_calls`, -1 where none was recorded. start_us: (n_gpu,) start of that call, NaN where none.
+    roles: (n_api,) the role of each call, as positions in `list(cuda_api.ApiRole)`.
+    ambiguous: how many GPU ops carry a correlation id that several calls share (merged ranks do that).
+    """
+
+    call: Ints
+    start_us: Floats
+    roles: Ints
+    ambiguous: int
+
+    def calls_with(self, *roles: cuda_api.ApiRole) -> Ints:
+        """Rows of `api_calls` that have one of these roles."""
+        wanted = [list(cuda_api.ApiRole).index(r) for r in roles]
+        return np.flatnonzero(np.isin(self.roles, wanted))
+
+    @classmethod
+    def build(cls, timeline: Timeline) -> Launches:
+        calls, ops = timeline.api_calls, timeline.gpu_ops
+        order_of = {r: i for i, r in enumerate(cuda_api.ApiRole)}
+        by_name = np.array([order_of[cuda_api.role(name)] for name in calls["name"].cat.categories], np.int64)
+        roles = by_name[calls["name"].cat.codes.to_numpy()] if len(calls) else np.empty(0, np.int64)
+
+        start = calls["start_us"].to_numpy()
+        correlation = calls["correlation"].to_numpy()
+        linked = np.flatnonzero(correlation >= 0)
+        order = linked[np.lexsort((start[linked], correlation[linked]))]
+        keys = correlation[order]
+        wanted = ops["correlation"].to_numpy()
+        first = np.searchsorted(keys, wanted, side="left")
+        count = np.searchsorted(keys, wanted, side="right") - first
+        count[wanted < 0] = 0
+        chosen = np.full(len(ops), -1, np.int64)
+        one = count == 1
+        chosen[one] = order[first[one]]
+        # Several calls of one id: a driver call inside a runtime call, or ids of merged ranks. The latest that starts
+        # before the op does is the one that can have launched it.
+        gpu_start = ops["start_us"].to_numpy()
+        ambiguous = 0
+        for i in np.flatnonzero(count > 1):
+            rows = order[first[i] : first[i] + count[i]]
+            before = rows[start[rows] <= gpu_start[i]]
+            chosen[i] = before[-1] if len(before) else rows[0]
+            spread = start[rows[-1]] - start[rows[0]]
+            ambiguous += spread > calls["dur_us"].to_numpy()[rows[0]]
+        times = np.where(chosen >= 0, start[chosen], np.nan) if len(start) else np.full(len(ops), np.nan)
+        return cls(chosen, times, roles, int(ambiguous))

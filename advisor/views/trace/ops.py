@@ -1,0 +1,86 @@
+"""Which framework op each call and each GPU op belongs to, and how ops nest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Ints, nest
+from advisor.timeline import Timeline
+from advisor.views.trace.launches import Launches
+
+
+def thread_ids(*frames: pd.DataFrame) -> Ints:
+    """One integer a (pid, tid), the same over all frames. Shape (sum of rows,)."""
+    pid = np.concatenate([f["pid"].to_numpy() for f in frames])
+    tid = np.concatenate([f["tid"].to_numpy() for f in frames])
+    pid, _ = pd.factorize(pid)
+    tid, values = pd.factorize(tid)
+    combined: Ints = (pid * max(len(values), 1) + tid).astype(np.int64)
+    return combined
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The op tree, built from time alone: ids are missing or wrong in some producers' files.
+
+    parent: (n_cpu,) row of the op around each op, or -1. of_call: (n_api,) innermost op around each call, or -1.
+    of_gpu: (n_gpu,) innermost op around the call that launched each GPU op, or -1. outermost: (n_cpu,) root of each.
+    """
+
+    parent: Ints
+    of_call: Ints
+    of_gpu: Ints
+    outermost: Ints
+    names: Ints
+    """(n_cpu,) category codes of the op names."""
+    categories: tuple[str, ...]
+
+    def name(self, op: int) -> str:
+        """Name of one op, "" for -1."""
+        return self.categories[self.names[op]] if op >= 0 else ""
+
+    def chain(self, op: int) -> list[str]:
+        """Names from one op outwards."""
+        found = []
+        while op >= 0:
+            found.append(self.name(op))
+            op = int(self.parent[op])
+        return found
+
+    def outermost_where(self, chosen: np.ndarray) -> Ints:
+        """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
+        found = np.where(chosen, np.arange(len(chosen)), -1)
+        up = self.parent.copy()
+        while (alive := up >= 0).any():
+            found = np.where(alive & chosen[up], up, found)
+            up = np.where(alive, self.parent[up], -1)
+        return found
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches) -> Ops:
+        ops, calls = timeline.cpu_ops, timeline.api_calls
+        start = np.r_[ops["start_us"].to_numpy(), calls["start_us"].to_numpy()]
+        end = start + np.r_[ops["dur_us"].to_numpy(), calls["dur_us"].to_numpy()]
+        parents = nest(thread_ids(ops, calls), start, end)
+        n = len(ops)
+        # A driver call inside a runtime call belongs to the op around both.
+        around = parents.copy()
+        while (inside := around >= n).any():
+            around[inside] = parents[around[inside]]
+        parent, of_call = around[:n], around[n:]
+        outermost = np.arange(n)
+        while (up := parent[outermost] >= 0).any():
+            outermost[up] = parent[outermost[up]]
+        launcher = launches.call
+        of_gpu = np.where(launcher >= 0, of_call[launcher], -1) if len(of_call) else np.full(len(launcher), -1, np.int64)
+        return cls(
+            parent,
+            of_call,
+            of_gpu,
+            outermost,
+            ops["name"].cat.codes.to_numpy().astype(np.int64),
+            tuple(ops["name"].cat.categories),
+        )

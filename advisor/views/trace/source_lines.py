@@ -1,0 +1,126 @@
+"""Where in the user's program a call was made: the innermost Python frame that is not the framework's."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, nest
+from advisor.report.model import SourceLine
+from advisor.timeline import Timeline
+from advisor.views.trace.ops import Ops, thread_ids
+
+_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
+_LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python\d|(^|/)torch/|^<|^\.\.\.")
+# The profiler cuts sys.path from file names, so the standard library's files look like the user's.
+_LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "numpy", "functorch", "tqdm"}
+
+
+@lru_cache(maxsize=65536)
+def user_frame(name: str) -> SourceLine | None:
+    """The file and line of a Python frame as the profiler names it, None for the framework's, a library's or a builtin."""
+    match = _FRAME.match(name)
+    if not match or _LIBRARY.search(match["file"]):
+        return None
+    if match["file"].split("/", 1)[0].removesuffix(".py") in _LIBRARY_ROOTS:
+        return None
+    return SourceLine(file=match["file"], line=int(match["line"]))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Python frames by thread; answers which one was running at a moment.
+
+    rows: by (pid, tid), rows of `python_calls` in order of start, outer frames first.
+    """
+
+    timeline: Timeline
+    ops: Ops
+    rows: dict[tuple[int, int], Ints]
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops) -> Sources:
+        frame = timeline.python_calls
+        if not len(frame):
+            return cls(timeline, ops, {})
+        threads = thread_ids(frame)
+        order = np.lexsort((-frame["dur_us"].to_numpy(), frame["start_us"].to_numpy(), threads)).astype(np.int64)
+        bounds = np.flatnonzero(np.diff(threads[order])) + 1
+        groups = np.split(order, bounds)
+        pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
+        return cls(timeline, ops, {(int(pid[g[0]]), int(tid[g[0]])): g for g in groups})
+
+    @cached_property
+    def _times(self) -> tuple[Floats, Floats]:
+        frame = self.timeline.python_calls
+        start = frame["start_us"].to_numpy()
+        return start, start + frame["dur_us"].to_numpy()
+
+    @cached_property
+    def _starts(self) -> dict[tuple[int, int], Floats]:
+        """Starts of `rows`, so that a look-up costs a binary search alone."""
+        return {thread: self._times[0][rows] for thread, rows in self.rows.items()}
+
+    @cached_property
+    def _parents(self) -> Ints:
+        """The frame around each: as the profiler recorded it, by time where it did not."""
+        frame = self.timeline.python_calls
+        parent_id, python_id = frame["parent_id"].to_numpy(), frame["python_id"].to_numpy()
+        if not (parent_id >= 0).any():
+            return nest(thread_ids(frame), *self._times)
+        order = np.argsort(python_id, kind="stable")
+        at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
+        found = order[at]
+        return np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)
+
+    def line_of_call(self, call: int) -> SourceLine | None:
+        """The user's line that made a runtime call; for a call of a backward pass, the line of its forward op."""
+        if call < 0:
+            return None
+        calls = self.timeline.api_calls
+        row = calls.iloc[call]
+        found = self._at(int(row["pid"]), int(row["tid"]), float(row["start_us"]))
+        return found or self._forward_line(int(self.ops.of_call[call]))
+
+    def most_common(self, calls: Iterable[int]) -> SourceLine | None:
+        """The line that made most of these calls, None where no stacks were recorded."""
+        if not self.rows:
+            return None
+        lines = Counter(line for call in calls if (line := self.line_of_call(int(call))))
+        return lines.most_common(1)[0][0] if lines else None
+
+    def _forward_line(self, op: int) -> SourceLine | None:
+        ops = self.timeline.cpu_ops
+        sequence = -1
+        while op >= 0 and sequence < 0:
+            sequence = int(ops["sequence"].iloc[op])
+            root = op
+            op = int(self.ops.parent[op])
+        if sequence < 0:
+            return None
+        thread = int(ops["tid"].iloc[root])
+        same = np.flatnonzero((ops["sequence"].to_numpy() == sequence) & (ops["tid"].to_numpy() != thread))
+        if not len(same):
+            return None
+        row = ops.iloc[int(same[0])]
+        return self._at(int(row["pid"]), int(row["tid"]), float(row["start_us"]))
+
+    def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
+        mine = self.rows.get((pid, tid))
+        if mine is None:
+            return None
+        _, end = self._times
+        i = int(np.searchsorted(self._starts[pid, tid], time_us, side="right")) - 1
+        row = int(mine[i]) if i >= 0 else -1
+        names = self.timeline.python_calls["name"]
+        while row >= 0:
+            if end[row] > time_us and (line := user_frame(str(names.iloc[row]))):
+                return line
+            row = int(self._parents[row])
+        return None

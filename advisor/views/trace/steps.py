@@ -1,0 +1,296 @@
+"""What a step is in this trace, and the window that holds whole steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.timeline import Timeline
+from advisor.views.trace.launches import Launches
+
+Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
+
+_PROFILER_STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
+_NUMBER = re.compile(r"\d+")
+# Ranges that the framework opens by itself and that do not span a step.
+_FRAMEWORK = re.compile(
+    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\["
+)
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+
+MIN_REPEATS = 3
+"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+
+OUTLIER = 1.5
+"""A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
+
+
+COVERED, UNEVEN = 0.5, 3.0
+"""Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Whole steps of steady work.
+
+    The host marks steps as it issues them; a busy GPU executes them later. So a step begins, for the window, where the
+    GPU starts the first kernel that the step launched, and the period between two such starts is the step time
+    whichever side is the bound. The last mark only closes the window: what follows it holds the end of the capture.
+
+    start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
+    steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period.
+    """
+
+    basis: Basis
+    detail: str
+    start_us: float
+    end_us: float
+    host_edges_us: Floats
+    steps: int
+    periods_us: Floats
+    clock: Literal["gpu", "host"]
+
+    @property
+    def host_start_us(self) -> float:
+        """Where the host begins the first step."""
+        return float(self.host_edges_us[0])
+
+    @property
+    def host_end_us(self) -> float:
+        """Where the host ends the last step."""
+        return float(self.host_edges_us[-1])
+
+    @property
+    def step_us(self) -> float:
+        """Mean period of the window."""
+        return (self.end_us - self.start_us) / self.steps
+
+    def middle(self, count: int) -> Steps:
+        """So many steps from the middle, as a window of their own."""
+        first = (self.steps - min(count, self.steps)) // 2
+        last = first + min(count, self.steps)
+        edges = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
+        return replace(
+            self,
+            start_us=float(edges[first]),
+            end_us=float(edges[last]),
+            host_edges_us=self.host_edges_us[first : last + 1],
+            steps=last - first,
+            periods_us=self.periods_us[first:last],
+        )
+
+    def of_host_time(self, times_us: Floats) -> Ints:
+        """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""
+        found: Ints = np.searchsorted(self.host_edges_us, times_us, side="right") - 1
+        return found
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the window holds a repeated step, rather than all that was recorded."""
+        return self.basis != "whole"
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches) -> Steps:
+        for basis, detail, marks in (
+            ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
+            ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
+            ("detected", "the period of Optimizer.step", _optimizer_steps(timeline)),
+            ("detected", "a launch sequence that repeats (a step, or a layer of one)", _repeated_launches(timeline, launches)),
+        ):
+            if marks is not None:
+                made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
+                if made and made.end_us > made.start_us:
+                    return made
+        return _whole(timeline, launches)
+
+
+Marks = tuple[Floats, Floats]
+"""Start and end of each step on the host."""
+
+
+def _ranges(frame: pd.DataFrame, matches: np.ndarray) -> Marks:
+    rows = frame[matches[frame["name"].cat.codes.to_numpy()]]
+    start = rows["start_us"].to_numpy()
+    return start, start + rows["dur_us"].to_numpy()
+
+
+def _profiler_steps(timeline: Timeline) -> Marks | None:
+    # The schema of 2021 has step marks among the operators.
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        if len(frame):
+            marks = _ranges(frame, np.array([bool(_PROFILER_STEP.match(n)) for n in frame["name"].cat.categories]))
+            if len(marks[0]):
+                return marks
+    return None
+
+
+def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
+    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such."""
+    frame = timeline.annotations
+    if not len(frame) or not len(timeline.gpu_ops):
+        return None
+    stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
+    known = ~np.isnan(launches.start_us)
+    launched, work = launches.start_us[known], timeline.gpu_ops["dur_us"].to_numpy()[known]
+    best: tuple[float, Marks] | None = None
+    for stem in np.unique(stems[stems != ""]):
+        start, end = _ranges(frame, stems == stem)
+        if len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
+            continue
+        inside = (launched >= start[0]) & (launched < end[-1])
+        length = float(np.median(end - start))
+        if work[inside].sum() > 0.6 * work.sum() and (best is None or length > best[0]):
+            best = (length, (start, end))
+    return best[1] if best else None
+
+
+def _paces(start: Floats, end: Floats) -> bool:
+    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
+    if (end - start).sum() >= COVERED * (end[-1] - start[0]):
+        return True
+    periods = np.diff(start)
+    usual = float(np.median(periods))
+    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
+
+
+def _optimizer_steps(timeline: Timeline) -> Marks | None:
+    frame = timeline.annotations
+    if not len(frame):
+        return None
+    _, end = _ranges(frame, np.array([bool(_OPTIMIZER.match(n)) for n in frame["name"].cat.categories]))
+    return (end[:-1], end[1:]) if len(end) > MIN_REPEATS else None
+
+
+def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
+    """The shortest period with which the sequence of launched kernels repeats almost exactly, most of the trace long."""
+    rows = np.flatnonzero(launches.call >= 0)
+    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
+    n = len(codes)
+    if n < 4 * MIN_REPEATS:
+        return None
+    counts = np.bincount(codes)
+    candidates: set[int] = set()
+    # The rarest kernel that still repeats marks a period; so may the next few.
+    repeated = np.flatnonzero(counts >= MIN_REPEATS)
+    for code in repeated[np.argsort(counts[repeated], kind="stable")][:8]:
+        distances = np.diff(np.flatnonzero(codes == code))
+        candidates.add(int(np.median(distances)))
+    for period in sorted(p for p in candidates if p >= 2 and n // p >= MIN_REPEATS):
+        same = codes[:-period] == codes[period:]
+        if same.mean() >= 0.95:
+            # Begin where the repetition begins.
+            first = int(np.argmax(np.convolve(same, np.ones(period), "valid") >= 0.95 * period))
+            start = launches.start_us[rows[first::period]]
+            if len(start) > MIN_REPEATS:
+                return start[:-1], start[1:]
+    return None
+
+
+def _active_span(timeline: Timeline) -> tuple[float, float]:
+    start = timeline.gpu_ops["start_us"].to_numpy()
+    return float(start.min()), float((start + timeline.gpu_ops["dur_us"].to_numpy()).max())
+
+
+def _window(timeline: Timeline, launches: Launches, basis: Basis, detail: str, starts: Floats, ends: Floats) -> Steps | None:
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    first_kernel = _first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
+    if np.isnan(first_kernel).all() or len(starts) == 1:
+        if len(starts) > 1:
+            return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host")
+        return _single(timeline, launches, basis, detail, float(starts[0]), float(ends[0]))
+    known = ~np.isnan(first_kernel)
+    if known.sum() < 2 or (np.diff(first_kernel[known]) <= 0).any():
+        return _from(basis, detail, starts, starts, "host")
+    # A step that launched nothing is a step all the same: it begins on the GPU where its mark lies between the others'.
+    whole = slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
+    edges = np.interp(starts[whole], starts[known], first_kernel[known])
+    return _from(basis, detail, edges, starts[whole], "gpu")
+
+
+def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"]) -> Steps | None:
+    periods = np.diff(edges)
+    skip = 0
+    while len(periods) - skip > MIN_REPEATS and periods[skip] > OUTLIER * np.median(periods):
+        skip += 1
+    if skip:
+        detail += f"; the first {skip} left out as start-up"
+    edges, host_edges = edges[skip:], host_edges[skip:]
+    return Steps(
+        basis,
+        detail,
+        float(edges[0]),
+        float(edges[-1]),
+        host_edges,
+        len(edges) - 1,
+        np.diff(edges),
+        clock,
+    )
+
+
+def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:
+    """Start of the first kernel that each step launched, on the device with most of them; NaN for a step without."""
+    ops = timeline.gpu_ops
+    n = len(edges) - 1
+    found = np.full(n, np.nan)
+    if not len(ops):
+        return found
+    step = np.searchsorted(edges, launches.start_us, side="right") - 1
+    step[np.isnan(launches.start_us)] = -1
+    kernels = (ops["kind"] == "kernel").to_numpy() | (ops["kind"] == "graph").to_numpy()
+    chosen = (step >= 0) & (step < n) & (kernels if kernels.any() else True)
+    if chosen.any():
+        device = ops["device"].to_numpy()
+        values, counts = np.unique(device[chosen], return_counts=True)
+        chosen &= device == values[counts.argmax()]
+        start = ops["start_us"].to_numpy()
+        np.fmin.at(found, step[chosen], start[chosen])
+    return found
+
+
+def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, start: float, end: float) -> Steps:
+    """One marked step: from its mark (or its first kernel, if earlier steps' work still ran then) to the end of its work."""
+    ops = timeline.gpu_ops
+    launched = launches.start_us
+    inside = (launched >= start) & (launched < end)
+    window_start, window_end = start, end
+    clock: Literal["gpu", "host"] = "host"
+    if inside.any():
+        op_start = ops["start_us"].to_numpy()
+        op_end = op_start + ops["dur_us"].to_numpy()
+        backlog = (launched < start) & (op_end > start)
+        if backlog.any():
+            window_start = float(op_start[inside].min())
+        window_end = max(end, float(op_end[inside].max()))
+        clock = "gpu" if window_end > end else "host"
+    return Steps(
+        basis,
+        detail + "; only one whole step was recorded",
+        window_start,
+        window_end,
+        np.array([start, end]),
+        1,
+        np.array([window_end - window_start]),
+        clock,
+    )
+
+
+def _whole(timeline: Timeline, launches: Launches) -> Steps:
+    """From the first launch to the end of the last GPU op; without GPU work, all that the host did."""
+    detail = "no step marks and no repeating launch sequence: the whole trace is one window"
+    if len(timeline.gpu_ops):
+        first, end = _active_span(timeline)
+        launched = launches.start_us[~np.isnan(launches.start_us)]
+        start = min(first, float(launched.min())) if len(launched) else first
+        host_end = float(launched.max()) + 1e-3 if len(launched) else end
+        return Steps("whole", detail, start, end, np.array([start, host_end]), 1, np.array([end - start]), "gpu")
+    frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
+    start = min(float(f["start_us"].min()) for f in frames)
+    end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
+    return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")

@@ -1,0 +1,241 @@
+"""What the formats say about a report, in the same words everywhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from advisor.report.model import DeviceTime, Evidence, Finding, Report
+from advisor.reports._numbers import counted, duration, percent, share, speedup
+
+_BUSY = (
+    ("compute", "Compute"),
+    ("exposed_comm", "Exposed communication"),
+    ("exposed_copy", "Exposed copies"),
+    ("exposed_memset", "Exposed memset"),
+)
+_IDLE = (
+    ("sync", "Idle: sync waits"),
+    ("data_loading", "Idle: data loading"),
+    ("launch", "Idle: launch"),
+    ("allocator", "Idle: allocator"),
+    ("host", "Idle: host code"),
+    ("dependency", "Idle: dependency"),
+    ("profiler", "Idle: profiler"),
+    ("unknown", "Idle: unknown cause"),
+)
+_CONFIDENCE = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess"))
+_BASES = {
+    "simulated": "replayed on the trace's dependency graph",
+    "bound": "from a hardware bound",
+    "measured": "measured",
+}
+_WINDOWS = {
+    "profiler-step": "the profiler's step marks",
+    "nvtx": "NVTX ranges",
+    "detected": "a repeating pattern found in the trace",
+    "whole": "no steps found: the whole trace counts as one",
+}
+
+
+_LINKS = {
+    "kernel": "kernels",
+    "copy": "copies",
+    "launch-delay": "starting a launched op on an idle GPU",
+    "kernel-to-kernel": "gaps between queued ops",
+    "return": "returning from a wait",
+    "allocation": "allocating device memory",
+    "data-loading": "waiting for a batch",
+    "dispatch": "the host issuing ops",
+    "host": "the host’s own work",
+}
+
+
+def link(kind: str) -> str:
+    """What a part of the critical path is, in words."""
+    return _LINKS.get(kind, kind)
+
+
+def critical_path(report: Report) -> str:
+    """The critical path in a line; "" where there is none."""
+    parts = [f"{link(part.link)} {percent(part.share)}" for part in report.critical_path if part.share >= 0.01][:4]
+    return f"Critical path: {', '.join(parts)}." if parts else ""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One class of a device's time. `key` is stable, `share` is of the window."""
+
+    key: str
+    label: str
+    us: float
+    share: float
+    idle: bool
+
+    @property
+    def short(self) -> str:
+        """The label for a narrow place: what the exposed or idle time is about."""
+        return self.label.removeprefix("Idle: ").removeprefix("Exposed ").capitalize()
+
+
+def slices(time: DeviceTime) -> list[Slice]:
+    """Where a device's window went: busy classes in their order, then idle causes, largest first; nothing that is 0."""
+    busy = [Slice(k, label, us := getattr(time, f"{k}_us"), share(us, time.window_us), False) for k, label in _BUSY]
+    idle = [Slice(k, label, us := getattr(time.idle, k), share(us, time.window_us), True) for k, label in _IDLE]
+    return [part for part in (*busy, *sorted(idle, key=lambda part: -part.us)) if 0 < part.us < inf]
+
+
+def step_noun(report: Report) -> str:
+    """What savings and step times are per."""
+    return "run" if report.window.basis == "whole" else "step"
+
+
+def window_basis(report: Report) -> str:
+    """How steps were found."""
+    return _WINDOWS.get(report.window.basis, report.window.basis)
+
+
+def saving_basis(finding: Finding) -> str:
+    """How a saving was worked out."""
+    return _BASES.get(finding.saving.basis, finding.saving.basis)
+
+
+def confidence(value: float) -> str:
+    """A confidence in words and percent."""
+    words = next(
+        word for least, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess")) if value >= least
+    )
+    return f"{words}, {percent(value)}"
+
+
+def improves(report: Report) -> bool:
+    """Whether the fixes make the step faster by anything that can be told."""
+    return bool(speedup(report.headline.step_us, report.headline.predicted_step_us.expected))
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whether the trace can be relied on: a word, and why."""
+
+    status: Literal["ok", "degraded", "failed", "unknown"]
+    answer: str
+    detail: str
+
+
+def trust(report: Report) -> Trust:
+    """The health checks in a sentence."""
+    total = len(report.health)
+    failed = [h.check for h in report.health if h.status == "failed"]
+    degraded = [h.check for h in report.health if h.status == "degraded"]
+    if not total:
+        return Trust("unknown", "Not known", "no check was run on this trace.")
+    if failed:
+        detail = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:4])}."
+        return Trust("failed", "Not as it stands", detail)
+    if degraded:
+        return Trust(
+            "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} found a weakness: {', '.join(degraded[:4])}."
+        )
+    return Trust("ok", "Yes", f"all {total} checks passed." if total > 1 else "its one check passed.")
+
+
+def place(evidence: Evidence) -> str:
+    """Device, stream and thread of an evidence, those that are known."""
+    parts = (("GPU", evidence.device), ("stream", evidence.stream), ("thread", evidence.thread))
+    return " · ".join(f"{name} {value}" for name, value in parts if value is not None)
+
+
+def source_line(evidence: Evidence) -> str:
+    """`file:line` of an evidence, or nothing."""
+    return f"{evidence.source.file}:{evidence.source.line}" if evidence.source else ""
+
+
+def last_line(error: str) -> str:
+    """Of a traceback, what was raised."""
+    return error.strip().rpartition("\n")[2]
+
+
+def hardware(report: Report) -> str:
+    """`NVIDIA H200`, `8 × NVIDIA H200`."""
+    names = [device.name for device in report.devices]
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or "no GPU"
+
+
+def steps(report: Report) -> str:
+    """`3 steps of 12.4 ms`."""
+    if report.window.basis == "whole":
+        return "the whole trace"
+    return f"{counted(report.window.steps, 'step')} of {duration(report.window.step_us)}"
+
+
+def rules_run(report: Report) -> str:
+    """How many rules looked, and what became of them."""
+    with_findings = len({finding.rule for finding in report.findings})
+    parts = [
+        counted(with_findings, "rule") + " found something" if with_findings else "",
+        f"{len(report.clear)} clear" if report.clear else "",
+        f"{len(report.skipped)} skipped" if report.skipped else "",
+        f"{len(report.failed)} failed" if report.failed else "",
+    ]
+    return ", ".join(part for part in parts if part) or "no rule was run"
+
+
+_BELIEFS = {
+    "simulated": "The recorded step was replayed on its own dependencies, with and without what the fix removes.",
+    "bound": "The saving is what remains above the least time that the hardware allows for the same work.",
+    "measured": "The time was measured in this trace.",
+}
+
+
+def belief(finding: Finding, report: Report) -> str:
+    """Why a finding is to be believed: how its saving came about, how good that is here, how often it was seen."""
+    replay = next((check for check in report.health if check.check == "replay"), None)
+    seen = sum(evidence.count for evidence in finding.evidence)
+    weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
+    rests = f"It rests on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
+    parts = [
+        _BELIEFS.get(finding.saving.basis, ""),
+        f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
+        rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which all hold."),
+        f"It was seen {counted(seen, 'time')} in the window.",
+        f"We are {confidence(finding.confidence)}.",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def anchors(findings: tuple[Finding, ...]) -> list[str]:
+    """One id a finding, fit for a link: `finding-launch-gap`, and `-2` for the second of the same rule."""
+    made: list[str] = []
+    for finding in findings:
+        base = "finding-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", finding.rule).strip("-") or "unnamed")
+        number = 1
+        while (anchor := base if number == 1 else f"{base}-{number}") in made:
+            number += 1
+        made.append(anchor)
+    return made
+
+
+def code_spans(text: str) -> list[tuple[bool, str]]:
+    """Prose cut at its `code`: pairs of whether a piece is code, and the piece without its backticks."""
+    pieces = re.split(r"`([^`\n]+)`", text)
+    return [(position % 2 == 1, piece) for position, piece in enumerate(pieces) if piece]
+
+
+def aside(finding: Finding) -> str:
+    """What else the reader must know of a finding, after its summary: it is allowed, or another one explains it."""
+    if finding.allowed:
+        return f" Allowed: {finding.allowed}."
+    if finding.folded_into:
+        return f" Fixing {finding.folded_into} already gains most of this."
+    return ""
+
+
+def measured(report: Report) -> str:
+    """What the hardware's counters say of the window, in a sentence; "" where none were sampled."""
+    by_device: dict[int, list[str]] = {}
+    for row in report.utilization:
+        by_device.setdefault(row.device, []).append(f"{row.unit} {row.mean_pct:.0f} %")
+    return " ".join(f"Measured on GPU {device}, in percent of peak: {', '.join(units)}." for device, units in by_device.items())

@@ -1,0 +1,96 @@
+"""What the formats say of a comparison, in the same words everywhere."""
+
+from __future__ import annotations
+
+from advisor.compare.model import Comparison, Interval, Row, Side, Table
+from advisor.reports._clean import clip, visible
+from advisor.reports._numbers import counted, duration, interval, percent
+
+_NAME = 160
+_TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}
+_NO_NOISE = "no noise estimate: give three captures a side"
+
+
+def title(table: Table) -> str:
+    """What a table divides the change by."""
+    return _TITLES[table.by]
+
+
+def rows(table: Table, most: int) -> list[Row]:
+    """The largest rows that changed and one for all others, so that what is shown still sums to the change."""
+    moved = [row for row in table.rows if row.change_us]
+    shown, rest = (moved, []) if len(moved) == most + 1 else (moved[:most], moved[most:])
+    if not rest:
+        return shown
+    before, after = sum(r.before_us for r in rest), sum(r.after_us for r in rest)
+    return [*shown, Row(f"({len(rest)} more)", before, after, sum(r.change_us for r in rest))]
+
+
+def name(row: Row) -> str:
+    """A row's name, fit to show."""
+    return clip(visible(row.name), _NAME)
+
+
+def signed(us: float) -> str:
+    """A change: `+1.20 ms`, `−35.0 µs`."""
+    return f"{'+' if us > 0 else '−' if us < 0 else ''}{duration(abs(us))}"
+
+
+def share(fraction: float) -> str:
+    """A change as a share: `+4.2%`, `−83%`."""
+    return f"{'+' if fraction > 0 else '−' if fraction < 0 else ''}{percent(abs(fraction))}"
+
+
+def noise(found: Interval | None) -> str:
+    """How sure a change is."""
+    return _NO_NOISE if found is None else f"95% of resampled means: {signed(found.low_us)} to {signed(found.high_us)}"
+
+
+def step(comparison: Comparison) -> str:
+    """The step before, after, and the change with its noise."""
+    before, after = comparison.before.step_us, comparison.after.step_us
+    change = f"{signed(comparison.change_us)}, {share(comparison.change_share)}"
+    return f"Step {duration(before)} → {duration(after)} ({change}; {noise(comparison.noise)})"
+
+
+def work(comparison: Comparison) -> str:
+    """How many kernels a step runs and how long, overlaps counted twice."""
+    before, after = comparison.before, comparison.after
+    counts = f"{before.kernels:,.0f} → {after.kernels:,.0f}"
+    return f"Kernels {counts} a step, {duration(before.kernel_us)} → {duration(after.kernel_us)} on all devices"
+
+
+def side(shown: Side) -> str:
+    """The captures of one side."""
+    first = clip(visible(shown.paths[0]), _NAME)
+    return first if len(shown.paths) == 1 else f"{first} and {len(shown.paths) - 1} more captures"
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """What makes the sides hard to compare, a sentence each."""
+    return [
+        f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {visible(d.before)} before, {visible(d.after)} after. {d.advice}"
+        for d in comparison.differences
+    ]
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """How each rule's finding changed."""
+
+    def saving(value: float | None) -> str:
+        return "no finding" if value is None else f"saves {percent(value)}"
+
+    return [f"{f.status}: {visible(f.rule)} ({saving(f.before_share)} → {saving(f.after_share)})" for f in comparison.findings]
+
+
+def applied(comparison: Comparison) -> list[str]:
+    """What the fixes of findings that are gone were predicted to gain, and what was gained."""
+    told = []
+    for item in comparison.applied:
+        p = item.predicted
+        told.append(f"{visible(item.rule)}: predicted {duration(p.expected_us)} a step ({interval(p.low_us, p.high_us)})")
+    if not told:
+        return []
+    gained = -comparison.change_us
+    of = "it" if len(told) == 1 else f"all {counted(len(told), 'fix', 'fixes')} together"
+    return [*told, f"gained with {of}: {signed(gained) if gained < 0 else duration(gained)} a step"]

@@ -1,0 +1,16 @@
+"""One HTML file that needs nothing else, not even a script."""
+
+from __future__ import annotations
+
+from advisor.compare.model import Comparison
+from advisor.reports.comparison import _phrases as words
+from advisor.reports.report.html import page
+
+NAME = "html"
+SUFFIX = ".html"
+
+
+def render(comparison: Comparison) -> str:
+    """The comparison as one HTML document."""
+    title = f"{words.side(comparison.before)} → {words.side(comparison.after)}"
+    return page("comparison.html.j2", title, it=comparison, words=words, advisor=comparison.advisor)

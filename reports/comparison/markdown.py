@@ -1,0 +1,54 @@
+"""Markdown for a pull-request comment, always short enough for one."""
+
+from __future__ import annotations
+
+from advisor.compare.model import Comparison, Row
+from advisor.reports._numbers import duration
+from advisor.reports.comparison import _phrases as words
+from advisor.reports.report.markdown import code, escape
+
+NAME = "markdown"
+SUFFIX = ".md"
+
+MARKER = "<!-- trace-advisor: diff -->"
+"""By which a bot finds the comment to update."""
+
+_ROWS = 12
+
+
+def render(comparison: Comparison) -> str:
+    """A headline, the classes of time, and the rest folded. Under 40,000 characters whatever the names hold."""
+    lines = [
+        MARKER,
+        f"## Step time: {words.share(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
+        "",
+        f"**{escape(comparison.summary)}** {escape(words.step(comparison))}. {escape(words.work(comparison))}.",
+        "",
+        f"Before: {code(words.side(comparison.before))}, after: {code(words.side(comparison.after))}.",
+        "",
+        *(f"- **{escape(said)}**" for said in words.differences(comparison)),
+        "",
+    ]
+    first, *others = comparison.tables
+    lines += _table(words.title(first), words.rows(first, _ROWS))
+    for heading, told in (("Findings", words.findings(comparison)), ("Predicted and gained", words.applied(comparison))):
+        lines += [f"### {heading}", "", *(f"- {escape(said)}" for said in told[:30]), ""] if told else []
+    folded = [(words.title(table), words.rows(table, _ROWS)) for table in others]
+    folded.append(("Kernel time on all devices, overlaps counted", [r for r in comparison.kernel_time if r.change_us][:_ROWS]))
+    for title, rows in folded:
+        body = _table(title, rows)
+        lines += ["<details>", f"<summary>{title}</summary>", "", *body, "</details>", ""] if body else []
+    lines.append(f"<sub>advisor {escape(comparison.advisor)} · times of one step; each table but the last sums to the change</sub>")
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    lines = [f"| {title} | Before | After | Change | |", "|---|--:|--:|--:|---|"]
+    for row in rows:
+        sure = ["beyond noise"] if row.noise and row.noise.beyond_noise else []
+        note = ", ".join([row.relation] * (row.relation not in ("", "same")) + sure)
+        cells = (code(words.name(row)), duration(row.before_us), duration(row.after_us), words.signed(row.change_us), note)
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]

@@ -1,0 +1,58 @@
+"""Text for a terminal: step time by commit, and since when a rule finds something."""
+
+from __future__ import annotations
+
+from advisor.compare.history import Entry, Trend
+from advisor.reports._clean import visible
+from advisor.reports._numbers import duration, percent
+from advisor.reports.comparison._phrases import share
+
+NAME = "text"
+SUFFIX = ".txt"
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def render(trend: Trend) -> str:
+    """A line a commit, a line a rule."""
+    entries = trend.entries
+    steps = [e.report.headline.step_us for e in entries]
+    lines = [f"advisor {entries[-1].report.advisor} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {len(entries)} commits", ""]
+    lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
+    for before, entry in zip((None, *entries), entries, strict=False):
+        lines.append(_line(before, entry))
+    lines += ["", "Findings (share of the step that the fix gains, · none)"] if trend.rules else []
+    for rule in trend.rules:
+        lines.append(f"  {visible(rule):24} {'  '.join(_cell(gain(e, rule)) for e in entries)}")
+    return "\n".join(lines) + "\n"
+
+
+def gain(entry: Entry, rule: str) -> float | None:
+    """What the rule's fix gains of the step, None where it found nothing."""
+    found = [f.saving.expected_us for f in entry.report.findings if f.rule == rule]
+    return max(found) / (entry.report.headline.step_us or 1.0) if found else None
+
+
+def change(before: Entry | None, entry: Entry) -> str:
+    """The step against the commit before."""
+    old = before.report.headline.step_us if before else 0.0
+    return share(entry.report.headline.step_us / old - 1) if old else ""
+
+
+def bars(values: list[float]) -> str:
+    """A bar a value, from the smallest to the largest."""
+    low, high = min(values), max(values)
+    return "".join(_BARS[round((v - low) / (high - low) * (len(_BARS) - 1))] if high > low else _BARS[3] for v in values)
+
+
+def _line(before: Entry | None, entry: Entry) -> str:
+    head = entry.report.headline
+    found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or "nothing to fix"
+    return (
+        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(head.step_us):>9}  {change(before, entry):>7}  "
+        f"{visible(head.bottleneck)}: {found}"
+    )
+
+
+def _cell(value: float | None) -> str:
+    return f"{'·' if value is None else percent(value):>5}"

@@ -1,0 +1,78 @@
+"""A cut with few enough slices to draw: those narrower than a pixel are merged with their neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.report.charts import Cut
+
+_PIXELS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125)
+"""Of the whole cut, tried in order: at the first a reader sees no difference, at the last a strip of it is left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Thin:
+    """Columns as in `Cut`; `count` slices stand in each row, named and coloured as the longest of them."""
+
+    lane: Ints
+    depth: Ints
+    start_us: Floats
+    end_us: Floats
+    longest: Ints
+    """Row of the cut."""
+    count: Ints
+    of: Ints
+    """(n of the cut,) the row that each slice went into, -1 where it is left out."""
+
+
+def thin(cut: Cut, most: int, deepest: int) -> Thin:
+    """The cut with at most `most` slices, none nested deeper than `deepest`."""
+    shown = np.flatnonzero(cut.depth < deepest)
+    groups = np.arange(len(shown))
+    if len(shown) > most:
+        for pixels in _PIXELS:
+            groups = _merged(cut, shown, (cut.end_us - cut.start_us) / pixels)
+            if len(np.unique(groups)) <= most:
+                break
+    _, groups = np.unique(groups, return_inverse=True)
+    made = _folded(cut, shown, groups)
+    if len(made.lane) > most:
+        kept = np.sort(np.argsort(made.start_us - made.end_us, kind="stable")[:most])
+        place = np.full(len(made.lane) + 1, -1)
+        place[kept] = np.arange(len(kept))
+        columns = {field.name: getattr(made, field.name)[kept] for field in fields(Thin) if field.name != "of"}
+        made = replace(made, **columns, of=place[made.of])
+    return made
+
+
+def _merged(cut: Cut, shown: Ints, pixel_us: float) -> Ints:
+    """A group for each slice: its own if it is wider than a pixel, else its lane, depth and pixel's."""
+    bins = np.floor((cut.slice_start_us[shown] - cut.start_us) / pixel_us).astype(np.int64)
+    bins -= bins.min()
+    row = cut.lane[shown] * (cut.depth.max() + 1) + cut.depth[shown]
+    key: Ints = row * (bins.max() + 1) + bins
+    wide = cut.slice_dur_us[shown] >= pixel_us
+    key[wide] = key.max() + 1 + np.arange(wide.sum())
+    return key
+
+
+def _folded(cut: Cut, shown: Ints, groups: Ints) -> Thin:
+    """One row a group."""
+    number = int(groups.max()) + 1 if len(groups) else 0
+    start, dur = cut.slice_start_us[shown], cut.slice_dur_us[shown]
+    first, last = np.full(number, np.inf), np.full(number, -np.inf)
+    np.minimum.at(first, groups, start)
+    np.maximum.at(last, groups, start + dur)
+    longest = np.zeros(number, np.int64)
+    order = np.argsort(dur, kind="stable")
+    longest[groups[order]] = shown[order]
+    order = np.lexsort((first, cut.lane[longest]))
+    place = np.argsort(order)
+    of = np.full(len(cut.lane), -1)
+    of[shown] = place[groups]
+    longest = longest[order]
+    count = np.bincount(groups, minlength=number)[order]
+    return Thin(cut.lane[longest], cut.depth[longest], first[order], last[order], longest, count, of)

@@ -1,0 +1,49 @@
+"""What one rule says of one trace, and why: for `advisor explain RULE TRACE`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.report.model import Finding, Report
+from advisor.reports._clean import Limits, clean
+from advisor.reports._numbers import duration, percent
+
+_LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
+
+
+def why(report: Report, options: Mapping[str, Any], relies_on: tuple[str, ...]) -> str:
+    """A report of one rule, as text: the outcome, the thresholds in force, and the checks that it rests on."""
+    shown = clean(report, _LIMITS)
+    lines = [f"{shown.source.path}: {shown.headline.summary}", ""]
+    for finding in shown.findings:
+        lines += _found(finding, shown)
+    for quiet in shown.clear:
+        lines += [f"{quiet.rule} is quiet: {quiet.why}"]
+    for skipped in shown.skipped:
+        lines += [f"{skipped.rule} cannot tell: {skipped.why}"]
+        lines += [f"  Record it with: {skipped.record_with}"] if skipped.record_with else []
+    for failed in shown.failed:
+        lines += [f"{failed.rule} broke: {failed.error}"]
+    if options:
+        lines += ["", "Thresholds in force; what crosses them is reported (set others under [tool.advisor.options]):"]
+        lines += [f"  {name} = {value}" for name, value in options.items()]
+    rests_on = [h for h in shown.health if {*h.touches} & {*relies_on}]
+    lines += ["", "Checks of the trace that it rests on:"]
+    lines += [f"  {h.check}: {h.status}" + (f", {h.detail}" if h.status != "ok" else "") for h in rests_on]
+    return "\n".join(lines)
+
+
+def _found(finding: Finding, report: Report) -> list[str]:
+    saving, step = finding.saving, report.window.step_us
+    share = percent(saving.expected_us / step) if step else ""
+    lines = [
+        f"{finding.rule} fires, {finding.severity}: {finding.summary}",
+        f"  It removes {saving.removes}: {duration(saving.expected_us)} of each step ({share}), "
+        f"between {duration(saving.low_us)} and {duration(saving.high_us)}.",
+    ]
+    lines += [f"  Allowed: {finding.allowed}"] if finding.allowed else []
+    for item in finding.evidence:
+        at = f", {item.source.file}:{item.source.line}" if item.source else ""
+        lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us)}{at}")
+    return lines

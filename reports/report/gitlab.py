@@ -1,0 +1,38 @@
+"""GitLab's code quality report: findings in the merge request's widget and at the changed lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+
+from advisor.report.model import Finding, Report
+from advisor.reports._clean import Limits, clean
+from advisor.reports._numbers import duration, percent, share
+from advisor.reports._phrases import aside
+
+NAME = "gitlab"
+SUFFIX = ".gitlab.json"
+
+_LIMITS = Limits(text=500, findings=500, evidence=1)
+_SEVERITIES = {"high": "major", "medium": "minor", "low": "info", "info": "info"}
+
+
+def render(report: Report) -> str:
+    """A list of issues; a finding without a source line stands at the trace itself, which is all that is known."""
+    shown = clean(report, _LIMITS)
+    return json.dumps([_issue(finding, shown) for finding in shown.findings if not finding.allowed], indent=1) + "\n"
+
+
+def _issue(finding: Finding, report: Report) -> dict[str, object]:
+    saving, source = finding.saving.expected_us, finding.evidence[0].source
+    gain = f"the fix gains {duration(saving)} a step ({percent(share(saving, report.headline.step_us))})"
+    path = source.file.removeprefix("./") if source else PurePosixPath(report.source.path).name
+    where = f"{finding.rule}\0{path}\0{'' if source else finding.evidence[0].label}"
+    return {
+        "description": f"{finding.title}: {finding.summary}{aside(finding)} {finding.fix.title}; {gain}.",
+        "check_name": finding.rule,
+        "fingerprint": hashlib.sha256(where.encode(errors="replace")).hexdigest()[:32],
+        "severity": "info" if finding.folded_into else _SEVERITIES[finding.severity],
+        "location": {"path": path, "lines": {"begin": max(source.line, 1) if source else 1}},
+    }

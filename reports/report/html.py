@@ -1,0 +1,153 @@
+"""One HTML file that needs nothing else: no network, no inline script but its own, readable without JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.report.model import Finding, Report
+from advisor.reports import _numbers, _pages, _phrases
+from advisor.reports._clean import Limits, clean
+from advisor.reports.report import _draw
+from advisor.reports.report._checklist import checklist
+from advisor.reports.report._roofline import peaks_of, reach
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+NAME = "html"
+SUFFIX = ".html"
+
+LIMIT = 1_000_000
+"""The largest file, in bytes: one that mail, chat and CI artifacts still take and show."""
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+# The first that fits. What the last one lets through is under the limit whatever the names hold.
+_LIMITS = (
+    Limits(),
+    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20, slices=2_500),
+    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000, slices=1_000),
+    Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0, slices=0),
+)
+_NAME_LENGTH = 72
+_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
+_IGNORE = "When to ignore it"
+
+
+def render(report: Report) -> str:
+    """The report as one HTML document of at most `LIMIT` bytes; what is cut is said in it."""
+    for limits in _LIMITS:
+        document = _document(report, limits)
+        if len(document.encode()) <= LIMIT:
+            break
+    return document
+
+
+def _document(report: Report, limits: Limits) -> str:
+    shown = clean(report, limits)
+    script = _script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
+    pages = _rule_pages(shown, limits)
+    peaks = peaks_of(shown)
+    return _environment().get_template("report.html.j2").render(
+        report=shown,
+        whole=report,
+        anchors=_phrases.anchors(shown.findings),
+        checklist=checklist(shown, picture),
+        data=_draw.embedded(shown, picture, limits.slices),
+        ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
+        lanes=_draw.lanes(picture.step) if picture and picture.step else (),
+        pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
+        peaks=peaks,
+        picture=picture,
+        roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
+        rows=limits.rows,
+        top=_first(shown),
+        trust=_phrases.trust(shown),
+        noun=_phrases.step_noun(shown),
+        style=_asset("report.css"),
+        script=script,
+        digest=digest,
+    )  # fmt: skip
+
+
+def page(template: str, title: str, **context: object) -> str:
+    """A document of another kind in the same clothes: a template that extends page.html.j2."""
+    return _environment().get_template(template).render(title=title, style=_asset("report.css"), **context)
+
+
+def _first(report: Report) -> list[tuple[str, Finding]]:
+    """The three findings to begin with, and their anchors: none that another's fix explains or that the team allows."""
+    pairs = zip(_phrases.anchors(report.findings), report.findings, strict=True)
+    return [(anchor, finding) for anchor, finding in pairs if not (finding.folded_into or finding.allowed)][:3]
+
+
+def _script() -> str:
+    """All that runs: the page's own, then the charts, so that these break nothing where they fail."""
+    return "\n".join([_asset("report.js"), "(() => {", _asset("timeline.js"), _asset("charts.js"), "})();"])
+
+
+def _rule_pages(report: Report, limits: Limits) -> dict[int, list[_pages.Block]]:
+    """The page of each rule, by the position of the first finding of it."""
+    first: dict[str, int] = {}
+    for position, finding in enumerate(report.findings):
+        first.setdefault(finding.rule, position)
+    return {at: _pages.page_blocks(rule, limits.page) for rule, at in list(first.items())[: limits.pages]}
+
+
+@cache
+def _asset(name: str) -> str:
+    """A file that the page inlines. It may not close its own element."""
+    text = (_TEMPLATES / name).read_text(encoding="utf-8")
+    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} would end the element that it stands in")
+    return text
+
+
+def web(url: str) -> str:
+    """The address if it is one of the web, else nothing: a `javascript:` one is not to be clicked."""
+    return url if re.fullmatch(r"https?://[^\s\\]+", url, re.IGNORECASE) else ""
+
+
+def head_of(name: str) -> str:
+    """What a name that is too long for a table begins with, less what all such names share; nothing where it is short."""
+    plain = _NAMESPACES.sub("", name.removeprefix("void ")) or name
+    return f"{plain[:_NAME_LENGTH]}…" if len(name) > _NAME_LENGTH + 8 else ""
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for function in (
+        _numbers.count,
+        _numbers.counted,
+        _numbers.duration,
+        _numbers.moment,
+        _numbers.percent,
+        _numbers.rate,
+        _numbers.size,
+        _phrases.code_spans,
+        _phrases.confidence,
+        _phrases.place,
+        _phrases.saving_basis,
+        _phrases.slices,
+        _phrases.source_line,
+        head_of,
+        web,
+    ):
+        made.filters[function.__name__] = function
+    made.globals.update(interval=_numbers.interval, reach=reach, share=_numbers.share, speedup=_numbers.speedup, words=_phrases)
+    return made

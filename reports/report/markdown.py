@@ -1,0 +1,285 @@
+"""Markdown for a pull-request comment: always short enough for one, and nothing in a name is read as markup."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from advisor.report.model import Finding, Report
+from advisor.reports._clean import Limits, clean
+from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
+from advisor.reports._phrases import (
+    aside,
+    code_spans,
+    confidence,
+    hardware,
+    improves,
+    last_line,
+    measured,
+    place,
+    rules_run,
+    saving_basis,
+    slices,
+    source_line,
+    step_noun,
+    steps,
+    trust,
+    window_basis,
+)
+
+NAME = "markdown"
+SUFFIX = ".md"
+
+LIMIT = 65_536
+"""The longest comment that GitHub takes, in characters; kept in bytes here, which is never more."""
+_LIMITS = Limits(text=1_200, findings=500, evidence=5, steps=8, kernels=8, rows=60)
+_TABLE = 20
+_DETAILED = 20
+_DEVICES = 8
+# Shares of the limit: the table of findings, then their details, leave room for what follows.
+_TABLE_END, _DETAILS_END, _END = 26_000, 54_000, 64_500
+
+_MARKUP = re.compile(
+    r"[&<>|`*\[\]\\~$!^{}]"  # always markup, or the start of some
+    r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore inside a word is none
+    r"|:(?=\S)"  # addresses, :emoji:
+    r"|(?<=[wW]{3})\."  # www. is a link by itself
+    r"|^[-+=#]|(?<=^\d)[.)](?=\s|$)|(?<=^\d\d)[.)](?=\s|$)"  # a list, a heading
+)
+# GitHub looks for mentions and references after entities are decoded: a zero-width space breaks them there.
+_REFERENCE = re.compile(r"@|#(?=\d)|(?<=\b[Gg][Hh])-(?=\d)")
+_EITHER = re.compile(f"(?P<reference>{_REFERENCE.pattern})|{_MARKUP.pattern}")
+
+
+def escape(text: str) -> str:
+    """The text so that Markdown, HTML and GitHub's own links leave it alone, on one line."""
+    return _EITHER.sub(lambda match: _entity(match[0]) + ("&#8203;" if match["reference"] else ""), re.sub(r"\s+", " ", text))
+
+
+def code(text: str) -> str:
+    """A name in a code element, where GitHub looks for no mentions; safe in a table, as a backtick span is not."""
+    inner = _MARKUP.sub(lambda match: _entity(match[0]), " ".join(text.split()))
+    return f"<code>{inner}</code>" if inner else ""
+
+
+def _entity(char: str) -> str:
+    return f"&#{ord(char)};"
+
+
+def prose(text: str) -> str:
+    """Prose of a rule: what it has in backticks is code."""
+    return "".join(code(piece) if is_code else escape(piece) for is_code, piece in code_spans(text))
+
+
+MARKER = "<!-- trace-advisor -->"
+"""First line of the comment: by it a bot finds the one to update, and the command line knows a file of its own."""
+
+
+def render(report: Report) -> str:
+    """The report as a comment, under GitHub's limit whatever it holds; what is cut is said."""
+    shown = clean(report, _LIMITS)
+    comment = _Comment()
+    comment.add([MARKER], LIMIT)
+    comment.add(_headline(shown), LIMIT)
+    _findings(comment, shown, len(report.findings))
+    comment.add(_time(shown), _END)
+    comment.add(_kernels(shown), _END)
+    _rules(comment, report, shown)
+    comment.add(_health(shown), _END)
+    comment.add([_footer(shown)], LIMIT)
+    return "\n".join(comment.lines) + "\n"
+
+
+class _Comment:
+    """Lines of a comment, added in blocks that fit whole or are left out."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.bytes = 0
+
+    def add(self, lines: Iterable[str], end: int) -> bool:
+        """Add them all if the comment then ends before `end` bytes; say whether."""
+        block = list(lines)
+        length = sum(len(line.encode()) + 1 for line in block)
+        if self.bytes + length > end:
+            return False
+        self.lines += block
+        self.bytes += length
+        return True
+
+    def add_each(self, blocks: list[list[str]], end: int) -> int:
+        """Add blocks from the first while they fit; return how many are left out."""
+        for done, block in enumerate(blocks):
+            if not self.add(block, end):
+                return len(blocks) - done
+        return 0
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _headline(report: Report) -> list[str]:
+    head, noun = report.headline, step_noun(report)
+    after = head.predicted_step_us
+    line = f"**{duration(head.step_us)}** per {noun}"
+    if improves(report):
+        line += f", **{duration(after.expected)}** with every fix ({interval(after.low, after.high)}):"
+        line += f" {speedup(head.step_us, after.expected)} as fast"
+    told = trust(report)
+    about = f"{code(_short(report.source.path, 120))} · {escape(_short(hardware(report), 120))} · {steps(report)}"
+    return [
+        f"## GPU profile: {escape(_short(head.bottleneck, 80))}",
+        "",
+        f"{prose(_short(head.summary, 300))}",
+        "",
+        f"{line}. Can the trace be trusted? **{told.answer}**: {escape(_short(told.detail, 200))}",
+        "",
+        f"<sub>{about}</sub>",
+        "",
+    ]
+
+
+def _findings(comment: _Comment, report: Report, total: int) -> None:
+    if not report.findings:
+        comment.add(["### Nothing to fix was found", "", f"Of the rules: {rules_run(report)}.", ""], _END)
+        return
+    noun = step_noun(report)
+    head = [
+        f"### {counted(total, 'finding')}",
+        "",
+        f"| # | Finding | Severity | Saves per {noun} | Fix |",
+        "| --: | :-- | :-- | --: | :-- |",
+    ]
+    comment.add(head, _TABLE_END)
+    rows = [[_row(report, finding, number)] for number, finding in enumerate(report.findings[:_TABLE], 1)]
+    missing = comment.add_each(rows, _TABLE_END) + total - len(rows)
+    comment.add([""], LIMIT)
+    if missing:
+        comment.add([f"{counted(missing, 'more finding')}, with smaller savings, in the full report.", ""], LIMIT)
+    details = [_details(report, finding, number) for number, finding in enumerate(report.findings[:_DETAILED], 1)]
+    left = comment.add_each(details, _DETAILS_END)
+    if left or total > _DETAILED:
+        shown = len(details) - left
+        comment.add([f"Details of the first {shown} only: a comment is short. The rest is in the full report.", ""], LIMIT)
+
+
+def _row(report: Report, finding: Finding, number: int) -> str:
+    saving = finding.saving.expected_us
+    gain = f"{duration(saving)} ({percent(share(saving, report.headline.step_us))})" if saving > 0 else "–"
+    title, fix = prose(_short(finding.title, 160)), prose(_short(finding.fix.title, 160))
+    return f"| {number} | {title} | {finding.severity} | {gain} | {fix} |"
+
+
+def _details(report: Report, finding: Finding, number: int) -> list[str]:
+    saving, fix = finding.saving, finding.fix
+    lines = [
+        f"<details><summary><b>{number}. {prose(_short(finding.title, 160))}</b></summary>",
+        "",
+        f"{prose(finding.summary)}{prose(aside(finding))}",
+        "",
+        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {interval(saving.low_us, saving.high_us)}"
+        f" per {step_noun(report)}, {saving_basis(finding)}",
+        "",
+        f"**Fix: {prose(fix.title)}**",
+        "",
+        *(f"{at}. {prose(step)}" for at, step in enumerate(fix.steps, 1)),
+        "",
+    ]
+    if fix.code:
+        lines += [*_diff(fix.code.before, fix.code.after), ""]
+    if fix.risk:
+        lines += [f"Risk: {prose(fix.risk)}", ""]
+    if re.fullmatch(r"https?://[^\s<>()\[\]|`\"\\]+", fix.url):
+        lines += [f"Read more: <{fix.url}>", ""]
+    lines += ["| Evidence | Count | Time | Where | Source |", "| :-- | --: | --: | :-- | :-- |"]
+    for item in finding.evidence:
+        label, source = prose(_short(item.label, 160)), code(_short(source_line(item), 160))
+        lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us)} | {place(item)} | {source} |")
+    return [*lines, "", "</details>", ""]
+
+
+def _diff(before: str, after: str) -> list[str]:
+    """Before and after as one coloured block, in a fence that its text cannot close."""
+    old, new = before.rstrip().split("\n"), after.rstrip().split("\n")
+    body = [line.rstrip() for line in difflib.ndiff(old, new) if not line.startswith("?")]
+    longest = max((len(run) for run in re.findall(r"`+", "\n".join(body))), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}diff", *body, fence]
+
+
+def _time(report: Report) -> list[str]:
+    if not report.time:
+        return []
+    times = report.time[:_DEVICES]
+    shares = [{part.label: part for part in slices(time)} for time in times]
+    labels = dict.fromkeys(label for parts in shares for label in parts)
+    lines = [
+        f"<details><summary><b>Where a {step_noun(report)}'s time goes</b></summary>",
+        "",
+        "| | " + " | ".join(f"GPU {time.device}" for time in times) + " |",
+        "| :-- |" + " --: |" * len(times),
+    ]
+    for label in labels:
+        cells = (percent(parts[label].share) if label in parts else "0%" for parts in shares)
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    if len(report.time) > _DEVICES:
+        lines += ["", f"{counted(len(report.time) - _DEVICES, 'more GPU')} in the full report."]
+    if said := measured(report):
+        lines += ["", said]
+    return [*lines, "", "</details>", ""]
+
+
+def _kernels(report: Report) -> list[str]:
+    if not report.kernels:
+        return []
+    lines = [
+        "<details><summary><b>Largest kernels</b></summary>",
+        "",
+        "| Kernel | Family | Calls | Total | Share | Occupancy | GB/s | TFLOP/s |",
+        "| :-- | :-- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for row in report.kernels:
+        occupancy = f"{row.occupancy_pct:.0f}%" if row.occupancy_pct > 0 else "–"
+        cells = (
+            code(_short(row.name, 120)), escape(_short(row.family, 40)), f"{row.calls:,}", duration(row.total_us),
+            percent(row.share), occupancy, rate(row.gbps), rate(row.tflops),
+        )  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", "</details>", ""]
+
+
+def _rules(comment: _Comment, report: Report, shown: Report) -> None:
+    """Clear, skipped and failed rules; the failed ones first, for they matter most."""
+    if not (shown.clear or shown.skipped or shown.failed):
+        return
+    comment.add([f"<details><summary><b>Rules: {rules_run(report)}</b></summary>", ""], _END)
+    lines = [f"- **failed** {code(item.rule)}: {escape(_short(last_line(item.error), 200))}" for item in shown.failed]
+    for skipped in shown.skipped:
+        record = f" Record with {code(skipped.record_with)}." if skipped.record_with else ""
+        lines.append(f"- **skipped** {code(skipped.rule)}: {prose(skipped.why)}{record}")
+    lines += [f"- clear {code(item.rule)}: {prose(item.why)}" for item in shown.clear]
+    total = len(report.clear + report.skipped + report.failed)
+    missing = comment.add_each([[line] for line in lines], _END - 2_000) + total - len(lines)
+    if missing:
+        comment.add(["", f"{counted(missing, 'more rule')} in the full report."], LIMIT)
+    comment.add(["", "</details>", ""], LIMIT)
+
+
+def _health(report: Report) -> list[str]:
+    weak = [check for check in report.health if check.status != "ok"][:8]
+    if not weak:
+        return []
+    return [
+        "**Weaknesses of the trace**",
+        "",
+        *(f"- {check.status} {code(check.check)}: {prose(check.detail)}" for check in weak),
+        "",
+    ]
+
+
+def _footer(report: Report) -> str:
+    source = report.source
+    about = f"{escape(_short(source.format, 20))}, {size(source.bytes)}, {source.events:,} events"
+    return f"<sub>advisor {escape(_short(report.advisor, 20))} · {about}; steps from {window_basis(report)}</sub>"

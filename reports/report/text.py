@@ -1,0 +1,227 @@
+"""Text for a terminal: the answer on one screen."""
+
+from __future__ import annotations
+
+import io
+import shlex
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from advisor.report.model import DeviceTime, Finding, Report
+from advisor.reports import _phrases
+from advisor.reports._clean import Limits, clean
+from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
+from advisor.reports._phrases import Slice
+from advisor.reports.report._checklist import checklist
+from advisor.reports.report._roofline import peaks_of, reach
+
+NAME = "text"
+SUFFIX = ".txt"
+
+_LIMITS = Limits(text=400, findings=500, evidence=1, steps=1, kernels=3)
+_IN_FULL = 3
+_IN_A_LINE = 10
+_DEVICES = 4
+_GAIN_BAR = 12
+_SEVERITY = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
+_TRUST = {"ok": "green", "degraded": "yellow", "failed": "bold red", "unknown": "yellow"}
+# A glyph each, so that the bar is read without colour.
+_SLICES = {
+    "compute": ("█", "blue"),
+    "exposed_comm": ("▓", "red"),
+    "exposed_copy": ("▒", "magenta"),
+    "exposed_memset": ("░", "magenta"),
+    "launch": ("-", "yellow"),
+    "sync": ("=", "yellow"),
+    "host": (":", "yellow"),
+    "data_loading": ("+", "yellow"),
+    "allocator": ("a", "yellow"),
+    "dependency": ("~", "yellow"),
+    "profiler": ("p", "dim"),
+    "unknown": ("?", "dim"),
+}
+
+
+def render(report: Report, *, width: int = 100, color: bool = False) -> str:
+    """The report in about one screen. ANSI colours only where asked for; nothing in a name is markup or an escape."""
+    shown = clean(report, _LIMITS)
+    out = io.StringIO()
+    console = Console(
+        file=out, width=max(width, 40), force_terminal=color, no_color=not color, color_system="standard" if color else None,
+        markup=False, highlight=False, emoji=False, legacy_windows=False, _environ={},
+    )  # fmt: skip
+    _headline(console, shown)
+    _time(console, shown)
+    _findings(console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise])
+    _footer(console, shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def _text(*parts: str | tuple[str, str]) -> Text:
+    """Pieces and styled pieces; never rich's markup."""
+    return Text.assemble(*parts)
+
+
+def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
+    """Print it indented, on so many lines at most."""
+    room = max(console.width - indent, 20)
+    wrapped = text.wrap(console, room)
+    if len(wrapped) > lines:
+        wrapped[lines - 1].truncate(room - 1)
+        wrapped[lines - 1].append("…")
+    for line in wrapped[:lines]:
+        console.print(Padding(line, (0, 0, 0, indent)), soft_wrap=False)
+
+
+def _headline(console: Console, report: Report) -> None:
+    head, noun = report.headline, _phrases.step_noun(report)
+    about = (f"advisor {report.advisor}", report.source.path, _phrases.hardware(report), _phrases.steps(report))
+    _wrapped(console, _text((" · ".join(about), "dim")), 0)
+    console.print()
+    _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, 3)
+    line = _text(f"One {noun} takes ", (duration(head.step_us), "bold"))
+    if _phrases.improves(report):
+        after = head.predicted_step_us
+        line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
+        line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
+    _wrapped(console, line, 0)
+    told = _phrases.trust(report)
+    if told.status != "ok":
+        _wrapped(console, _text("Can the trace be trusted? ", (told.answer, _TRUST[told.status]), f": {told.detail}"), 0)
+
+
+def _time(console: Console, report: Report) -> None:
+    if report.time:
+        console.print()
+    for time in report.time[:_DEVICES]:
+        parts = _phrases.slices(time)
+        bar = Text(f"GPU {time.device}  ")
+        start = cell_len(bar.plain)
+        room = max(min(console.width, 100) - start, 10)
+        cells = _cells([part.us for part in parts], room)
+        for part, number in zip(parts, cells, strict=True):
+            bar.append(_SLICES[part.key][0] * number, _SLICES[part.key][1])
+        console.print(bar, no_wrap=True, overflow="crop")
+        _legend(console, [part for part in parts if part.share >= 0.005], start)
+    if len(report.time) > _DEVICES:
+        _wrapped(console, _text(_others(report.time[_DEVICES:])), 0)
+    for said in (_phrases.critical_path(report), _phrases.measured(report)):
+        if said:
+            _wrapped(console, _text(said), 0)
+
+
+def _legend(console: Console, parts: list[Slice], indent: int) -> None:
+    """Glyph, class and share of each part, none broken across lines."""
+    line = Text(" " * indent)
+    for part in parts:
+        item = _text(_SLICES[part.key], f" {part.label.lower()} {percent(part.share)}   ")
+        if line.cell_len + item.cell_len - 3 > min(console.width, 100) and line.cell_len > indent:
+            console.print(line, no_wrap=True, overflow="crop")
+            line = Text(" " * indent)
+        line.append_text(item)
+    console.print(line, no_wrap=True, overflow="crop")
+
+
+def _others(times: tuple[DeviceTime, ...]) -> str:
+    compute = [share(time.compute_us, time.window_us) for time in times]
+    between = f"{percent(min(compute))} to {percent(max(compute))}"
+    return f"and {counted(len(times), 'more GPU')}, computing for {between} of the window"
+
+
+def _cells(values: list[float], room: int) -> list[int]:
+    """Whole cells in proportion that fill the room: largest remainders get what is left over."""
+    total = sum(values)
+    if total <= 0:
+        return [0] * len(values)
+    exact = [value / total * room for value in values]
+    cells = [int(value) for value in exact]
+    for at in sorted(range(len(values)), key=lambda at: cells[at] - exact[at])[: room - sum(cells)]:
+        cells[at] += 1
+    return cells
+
+
+def _findings(console: Console, report: Report, total: int, praise: list[str]) -> None:
+    console.print()
+    if not report.findings:
+        _healthy(console, report, praise)
+        return
+    for number, finding in enumerate(report.findings[:_IN_FULL], 1):
+        if finding.folded_into:
+            console.print(_title(report, finding, number, console.width))
+            _wrapped(console, _text((_phrases.aside(finding).strip(), "dim")), 2)
+        else:
+            _finding(console, report, finding, number)
+        console.print()
+    for number, finding in enumerate(report.findings[_IN_FULL:_IN_A_LINE], _IN_FULL + 1):
+        console.print(_title(report, finding, number, console.width))
+    if total > _IN_A_LINE:
+        console.print(_text((f"and {counted(total - _IN_A_LINE, 'smaller finding')}", "dim")))
+    if total > _IN_FULL:
+        console.print()
+
+
+def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
+    saving = finding.saving.expected_us
+    part = share(saving, report.headline.step_us)
+    filled = round(part * _GAIN_BAR) or int(part > 0)
+    row = Table.grid(expand=True, padding=(0, 1))
+    row.width = min(width, 100)
+    row.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
+    row.add_column(no_wrap=True, justify="right")
+    row.add_column(no_wrap=True, width=_GAIN_BAR)
+    row.add_row(
+        _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {finding.title}", "bold")),
+        _text((f"saves {duration(saving)} ({percent(part)})", "green") if saving > 0 else ("no gain expected", "dim")),
+        _text(("█" * filled, "green"), ("·" * (_GAIN_BAR - filled), "dim")),
+    )
+    return row
+
+
+def _finding(console: Console, report: Report, finding: Finding, number: int) -> None:
+    console.print(_title(report, finding, number, console.width))
+    _wrapped(console, _text(finding.summary + _phrases.aside(finding)), 2, 3)
+    fix = _text(("Fix: ", "bold"), finding.fix.title)
+    if finding.fix.steps[0] != finding.fix.title:
+        fix.append(f". {finding.fix.steps[0]}" if finding.fix.title[-1:] not in ".:;" else f" {finding.fix.steps[0]}")
+    _wrapped(console, fix, 2)
+    first = finding.evidence[0]
+    where = " · ".join(part for part in (_phrases.source_line(first), _phrases.place(first)) if part)
+    about = " · ".join(part for part in (finding.rule, _phrases.confidence(finding.confidence), where) if part)
+    _wrapped(console, _text((about, "dim")), 2, 1)
+
+
+def _healthy(console: Console, report: Report, praise: list[str]) -> None:
+    _wrapped(console, _text(("Nothing to fix was found. ", "bold green"), f"Of the rules: {_phrases.rules_run(report)}."), 0)
+    for said in praise:
+        _wrapped(console, _text(("+ ", "green"), said), 2, 1)
+    if report.kernels:
+        console.print(_text("What the GPU does now:"))
+    peaks = peaks_of(report)
+    for kernel in report.kernels:
+        at = reach(kernel, peaks)
+        reached = f"{percent(at.share)} of its roofline  " if at else ""
+        row = f"{percent(kernel.share):>5} {duration(kernel.total_us):>8}  {kernel.family}  {reached}"
+        _wrapped(console, _text(row, (kernel.name, "dim")), 2, 1)
+    console.print()
+
+
+def _footer(console: Console, report: Report) -> None:
+    for check in [check for check in report.health if check.status != "ok"][:4]:
+        _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
+    for failed in report.failed[:3]:
+        _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
+    _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
+    record = [skipped for skipped in report.skipped if skipped.record_with][:2]
+    commands: list[tuple[str, str]] = []
+    if report.findings and (rule := report.findings[0].rule):
+        commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
+    commands += [(" ".join(skipped.record_with.split()), f"lets {skipped.rule} look") for skipped in record]
+    if report.source.path != "standard input":
+        trace = shlex.quote(report.source.path)
+        commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
+    for at, (command, why) in enumerate(commands):
+        _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 2)

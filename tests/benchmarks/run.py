@@ -1,0 +1,124 @@
+"""Holds reading and analysing against other readers of the same file, side by side in one run.
+
+    python -m tests.benchmarks.run [--mb 10 100 1000] [--repeats 3] [--hta PYTHON] [--tensorboard PYTHON] [--markdown docs/performance.md]
+
+Each is a process of its own; the smallest of several interleaved runs counts, peers once from 500 MB on. `--hta` and
+`--tensorboard` name interpreters that have HolisticTraceAnalysis and torch-tb-profiler installed; without them these are
+left out. `--markdown` replaces the tables between the markers of that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.benchmarks import generate, nsys_export
+from tests.benchmarks.measure import Cost, side_by_side
+
+TITLES = {
+    "simdjson": "pysimdjson, bare parse",
+    "load": "advisor, load",
+    "load_alone": "advisor, load in one process",
+    "breakdowns": "advisor, load and three breakdowns",
+    "analyze": "advisor, analyze --format json",
+    "json_load": "json.load",
+    "hta": "HolisticTraceAnalysis, load and three breakdowns",
+    "tensorboard": "torch-tb-profiler, load",
+    "sqlite_rows": "sqlite3, every row",
+}
+YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows"}
+SLOW = frozenset({"json_load", "hta", "tensorboard"})
+SLOW_ONCE_FROM = 500e6
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def table(title: str, path: Path, costs: dict[str, Cost], yardstick: str) -> list[str]:
+    size, base = path.stat().st_size, costs[yardstick].seconds
+    lines = [f"**{title}**, {size / 1e6:,.0f} MB", "", "| | seconds | ratio | peak MB | of the file |", "|---|--:|--:|--:|--:|"]
+    for name, cost in costs.items():
+        if cost.why:
+            lines.append(f"| {TITLES[name]} | failed: {cost.why[:80]} | | | |")
+        else:
+            figures = f"{cost.seconds:.2f} | {cost.seconds / base:.2f} | {cost.peak_bytes / 1e6:,.0f} | {cost.peak_bytes / size:.2f}"
+            lines.append(f"| {TITLES[name]} | {figures} |")
+    return [*lines, ""]
+
+
+def measure(args: argparse.Namespace, folder: Path) -> list[str]:
+    own = dict.fromkeys(("simdjson", "load", "load_alone", "breakdowns", "analyze"), sys.executable)
+    peers = {"json_load": sys.executable, "hta": args.hta, "tensorboard": args.tensorboard}
+    everyone = own | {name: python for name, python in peers.items() if python}
+    traces = [(f"Kineto, {mb:g} MB asked for", mb, {}, everyone) for mb in args.mb]
+    traces += [(f"Kineto, {what}", args.variants, options, own) for what, options in VARIANTS.items() if args.variants]
+    lines: list[str] = []
+    for title, mb, options, subjects in traces:
+        path = folder / "trace.json"
+        generate.kineto(path, int(mb * 1e6), **options)
+        once = SLOW if path.stat().st_size >= SLOW_ONCE_FROM else frozenset()
+        lines += shown(table(title, path, side_by_side(subjects, path, args.repeats, once), YARDSTICK["kineto"]))
+        path.unlink()
+    if args.kernels:
+        path = folder / "export.sqlite"
+        nsys_export.generate(path, args.kernels)
+        subjects = dict.fromkeys(("sqlite_rows", "load", "analyze"), sys.executable)
+        lines += shown(table(f"nsys, {args.kernels:,} kernels", path, side_by_side(subjects, path, args.repeats), YARDSTICK["nsys"]))
+    return lines
+
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "compact": {"layout": "compact"},
+    "re-indented": {"layout": "indented"},
+    "with Python stacks": {"stacks": True},
+    "a million distinct names": {"names": 1_000_000},
+}
+
+
+def shown(lines: list[str]) -> list[str]:
+    print("\n".join(lines), flush=True)
+    return lines
+
+
+def machine(args: argparse.Namespace) -> list[str]:
+    """The processor, and the versions of all that was measured."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    cpu = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), platform.processor())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in ("numpy", "pandas", "msgspec", "pysimdjson"))]
+    for python, name in ((args.hta, "HolisticTraceAnalysis"), (args.tensorboard, "torch-tb-profiler")):
+        if python:
+            code = f"import importlib.metadata as m; print('{name}', m.version('{name}'))"
+            versions.append(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+    return [f"Machine: {cpu}, {os.cpu_count()} cores, {memory:.0f} GiB. {', '.join(versions)}.", ""]
+
+
+def put(path: Path, lines: list[str]) -> None:
+    """Replace what stands between the markers."""
+    before, _, rest = path.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=float, nargs="*", default=[10, 100, 1000])
+    parser.add_argument("--variants", type=float, default=100, help="MB of each other layout and kind of trace; 0 for none")
+    parser.add_argument("--kernels", type=int, default=1_000_000, help="kernels of the nsys export; 0 for none")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--hta", help="an interpreter with HolisticTraceAnalysis")
+    parser.add_argument("--tensorboard", help="an interpreter with torch-tb-profiler")
+    parser.add_argument("--markdown", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [*shown(machine(args)), *measure(args, Path(folder))]
+    if args.markdown:
+        put(args.markdown, lines)
+
+
+if __name__ == "__main__":
+    main()

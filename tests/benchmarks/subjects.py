@@ -1,0 +1,111 @@
+"""What is measured: each subject runs in a process of its own and prints the seconds it took, imports of its own included.
+
+    python tests.benchmarks/subjects.py NAME PATH
+
+Peers run under their own interpreter, so nothing here may import what advisor needs before it is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def load(path: str) -> None:
+    import advisor
+
+    advisor.load(path)
+
+
+def load_alone(path: str) -> None:
+    import advisor
+
+    advisor.load(path, processes=1)
+
+
+def analyze(path: str) -> None:
+    from advisor.cli import app
+
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    app(["analyze", path, "--format", "json"], standalone_mode=False)
+    sys.stdout = sys.__stdout__
+
+
+def breakdowns(path: str) -> None:
+    """What HolisticTraceAnalysis is asked for: busy and idle time, causes of idle time, time by kernel."""
+    import advisor
+    from advisor.views.time.device_time import Partition
+    from advisor.views.time.idle_gaps import Gaps
+    from advisor.views.time.kernel_table import KernelTable
+    from advisor.views.workspace import Workspace
+
+    workspace = Workspace(advisor.load(path))
+    for view in (Partition, Gaps, KernelTable):
+        workspace.get(view)
+
+
+def json_load(path: str) -> None:
+    import json
+
+    with open(path, "rb") as file:
+        json.load(file)
+
+
+def simdjson(path: str) -> None:
+    """The bare parse, cold: no value is turned into a Python object."""
+    from simdjson import Parser
+
+    Parser().load(path)
+
+
+def hta(path: str) -> None:
+    from hta.trace_analysis import TraceAnalysis
+
+    analysis = TraceAnalysis(trace_files={0: path}, trace_dir="/")
+    analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_idle_time_breakdown(visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+
+
+def tensorboard(path: str) -> None:
+    """What the plugin makes of a run before it shows anything; the plugin goes by the names of files."""
+    from torch_tb_profiler.io.cache import Cache
+    from torch_tb_profiler.profiler.loader import RunLoader
+
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "host_1.1700000000000.pt.trace.json"
+        try:
+            os.link(path, trace)
+        except OSError:
+            shutil.copy(path, trace)
+        with Cache() as caches:
+            if not RunLoader("run", folder, caches).load().profiles:
+                raise SystemExit("the plugin read nothing")
+
+
+def sqlite_rows(path: str) -> None:
+    """Every row of an export, as Python objects."""
+    import sqlite3
+
+    from tests.benchmarks.nsys_export import TABLES
+
+    db = sqlite3.connect(path)
+    for table in TABLES:
+        for _ in db.execute(f"SELECT * FROM {table}"):
+            pass
+
+
+SUBJECTS = {
+    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows)
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[2])
+    started = time.perf_counter()
+    SUBJECTS[sys.argv[1]](sys.argv[2])
+    print(f"seconds {time.perf_counter() - started}", flush=True)

@@ -1,0 +1,206 @@
+"""The command as a user runs it: exit codes, outputs, and files that are not ours."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+
+ADVISOR = [sys.executable, "-m", "advisor"]
+SLOW = ROOT / "samples" / "launch-gap" / "slow.json.gz"
+HEALTHY = ROOT / "samples" / "healthy" / "gemm_loop.json.gz"
+
+
+def advisor(*arguments, cwd, stdin=None, **environment):
+    return subprocess.run(
+        [*ADVISOR, *map(str, arguments)],
+        cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+
+
+def test_alone_it_prints_a_summary_and_writes_html_here(tmp_path):
+    done = advisor("analyze", SLOW, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"LAUNCH-BOUND" in done.stdout and b"\x1b[" not in done.stdout  # no colours into a pipe
+    assert b"wrote slow.advisor.html" in done.stderr
+    assert (tmp_path / "slow.advisor.html").read_text().lstrip().lower().startswith("<!doctype html>")
+    assert advisor("analyze", SLOW, cwd=tmp_path).returncode == 0, "its own file may be overwritten"
+
+
+@pytest.mark.parametrize("format_", ["text", "html", "markdown", "json"])
+def test_every_format_to_standard_output_and_to_a_file_it_may_overwrite(tmp_path, format_):
+    done = advisor("analyze", SLOW, "-f", format_, "-o", "-", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout and not list(tmp_path.iterdir())
+    for _ in range(2):
+        assert advisor("analyze", SLOW, "-f", format_, "-o", "out", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "out").stat().st_size > 0 and [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_never_overwrites_what_it_did_not_write(tmp_path):
+    theirs = tmp_path / "slow.advisor.html"
+    theirs.write_text("<html>my notes about the advisor</html>")
+    done = advisor("analyze", SLOW, cwd=tmp_path)
+    assert done.returncode == 2 and b"--force" in done.stderr
+    assert theirs.read_text() == "<html>my notes about the advisor</html>"
+    assert advisor("analyze", SLOW, "-o", theirs, cwd=tmp_path).returncode == 2
+    assert advisor("analyze", SLOW, "--force", cwd=tmp_path).returncode == 0
+    assert "my notes" not in theirs.read_text()
+
+
+def test_never_overwrites_the_trace(tmp_path):
+    trace = tmp_path / "t.json.gz"
+    trace.write_bytes(SLOW.read_bytes())
+    assert advisor("analyze", trace, "-f", "json", "-o", trace, cwd=tmp_path).returncode == 2
+    assert advisor("analyze", trace, "-f", "json", "-o", trace, "--force", cwd=tmp_path).returncode == 2
+    assert trace.read_bytes() == SLOW.read_bytes()
+
+
+def test_standard_input_and_suffix_choose(tmp_path):
+    done = advisor("analyze", "-", "-o", "report.md", cwd=tmp_path, stdin=SLOW.read_bytes())
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.md").read_text().count("|") > 10
+
+
+def test_a_saved_report_renders_as_the_analysis_did(tmp_path):
+    assert advisor("analyze", SLOW, "-o", "r.json", cwd=tmp_path).returncode == 0
+    for format_ in ("markdown", "text", "json"):
+        direct = advisor("analyze", SLOW, "-f", format_, "-o", "-", cwd=tmp_path)
+        saved = advisor("report", "r.json", "-f", format_, "-o", "-", cwd=tmp_path)
+        assert saved.returncode == 0 and saved.stdout == direct.stdout
+
+
+def test_json_keeps_the_schema(tmp_path):
+    report = json.loads(advisor("analyze", SLOW, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
+    assert report["schema"] == 1 and report["source"]["format"] == "kineto"
+    assert {"devices", "window", "time", "health", "headline", "findings", "clear", "skipped", "failed"} <= report.keys()
+    finding = report["findings"][0]
+    assert finding["rule"] == "launch-gap" and set(finding["saving"]) >= {"low_us", "expected_us", "high_us", "basis"}
+    assert finding["fix"]["code"].keys() == {"before", "after"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["analyze", "no-such-file.json"], 3, b"no file"),
+        (["analyze", SLOW, "-f", "pdf"], 2, b"no format pdf"),
+        (["analyze", SLOW, "--rule", "no-such-rule"], 2, b"no rule no-such-rule"),
+        (["analyze", SLOW, "--fail-on", "awful"], 2, b"no severity"),
+        (["analyze", SLOW, "-o", "no/such/dir.html"], 2, b"no directory"),
+        (["analyze", SLOW, "--max-gib", "0.0001"], 3, b"--max-gib"),
+        (["explain", "no-such-rule"], 2, b"no rule"),
+        (["report", "no-such-report.json"], 3, b"cannot be read"),
+        (["analyze", "--no-such-option", SLOW], 2, b""),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_exit_code(tmp_path, arguments, code, says):
+    done = advisor(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr and b"Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_report_is_refused(tmp_path):
+    (tmp_path / "r.json").write_text('{"schema": 1}')
+    done = advisor("report", "r.json", cwd=tmp_path)
+    assert done.returncode == 3 and b"no saved report" in done.stderr
+
+
+def test_fail_on_gates(tmp_path):
+    assert advisor("analyze", SLOW, "-f", "text", "--fail-on", "high", cwd=tmp_path).returncode == 1
+    assert advisor("analyze", HEALTHY, "-f", "text", "--fail-on", "medium", cwd=tmp_path).returncode == 0
+
+
+def test_a_broken_rule_costs_only_itself(tmp_path):
+    page = "\n\n".join(
+        f"{s}\nx" for s in ("What it is", "Why it costs time", "How it is measured", "How to fix it", "When to ignore it", "References")
+    )
+    (tmp_path / "mine.py").write_text(
+        f'import advisor\n\n@advisor.rule("team/broken")\ndef broken():\n    """Breaks\n\n{page}\n"""\n    raise ValueError("oh")\n'
+    )
+    done = advisor("analyze", SLOW, "--rules", "mine.py", "-f", "json", "-o", "-", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["findings"]
+    assert report["failed"] == [{"rule": "team/broken", "error": "ValueError: oh"}]
+    assert advisor("analyze", SLOW, "--rules", "mine.py", "--strict", "-f", "text", cwd=tmp_path).returncode == 4
+
+
+def test_a_file_of_rules_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("import no_such_module")
+    done = advisor("analyze", SLOW, "--rules", "mine.py", "-f", "text", cwd=tmp_path)
+    assert done.returncode == 4 and b"mine.py cannot be loaded: ModuleNotFoundError" in done.stderr
+
+
+def test_rules_and_explain(tmp_path):
+    listed = advisor("rules", cwd=tmp_path).stdout.decode()
+    assert "launch-gap" in listed
+    for line in listed.splitlines():
+        page = advisor("explain", line.split()[0], cwd=tmp_path)
+        assert page.returncode == 0 and b"When to ignore it" in page.stdout
+
+
+def test_explain_says_why_a_rule_is_quiet_on_a_trace(tmp_path):
+    done = advisor("explain", "launch-gap", HEALTHY, cwd=tmp_path)
+    said = done.stdout.decode()
+    assert done.returncode == 0 and "launch-gap is quiet" in said and "it would be reported from" in said
+    assert "min_idle_share = " in said and "clock-causality: ok" in said
+    fires = advisor("explain", "launch-gap", SLOW, cwd=tmp_path).stdout.decode()
+    assert "launch-gap fires, high" in fires and " x " in fires
+    (tmp_path / "c.toml").write_text("[tool.advisor.options.launch-gap]\nmin_idle_share = 0.97\n")
+    quiet = advisor("explain", "launch-gap", SLOW, "--config", tmp_path / "c.toml", cwd=tmp_path).stdout.decode()
+    assert "launch-gap is quiet" in quiet and "min_idle_share = 0.97" in quiet
+
+
+def test_a_measured_step_time_corrects_the_hosts(tmp_path):
+    # encoder_infer: 3.48 ms under the profiler, 2.81 without, 0.23 once fixed.
+    cases = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"]["encoder_infer"]
+    done = advisor("analyze", SLOW, "--step-ms", cases["slow_ms"], "-f", "json", "-o", "-", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    (check,) = (h for h in report["health"] if h["check"] == "profiler-cost")
+    assert check["status"] == "ok" and "without a profiler" in check["detail"]
+    assert report["headline"]["step_us"] == pytest.approx(1000 * cases["slow_ms"])
+    after = report["headline"]["predicted_step_us"]
+    assert after["low"] <= after["expected"] <= after["high"] < report["headline"]["step_us"]
+    far = advisor("analyze", SLOW, "--step-ms", "20", "-f", "json", "-o", "-", cwd=tmp_path)
+    (check,) = (h for h in json.loads(far.stdout)["health"] if h["check"] == "profiler-cost")
+    assert check["status"] == "degraded" and "20 ms that were given" in check["detail"]
+    refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)
+    assert refused.returncode == 2 and b"Traceback" not in refused.stderr
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys, advisor.cli; print([m for m in ('numpy', 'pandas', 'jinja2', 'msgspec', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_closed_pipe_is_no_traceback(tmp_path):
+    command = f"{' '.join(ADVISOR)} analyze {SLOW} -f json -o - | head -c 10"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=True)
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "document"),
+    [
+        (("rules", "--markdown"), "rules/README.md"),
+        (("validate", "samples", "--markdown"), "docs/accuracy.md"),
+        (("validate", "samples", "--svg"), "docs/accuracy.svg"),
+        (("validate", "samples", "--table"), "docs/rules-by-sample.md"),
+    ],
+)
+def test_generated_documents_are_current(command, document):
+    out = subprocess.run([*ADVISOR, *command], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert out == (ROOT / document).read_text(), f"advisor {' '.join(command)} > {document}"
+    if "--table" in command:
+        assert "not explained" not in out, "samples/also.toml needs a reason for each loud finding off the diagonal"
+
+
+def test_no_reason_without_a_finding():
+    from advisor.lab.coverage import reasons
+
+    table = (ROOT / "docs" / "rules-by-sample.md").read_text()
+    for sample, rules in reasons(ROOT / "samples").items():
+        for rule in rules:
+            assert f"- **{sample}**, `{rule}`" in table, f"{sample} no longer has {rule}"

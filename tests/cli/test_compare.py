@@ -1,0 +1,97 @@
+"""diff, check and history as a user runs them."""
+
+import json
+
+import pytest
+
+from tests.cli.test_analyze import HEALTHY, SLOW, advisor
+from tests.paths import ROOT
+
+FIXED = ROOT / "samples" / "launch-gap" / "fixed.json.gz"
+OTHER_DEVICE = {"deviceProperties": []}
+
+
+def test_diff_of_two_traces_and_of_their_saved_reports_says_the_same(tmp_path):
+    shown = advisor("diff", SLOW, FIXED, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert b"faster" in shown.stdout and b"idle: waiting for launches" in shown.stdout and not list(tmp_path.iterdir())
+    for name, trace in (("a.json", SLOW), ("b.json", FIXED)):
+        assert advisor("analyze", trace, "-o", name, cwd=tmp_path).returncode == 0
+    again = advisor("diff", "a.json", "b.json", cwd=tmp_path)
+    assert again.stdout.split(b"\n")[3:] == shown.stdout.split(b"\n")[3:]
+
+
+def test_directories_and_options_give_more_captures(tmp_path):
+    for side, trace in (("before", SLOW), ("after", FIXED)):
+        (tmp_path / side).mkdir()
+        assert advisor("analyze", trace, "-o", f"{side}/1.json", cwd=tmp_path).returncode == 0
+        for n in (2, 3):
+            (tmp_path / side / f"{n}.json").write_bytes((tmp_path / side / "1.json").read_bytes())
+    done = advisor("diff", "before", "after", "-f", "json", cwd=tmp_path)
+    assert json.loads(done.stdout)["noise"]["high_us"] < 0 and len(json.loads(done.stdout)["before"]["paths"]) == 3
+    few = advisor("diff", "before/1.json", "after/1.json", "--before", "before/2.json", "-f", "json", cwd=tmp_path)
+    assert json.loads(few.stdout)["noise"] is None and len(json.loads(few.stdout)["before"]["paths"]) == 2
+
+
+def test_sides_of_other_devices_are_refused_unless_asked_for(tmp_path):
+    assert advisor("analyze", SLOW, "-o", "a.json", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "a.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace("NVIDIA H200", "NVIDIA A100"))
+    done = advisor("diff", "a.json", "b.json", cwd=tmp_path)
+    assert done.returncode == 2 and b"NVIDIA A100 after" in done.stderr and b"--anyway" in done.stderr
+    done = advisor("diff", "a.json", "b.json", "--anyway", cwd=tmp_path)
+    assert done.returncode == 0 and b"NOT COMPARABLE: device" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["out.html", "out.md", "out.json", "out.txt"])
+def test_a_comparison_goes_to_a_file_of_any_format_and_overwrites_its_own_only(tmp_path, name):
+    for _ in range(2):
+        assert advisor("diff", SLOW, FIXED, "-o", name, cwd=tmp_path).returncode == 0
+    (tmp_path / name).write_text("my own notes")
+    done = advisor("diff", SLOW, FIXED, "-o", name, cwd=tmp_path)
+    assert done.returncode == 2 and (tmp_path / name).read_text() == "my own notes"
+
+
+def budgets(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.advisor.budgets]\n{text}")
+
+
+def test_check_exits_with_0_or_1_and_says_by_how_much(tmp_path):
+    budgets(tmp_path, "idle_share = 0.9999\nfindings = { high = 9 }")
+    done = advisor("check", SLOW, cwd=tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (0, b"2 of 2 budgets pass")
+    budgets(tmp_path, "step_ms = 0.001\nfindings = { high = 0 }\nidle_share = 0.9999")
+    done = advisor("check", SLOW, cwd=tmp_path)
+    assert done.returncode == 1 and b"crossed      step_ms" in done.stdout and b"over" in done.stdout
+    assert b"crossed      findings.high: 1 at least high, 0 allowed: launch-gap (high)" in done.stdout
+
+
+def test_check_against_a_baseline(tmp_path):
+    budgets(tmp_path, "regression_percent = 5")
+    assert advisor("check", FIXED, "--baseline", SLOW, cwd=tmp_path).returncode == 0
+    done = advisor("check", SLOW, "--baseline", FIXED, cwd=tmp_path)
+    assert done.returncode == 1 and b"tells nothing of noise" in done.stdout
+    assert b"no --baseline" in advisor("check", SLOW, cwd=tmp_path).stdout
+
+
+def test_check_without_budgets_is_an_error_not_a_success(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.advisor]\n")
+    done = advisor("check", SLOW, cwd=tmp_path)
+    assert done.returncode == 2 and b"sets no budgets" in done.stderr and b"step_ms" in done.stderr
+
+
+def test_history_keeps_and_shows(tmp_path):
+    for commit, trace in (("aaa", SLOW), ("bbb", FIXED)):
+        done = advisor("history", "h", "--add", trace, "--commit", commit, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert b"aaa" in done.stdout and b"bbb" in done.stdout and len(list((tmp_path / "h").iterdir())) == 2
+    assert advisor("history", "h", "-o", "trend.html", cwd=tmp_path).returncode == 0
+    assert "<svg" in (tmp_path / "trend.html").read_text()
+    assert advisor("history", "h", "--commit", "ccc", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("command", [["diff", HEALTHY, "gone.json"], ["check", "gone.json"], ["history", "h", "--add", "gone.json"]])
+def test_a_file_that_is_not_there(tmp_path, command):
+    budgets(tmp_path, "step_ms = 1")
+    done = advisor(*command, cwd=tmp_path)
+    assert done.returncode == 3 and b"gone.json" in done.stderr

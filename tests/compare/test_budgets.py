@@ -1,0 +1,135 @@
+"""Limits of a team: kept, crossed, or not to be told, each at both sides of its threshold."""
+
+import re
+import sys
+
+import msgspec
+import pytest
+
+from advisor.compare import compare
+from advisor.compare.budgets import EXAMPLE, check, parse
+from advisor.errors import UsageError
+from advisor.report.model import Work
+from tests.compare.test_compare import changed, noisy, sample
+from tests.paths import ROOT
+from tests.reports.examples import healthy, launch_bound
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+RULES = ("launch-gap", "sync-stall", "memcpy")
+
+
+def status(budgets, report, against=None):
+    return {v.budget: v.status for v in check(budgets, report, against)}
+
+
+@pytest.mark.parametrize(("limit", "said"), [(12.0, "kept"), (11.999, "crossed")])
+def test_the_step_time(limit, said):
+    report = launch_bound()
+    report = msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, step_us=12_000.0))
+    assert status({"step_ms": limit}, report) == {"step_ms": said}
+
+
+def test_shares_are_of_all_devices():
+    report = launch_bound()
+    idle = sum(t.idle_us for t in report.time) / sum(t.window_us for t in report.time)
+    assert status({"idle_share": idle + 1e-9}, report) == {"idle_share": "kept"}
+    (verdict,) = check({"idle_share": idle / 2}, report)
+    assert verdict.status == "crossed" and f"{idle / 2:.3g} over" in verdict.detail
+
+
+def test_kernels_a_step():
+    report = msgspec.structs.replace(launch_bound(), work=Work(kernels=500, kernel_us=900))
+    assert status({"kernel_count": 500, "kernel_ms": 0.8}, report) == {"kernel_count": "kept", "kernel_ms": "crossed"}
+
+
+def test_what_the_trace_cannot_tell_does_not_pass():
+    report = msgspec.structs.replace(launch_bound(), devices=(), time=())
+    verdicts = check({"idle_share": 0.5, "kernel_count": 10}, report)
+    assert [(v.status, v.passes) for v in verdicts] == [("unknown", False)] * 2
+
+
+def test_findings_by_severity_count_worse_ones_too():
+    report = launch_bound()
+    high = sum(f.severity == "high" for f in report.findings)
+    medium = sum(f.severity in ("high", "medium") for f in report.findings)
+    assert high and status({"findings": {"high": high, "medium": medium}}, report) == {"findings.high": "kept", "findings.medium": "kept"}
+    assert status({"findings": {"high": high - 1}}, report) == {"findings.high": "crossed"}
+    allowed = msgspec.structs.replace(report, findings=tuple(msgspec.structs.replace(f, allowed="why") for f in report.findings))
+    assert status({"findings": {"high": 0}}, allowed) == {"findings.high": "kept"}, "the team lives with these"
+
+
+def test_findings_of_a_rule_by_number_and_by_worst_severity():
+    report = launch_bound()
+    finding = report.findings[0]
+    assert status({"findings": {finding.rule: 0}}, report) == {f"findings.{finding.rule}": "crossed"}
+    assert status({"findings": {finding.rule: finding.severity}}, report) == {f"findings.{finding.rule}": "kept"}
+    assert status({"findings": {finding.rule: "info"}}, report) == {f"findings.{finding.rule}": "crossed"}
+
+
+def test_a_rule_that_could_not_look_is_not_good_news():
+    report = healthy()
+    if not report.skipped:
+        pytest.fail("the example has no skipped rule")
+    rule = report.skipped[0].rule
+    (verdict,) = check({"findings": {rule: 0}}, report)
+    assert verdict.status == "unknown" and report.skipped[0].why in verdict.detail
+
+
+def against(factor, captures, spread=0.002):
+    report = sample("low-arithmetic-intensity/slow.json.gz")
+    after = changed(report, gemm=factor)
+    if captures == 1:
+        return compare([report], [after])
+    return compare([noisy(report, n, spread) for n in range(captures)], [noisy(after, 50 + n, spread) for n in range(captures)])
+
+
+@pytest.mark.parametrize(
+    ("comparison", "said"),
+    [
+        (None, "not checked"),
+        (against(1.0, 1), "kept"),
+        (against(1.01, 1), "kept"),
+        (against(1.2, 1), "crossed"),
+        (against(1.2, 5), "crossed"),
+        (against(1.05, 5, spread=0.5), "kept"),
+        (against(0.5, 1), "kept"),
+    ],
+)
+def test_a_regression_against_a_baseline(comparison, said):
+    assert status({"regression_percent": 3}, launch_bound(), comparison) == {"regression_percent": said}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "sets no budgets"),
+        ({"steps_ms": 3}, "no budget 'steps_ms'"),
+        ({"step_ms": "3"}, "no limit"),
+        ({"step_ms": -1}, "no limit"),
+        ({"step_ms": True}, "no limit"),
+        ({"step_ms": float("nan")}, "no limit"),
+        ({"findings": 3}, "no table"),
+        ({"findings": {"no-such-rule": 0}}, "no severity and no rule"),
+        ({"findings": {"high": "low"}}, "no limit"),
+        ({"findings": {"launch-gap": "awful"}}, "no limit"),
+    ],
+)
+def test_what_is_no_budget_is_refused(table, message):
+    with pytest.raises(UsageError, match=message):
+        parse(table, RULES, "pyproject.toml")
+
+
+def test_all_kinds_of_budgets_are_read():
+    table = {"step_ms": 25.0, "regression_percent": 0, "findings": {"high": 0, "sync-stall": 2, "launch-gap": "low"}}
+    assert parse(table, RULES, "pyproject.toml") == table
+
+
+def test_the_budgets_in_the_documentation_are_budgets():
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
+    (table,) = [tomllib.loads(block)["tool"]["advisor"]["budgets"] for block in blocks]
+    assert parse(table, RULES, "docs/ci.md") == table and len(table) >= 8
+    assert parse(tomllib.loads(EXAMPLE)["tool"]["advisor"]["budgets"], RULES, "the example")

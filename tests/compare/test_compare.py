@@ -1,0 +1,190 @@
+"""What changed between two sides: rows sum to the change, and noise is said, found, or not made up."""
+
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import advisor
+from advisor.compare import compare
+from advisor.engine.run import run
+from advisor.errors import UsageError
+from advisor.report.model import Part
+from tests.build import Trace
+from tests.paths import ROOT, SHARED, needs_shared, shared_files
+
+PAIRS = [
+    (slow, fixed)
+    for slow in shared_files("corpus/kineto/*.slow.*") + shared_files("corpus/nsys/*.slow.*")
+    for fixed in shared_files(f"corpus/{slow.parent.name}/{slow.name.replace('.slow.', '.fixed.')}")
+]
+
+
+@cache
+def sample(path):
+    return advisor.analyze(ROOT / "samples" / path)
+
+
+def changed(report, **families):
+    """The same report, the kernels of a family that much slower; the step grows with them."""
+    parts = tuple(msgspec.structs.replace(p, us=p.us * families.get(p.family, 1.0)) for p in report.breakdown)
+    return msgspec.structs.replace(report, breakdown=parts)
+
+
+def noisy(report, seed, spread=0.01):
+    """Another capture of the same program: each part a little longer or shorter."""
+    random = np.random.default_rng(seed)
+    parts = tuple(msgspec.structs.replace(p, us=p.us * max(0.0, random.normal(1, spread))) for p in report.breakdown)
+    return msgspec.structs.replace(report, breakdown=parts)
+
+
+def off(comparison):
+    return max(abs(sum(row.change_us for row in table.rows) - comparison.change_us) for table in comparison.tables)
+
+
+def test_parts_of_a_step_are_exclusive_and_worked_out_by_hand():
+    # Two streams: the copy is hidden for 10 of its 20 µs; of two kernels that overlap, the first keeps the common time.
+    trace = Trace()
+    for s in range(3):
+        at = 100.0 * s
+        trace.step(at, 99, s + 1).launch(at + 1, at + 10, at + 40, "a").launch(at + 3, at + 30, at + 50, "b", stream=8)
+        trace.copy(at + 5, 1, at + 40, at + 60, stream=9)
+    report = run(trace.timeline(), [])
+    us = {p.name: p.us for p in report.breakdown}
+    assert (us["a"], us["b"], us["Memcpy HtoD (Pageable)"]) == (30, 10, 10)
+    assert sum(us.values()) == pytest.approx(100) and report.work.kernel_us == 50, "which counts overlaps"
+
+
+def test_what_is_left_over_of_each_family_stays_with_its_family():
+    report = sample("memcpy/slow.json.gz")
+    rest = tuple(Part("compute", "(smaller)", family, us=us) for family, us in (("gemm", 10.0), ("norm", 20.0)))
+    slower = tuple(msgspec.structs.replace(p, us=p.us + (5 if p.family == "norm" else 0)) for p in rest)
+    comparison = compare(*([msgspec.structs.replace(report, breakdown=parts)] for parts in (rest, slower)))
+    assert {r.name: (r.before_us, r.change_us) for r in comparison.tables[2].rows} == {"gemm": (10, 0), "norm": (20, 5)}
+
+
+def test_a_trace_compared_with_itself_did_not_change():
+    report = sample("sync-stall/slow.json.gz")
+    comparison = compare([report], [report])
+    assert (comparison.change_us, comparison.verdict) == (0, "unchanged")
+    assert not [row for table in comparison.tables for row in table.rows if row.change_us]
+    assert {f.status for f in comparison.findings} == {"same"} and not comparison.applied and not comparison.differences
+
+
+@pytest.mark.parametrize(("slow", "fixed"), PAIRS, ids=[f"{slow.parent.name}-{slow.name}" for slow, _ in PAIRS])
+def test_rows_sum_to_the_change_on_every_pair(slow, fixed):
+    before, after = advisor.analyze(slow), advisor.analyze(fixed)
+    comparison = compare([before], [after])
+    assert off(comparison) <= 1e-6 * comparison.before.step_us
+    assert comparison.change_us == pytest.approx(after.window.step_us - before.window.step_us)
+    assert comparison.before.step_us == pytest.approx(before.window.step_us)
+    assert not [d for d in comparison.differences if d.serious or d.what == "work"], "the same work on the same device"
+
+
+TOUCHED = {
+    "naive_attention_infer": "computing", "elementwise_chain": "computing", "fp32_matmul": "computing", "conv_nchw_amp": "computing",
+    "pageable_h2d": "copies that nothing hides", "dataloader_starved": "idle: waiting for a batch",
+    "launch_bound_mlp_infer": "idle: waiting for launches", "launch_bound_train": "idle: waiting for launches",
+    "optimizer_for_loop": "idle: waiting for launches", "empty_cache_in_loop": "idle: allocating memory",
+}  # fmt: skip
+
+
+@needs_shared
+@pytest.mark.parametrize("name", TOUCHED)
+def test_the_class_that_the_fix_touched_is_named_first(name):
+    slow, fixed = (advisor.analyze(SHARED / "corpus" / "kineto" / f"{name}.{side}.json.gz") for side in ("slow", "fixed"))
+    comparison = compare([slow], [fixed])
+    assert comparison.tables[0].rows[0].name == TOUCHED[name] and TOUCHED[name] in comparison.summary
+
+
+def test_a_slower_family_is_found_and_named_beyond_noise():
+    report = sample("low-arithmetic-intensity/slow.json.gz")
+    before = [noisy(report, seed, 0.002) for seed in range(5)]
+    after = [noisy(changed(report, gemm=1.05), seed, 0.002) for seed in range(5, 10)]
+    comparison = compare(before, after)
+    families = next(t for t in comparison.tables if t.by == "family").rows
+    assert families[0].name == "gemm" and families[0].noise.beyond_noise and families[0].change_us > 0
+    assert [r.name for r in families if r.noise.beyond_noise and abs(r.change_us) > 0.01 * comparison.before.step_us] == ["gemm"]
+    assert comparison.verdict == "slower" and comparison.noise.low_us > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_is_no_change(seed):
+    report = sample("unfused-elementwise/slow.json.gz")
+    sides = [[noisy(report, 100 * seed + 10 * side + n) for n in range(5)] for side in (0, 1)]
+    comparison = compare(*sides)
+    assert comparison.verdict == "within noise" or abs(comparison.change_share) < 0.01
+    assert comparison.noise is not None and off(comparison) <= 1e-6 * comparison.before.step_us
+
+
+def test_noise_is_not_made_up_from_two_captures():
+    report = sample("memcpy/slow.json.gz")
+    comparison = compare([report, noisy(report, 1)], [noisy(report, 2)] * 5)
+    assert comparison.noise is None and "nothing of the noise" in comparison.summary
+    assert not [row for table in comparison.tables for row in table.rows if row.noise]
+
+
+def test_what_a_fix_was_said_to_gain_stands_beside_what_it_gained():
+    comparison = compare([sample("memcpy/slow.json.gz")], [sample("memcpy/fixed.json.gz")])
+    (applied,) = [a for a in comparison.applied if a.rule == "memcpy"]
+    assert applied.predicted.low_us * 0.9 <= -comparison.change_us <= applied.predicted.high_us * 1.1
+    assert next(f.status for f in comparison.findings if f.rule == "memcpy") == "gone"
+
+
+def with_device(report, name):
+    return msgspec.structs.replace(report, devices=tuple(msgspec.structs.replace(d, name=name) for d in report.devices))
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "serious"),
+    [
+        (lambda r: with_device(r, "NVIDIA A100"), "device", True),
+        (lambda r: msgspec.structs.replace(r, devices=r.devices * 2), "number of devices", True),
+        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="whole")), "what a step is", True),
+        (lambda r: msgspec.structs.replace(r, window=msgspec.structs.replace(r.window, basis="nvtx")), "what a step is", False),
+        (lambda r: msgspec.structs.replace(r, source=msgspec.structs.replace(r.source, format="nsys")), "profiler", False),
+        (lambda r: msgspec.structs.replace(r, work=msgspec.structs.replace(r.work, flops=2 * r.work.flops)), "work", False),
+    ],
+)
+def test_sides_that_differ_are_told_apart(change, what, serious):
+    report = sample("low-arithmetic-intensity/slow.json.gz")
+    assert [(d.what, d.serious) for d in compare([report], [change(report)]).differences] == [(what, serious)]
+
+
+def test_a_side_without_captures_or_without_a_breakdown_is_refused():
+    report = sample("memcpy/slow.json.gz")
+    with pytest.raises(UsageError, match="no capture after"):
+        compare([report], [])
+    with pytest.raises(UsageError, match="without a breakdown"):
+        compare([report], [msgspec.structs.replace(report, breakdown=())])
+
+
+parts = st.lists(
+    st.builds(
+        Part, st.sampled_from(["compute", "communication", "copy", "memset"]), st.sampled_from("abcdef"), st.sampled_from(["gemm", "other"]),
+        st.sampled_from(["", "x", "y"]), st.sampled_from(["", "m"]), st.sampled_from(["", "[1]", "[2]"]), st.floats(0, 100), st.floats(0, 1e6),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(parts, parts)
+def test_rows_sum_to_the_change_whatever_the_parts(before, after):
+    report = sample("memcpy/slow.json.gz")
+    sides = [[msgspec.structs.replace(report, breakdown=tuple(side))] for side in (before, after)]
+    comparison = compare(*sides)
+    assert off(comparison) <= 1e-6 * max(comparison.before.step_us, comparison.after.step_us, 1)
+    assert sum(r.before_us for r in comparison.tables[3].rows) == pytest.approx(comparison.before.step_us)
+
+
+@needs_shared
+def test_two_exports_of_another_ring_size():
+    before, after = (advisor.analyze(SHARED / "public" / "nsys" / f"nsysai_mfu_2gpu_{side}.sqlite") for side in ("before", "after"))
+    comparison = compare([before], [after])
+    assert comparison.before.kernel_us == pytest.approx(535_200, abs=10) and comparison.after.kernel_us == pytest.approx(488_840, abs=10)
+    sent = next(r for r in comparison.kernel_time if "SendRecv" in r.name)
+    assert (sent.before_us, sent.after_us) == (pytest.approx(25_400, abs=10), pytest.approx(33_740, abs=10))
+    assert abs(comparison.change_share) < 0.005

@@ -1,0 +1,88 @@
+"""Saved reports by commit, and what they say together."""
+
+import subprocess
+from datetime import datetime, timezone
+
+import msgspec
+import pytest
+
+from advisor.compare import history
+from advisor.errors import TraceError, UsageError
+from advisor.reports.history import formats, text
+from tests.reports.examples import healthy, launch_bound
+
+
+def with_step(report, us):
+    return msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, step_us=us))
+
+
+def day(number):
+    return datetime(2026, 5, number, 12, tzinfo=timezone.utc)
+
+
+def kept(tmp_path):
+    for n, (report, us) in enumerate([(launch_bound(), 20_000.0), (launch_bound(), 10_000.0), (healthy(), 5_000.0)]):
+        history.add(tmp_path / "h", with_step(report, us), f"abc{n}", day(n + 1))
+    return tmp_path / "h"
+
+
+def test_reports_come_back_oldest_first_whatever_the_order_they_were_kept_in(tmp_path):
+    for number in (3, 1, 2):
+        history.add(tmp_path, with_step(healthy(), number * 1000.0), f"c{number}", day(number))
+    trend = history.read(tmp_path)
+    assert [(e.commit, e.report.headline.step_us) for e in trend.entries] == [("c1", 1000), ("c2", 2000), ("c3", 3000)]
+
+
+def test_a_commit_measured_again_stands_once(tmp_path):
+    history.add(tmp_path, with_step(healthy(), 1000.0), "c1", day(1))
+    history.add(tmp_path, with_step(healthy(), 2000.0), "c1", day(2))
+    assert [e.report.headline.step_us for e in history.read(tmp_path).entries] == [2000]
+
+
+def test_the_text_gives_each_step_and_its_change(tmp_path):
+    shown = text.render(history.read(kept(tmp_path)))
+    assert "20.0 ms → 5.00 ms over 3 commits" in shown and "█" in shown and "▁" in shown
+    lines = [line.split() for line in shown.splitlines() if line.startswith("2026-05")]
+    assert [line[1] for line in lines] == ["abc0", "abc1", "abc2"] and "−50%" in lines[1]
+
+
+def test_every_format_renders_and_escapes(tmp_path):
+    hostile = msgspec.structs.replace(
+        launch_bound(), headline=msgspec.structs.replace(launch_bound().headline, bottleneck="<script>alert(1)</script>\x1b[31m")
+    )
+    history.add(tmp_path, hostile, "c1", day(1))
+    trend = history.read(tmp_path)
+    for form in formats().values():
+        shown = form.render(trend)
+        assert "\x1b" not in shown and ("<script>alert" not in shown or form.NAME == "text")
+
+
+def test_head_of_the_repository_is_the_commit_where_none_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for key, value in (("GIT_AUTHOR_DATE", "2026-03-04T05:06:07Z"), ("GIT_COMMITTER_DATE", "2026-03-04T05:06:07Z")):
+        monkeypatch.setenv(key, value)
+    run = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run([*run, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    path = history.add(tmp_path / "h", healthy())
+    (entry,) = history.read(tmp_path / "h").entries
+    assert path.name.startswith("20260304T050607Z-") and len(entry.commit) == 12
+
+
+def test_what_is_no_history_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="no directory"):
+        history.read(tmp_path / "none")
+    with pytest.raises(UsageError, match="no git repository"):
+        history.add(tmp_path / "h", healthy())
+    with pytest.raises(UsageError, match="no name of a commit"):
+        history.add(tmp_path / "h", healthy(), "../../etc/passwd")
+    with pytest.raises(UsageError, match="no name of a commit"):
+        history.add(tmp_path / "h", healthy(), "-p")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="no history"):
+        history.read(tmp_path)
+    (tmp_path / "20260101T000000Z-abc.json").write_text("{}")
+    with pytest.raises(TraceError, match="no saved report"):
+        history.read(tmp_path)

@@ -1,0 +1,148 @@
+"""The table of peak rates: dense, sourced, and found by the names that traces hold."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import fields
+
+import pytest
+
+from advisor.knowledge.data import load
+from advisor.knowledge.devices import Peaks, all_peaks, find
+from tests.paths import needs_shared, shared_files
+
+# Names in the shared traces that don't say which chip it is, or whose rates no document at hand states.
+UNKNOWN = {
+    "", "AMD Radeon Graphics", "ARTEMIS",
+    "NVIDIA H100",  # 102 GB: a part made for one customer, with other memory than the H100 that is sold
+    "Quadro GP100", "Tesla V100-DGXS-32GB",
+}  # fmt: skip
+
+# With sparsity, as datasheets print them in the largest type.
+SPARSE = {
+    "H100 SXM5 80 GB": 1979, "H100 PCIe": 1513, "H200": 1979, "GH200 96 GB": 1979, "A100 SXM4 80 GB": 624, "L4": 242,
+    "L40S": 733, "A10": 250, "A10G": 140, "RTX A6000": 309.7, "RTX 4090": 330.4, "B200": 4500, "GB200": 5000, "MI300X": 2614.9,
+}  # fmt: skip
+
+
+def named(name: str) -> Peaks:
+    return next(peaks for peaks in all_peaks() if peaks.name == name)
+
+
+@pytest.mark.parametrize(("name", "sparse"), SPARSE.items())
+def test_no_rate_is_the_sparse_one(name: str, sparse: float) -> None:
+    """PyTorch's device_info gives the H100 1979 TFLOP/s in bf16 and forgets the factor."""
+    assert named(name).bf16_tflops == pytest.approx(sparse / 2, rel=0.02)
+
+
+def test_the_l4_has_300_gb_per_second() -> None:
+    """PyTorch's device_info gives it the H100's 3350."""
+    l4 = find("NVIDIA L4")
+    assert l4 is not None
+    assert l4.bytes_per_s == 300e9
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "ridge"),
+    [("NVIDIA H200", "bf16", 206), ("NVIDIA H100 80GB HBM3", "bf16", 295), ("NVIDIA A100-SXM4-80GB", "bf16", 153),
+     ("NVIDIA A100-SXM4-80GB", "tf32", 76.5), ("Tesla V100-SXM2-16GB", "fp16", 139), ("NVIDIA H200", "fp32", 14)],
+)  # fmt: skip
+def test_ridge(name: str, precision: str, ridge: float) -> None:
+    peaks = find(name)
+    assert peaks is not None
+    assert peaks.ridge(precision) == pytest.approx(ridge, rel=0.01)
+
+
+def test_what_a_chip_lacks_is_none() -> None:
+    v100 = find("Tesla V100-SXM2-32GB")
+    assert v100 is not None
+    assert v100.flops_per_s("bf16") is None
+    assert v100.ridge("tf32") is None
+    assert v100.achievable_flops_per_s("fp8") is None
+    assert v100.flops_per_s("") is None
+
+
+def test_board_number_gives_rates_but_no_bandwidth() -> None:
+    a100 = find("NVIDIA A100-PG509-200")
+    assert a100 is not None
+    assert a100.flops_per_s("bf16") == 312e12
+    assert a100.bytes_per_s is None
+    assert a100.achievable_bytes_per_s is None
+    assert a100.ridge("bf16") is None
+
+
+def test_h200_reaches_what_was_measured_on_it() -> None:
+    h200 = find("NVIDIA H200")
+    assert h200 is not None
+    assert h200.achievable_bytes_per_s == pytest.approx(4.3e12, rel=0.01)
+    assert h200.achievable_flops_per_s("bf16") == pytest.approx(788e12, rel=0.01)
+    assert h200.host_link_gbps == 55
+
+
+def test_fp64_uses_the_fastest_unit() -> None:
+    a100 = find("NVIDIA A100-SXM4-40GB")
+    t4 = find("Tesla T4")
+    assert a100 is not None and t4 is not None
+    assert a100.flops_per_s("fp64") == 19.5e12
+    assert t4.flops_per_s("fp64") is None
+
+
+@pytest.mark.parametrize("peaks", all_peaks(), ids=lambda peaks: peaks.name)
+def test_every_entry_is_sourced_and_plausible(peaks: Peaks) -> None:
+    assert len(peaks.source) > 10
+    assert peaks.names
+    assert 0.4 < peaks.achievable_flops < 1
+    assert 0.6 < peaks.achievable_memory < 1
+    assert peaks.fp32_tflops is not None
+    for slow, fast in (("tf32", "bf16"), ("bf16", "fp8")):
+        if (low := peaks.flops_per_s(slow)) and (high := peaks.flops_per_s(fast)):
+            assert high / low == pytest.approx(2, rel=0.02), f"{fast} runs at twice {slow} on every dense chip"
+    if peaks.bf16_tflops:
+        assert peaks.bf16_tflops == peaks.fp16_tflops
+
+
+def test_every_key_of_the_file_is_a_field_and_every_name_stands_once() -> None:
+    known = {field.name for field in fields(Peaks)} - {"host_link_gbps"} | {"host_link"}
+    names = []
+    for entry in load("devices")["device"]:
+        assert set(entry) <= known
+        names += entry["names"]
+    assert len(set(names)) == len(names)
+    assert all(link["source"] for link in load("devices")["host_links"].values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA RTX 5000 Ada Generation Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+     "NVIDIA A10-24Q", "NVIDIA A100", "Quadro RTX 6000", *sorted(UNKNOWN)],
+)  # fmt: skip
+def test_variants_and_strangers_are_unknown(name: str) -> None:
+    assert find(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("A100-SXM4-80GB", "A100 SXM4 80 GB"),
+        ("nvidia  h100 pcie", "H100 PCIe"),
+        ("GeForce RTX 3090", "RTX 3090"),
+        ("AMD Instinct MI300X VF", "MI300X"),
+    ],
+)
+def test_vendor_words_case_and_punctuation_do_not_matter(name: str, expected: str) -> None:
+    peaks = find(name)
+    assert peaks is not None
+    assert peaks.name == expected
+
+
+@needs_shared
+def test_names_in_shared_traces_are_found() -> None:
+    seen = set()
+    for path in shared_files("**/kineto/**/*.json.gz") + shared_files("corpus/ranks/**/*.json.gz"):
+        with gzip.open(path, "rt", errors="replace") as file:
+            head = file.read(20_000)  # deviceProperties stand before the events
+        for device in re.findall(r'"name": "([^"]*)",\s*"totalGlobalMem"', head):
+            seen.add(device)
+    assert len(seen) >= 6
+    assert {name for name in seen if find(name) is None} <= UNKNOWN

@@ -1,0 +1,377 @@
+"""The HTML report in a real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import advisor
+from advisor.report.model import Report
+from advisor.reports.report import html
+from tests.paths import ROOT
+from tests.reports.examples import EXAMPLES, NASTY, hostile_trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, Page
+
+CHROMIUM = Path("/usr/bin/chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}: apt-get install chromium")
+
+
+def sample(name: str) -> Callable[[], Report]:
+    return lambda: advisor.analyze(ROOT / "samples" / f"{name}.json.gz")
+
+
+# Made by hand, which is what a saved report is; and with a picture.
+PAGES: dict[str, Callable[[], Report]] = {
+    **EXAMPLES,
+    "hostile-trace": hostile_trace,
+    "analysed": sample("launch-gap/slow"),
+    "analysed-healthy": sample("healthy/gemm_loop"),
+    "analysed-modules": sample("data-loading/slow"),
+}
+DRAWN = ["hostile-trace", "analysed", "analysed-healthy", "analysed-modules"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("reports")
+    for name, make in PAGES.items():
+        (folder / f"{name}.html").write_text(html.render(make()), encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
+
+
+class Seen:
+    """A page, and what it said and asked for."""
+
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page: Page = browser.new_page(**options)
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", self.refuse)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(url)
+
+    def refuse(self, dialog: Dialog) -> None:
+        self.messages.append(dialog.message)
+        dialog.dismiss()
+
+    def __enter__(self) -> Page:
+        return self.page
+
+    def __exit__(self, *error: object) -> None:
+        self.page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [400, 1280, 3840])
+def test_nothing_overflows_errs_or_is_fetched(browser: Browser, files: dict[str, str], name: str, width: int) -> None:
+    seen = Seen(browser, files[name], viewport={"width": width, "height": 900})
+    with seen as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        inside = "[...document.querySelectorAll('main > section')].every((s) => s.getBoundingClientRect().right <= innerWidth)"
+        assert page.evaluate(inside)
+        assert seen.messages == []
+        assert [url for url in seen.requests if not url.startswith("data:")] == [files[name]]
+
+
+def column(page: Page, number: int) -> list[str]:
+    """The visible texts of a column of the kernel table."""
+    cells = page.locator(f"#kernel-table tbody tr:visible > :nth-child({number})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def test_sorting(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"]) as page:
+        calls = page.locator("#kernel-table").get_by_role("button", name="Calls")
+        calls.click()
+        assert column(page, 5) == ["1,362", "1,008", "288", "288", "144"]
+        assert page.locator("#kernel-table th", has_text="Calls").get_attribute("aria-sort") == "descending"
+        calls.press("Enter")
+        assert column(page, 5) == ["144", "288", "288", "1,008", "1,362"]
+        assert page.locator("#kernel-table th", has_text="Calls").get_attribute("aria-sort") == "ascending"
+        page.locator("#kernel-table").get_by_role("button", name="Family").click()
+        assert column(page, 2) == sorted(column(page, 2))
+        assert page.locator("#kernel-table th[aria-sort]").count() == 1
+
+
+def test_search(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"]) as page:
+        box = page.get_by_label("Search kernels")
+        box.fill("elementwise BF16")
+        assert column(page, 4) == ["aten::gelu"]
+        assert page.locator("#told-kernel-table").inner_text() == "1 of 5 shown"
+        box.fill("no such kernel")
+        assert column(page, 4) == []
+        box.fill("")
+        assert len(column(page, 4)) == 5
+
+
+def test_a_deep_link_opens_its_finding(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["hostile"]) as page:
+        last = page.locator(".finding").last
+        assert not last.evaluate("(one) => one.open")
+        page.evaluate("(id) => { location.hash = id; }", last.get_attribute("id"))
+        page.wait_for_function("(id) => document.getElementById(id).open", arg=last.get_attribute("id"))
+    with Seen(browser, files["launch-bound"] + "#finding-launch-gap-2") as page:
+        page.wait_for_timeout(700)
+        assert page.locator("#finding-launch-gap-2").evaluate("(one) => one.open")
+        assert 0 <= page.locator("#finding-launch-gap-2").evaluate("(one) => one.getBoundingClientRect().top") < 700
+
+
+def test_all_findings_open_and_close(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["hostile"]) as page:
+        page.get_by_role("button", name="Open all").click()
+        assert page.locator(".finding[open]").count() == 10
+        page.get_by_role("button", name="Close all").click()
+        assert page.locator(".finding[open]").count() == 0
+
+
+def test_copy(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"]) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.locator("#finding-sync-stall").get_by_role("button", name="Copy").first.click()
+        page.get_by_text("Copied").first.wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == "if next_token.item() == eos:\n    break"
+
+
+def test_hostile_names_stay_text(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["hostile"]) as page:
+        assert page.locator("img, iframe, object, embed, form, [onerror], [onmouseover], [onfocus], [autofocus]").count() == 0
+        assert page.locator("script").count() == 2
+        assert page.title() != "pwned"
+        assert page.evaluate("[...document.querySelectorAll('a')].every((a) => !/^(javascript|data):/.test(a.href))")
+        assert page.locator("#kernel-table").inner_text().count("</script><img src=x onerror=alert(1)>") >= 1
+
+
+def test_everything_is_readable_without_javascript(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"], java_script_enabled=False) as page:
+        assert page.locator("#kernel-table tbody tr:visible").count() == 5
+        assert not page.get_by_label("Search kernels").is_visible()
+        closed = page.locator(".finding .page > summary")
+        if closed.count():
+            closed.first.click()
+        assert page.locator("#finding-launch-gap .fix li").first.is_visible()
+
+
+def test_the_keyboard_reaches_the_report(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"]) as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+        summary = page.locator("#finding-launch-gap > summary")
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert not page.locator("#finding-launch-gap").evaluate("(one) => one.open")
+
+
+CONTRAST = """() => {
+  const luminance = (c) => { const p = c.map((v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; });
+    return .2126 * p[0] + .7152 * p[1] + .0722 * p[2]; };
+  const parse = (t) => (t.match(/[\\d.]+/g) || []).map(Number);
+  const ground = (n) => { for (; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c.slice(0, 3); } return [255, 255, 255]; };
+  const bad = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) { const n = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || ["SCRIPT", "STYLE"].includes(n.tagName) || !n.checkVisibility()) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(n).color).slice(0, 3)), luminance(ground(n))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push([n.className || n.tagName, walker.currentNode.data.trim().slice(0, 30), ratio.toFixed(2)]); }
+  return bad; }"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_text_has_contrast(browser: Browser, files: dict[str, str], name: str, scheme: str) -> None:
+    """WCAG AA: 4.5 to 1 for every text that shows."""
+    with Seen(browser, files[name], color_scheme=scheme) as page:
+        assert page.evaluate(CONTRAST) == []
+
+
+# --- charts
+
+
+def opened(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.wait_for_timeout(200)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_chart_is_drawn(browser: Browser, files: dict[str, str], name: str) -> None:
+    with Seen(browser, files[name]) as page:
+        opened(page)
+        charts = page.locator("[data-chart]")
+        assert charts.count() >= 3
+        for number in range(charts.count()):
+            assert charts.nth(number).locator("canvas, svg").count() == 1
+        assert page.locator("[data-moment]:visible canvas").count() == page.locator(".finding").count()
+        # Something is painted: not one colour alone.
+        colours = page.locator("#timeline canvas").evaluate(
+            "(c) => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+        )
+        assert colours > 5
+
+
+def test_a_saved_report_says_what_it_does_not_hold(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["launch-bound"]) as page:
+        assert page.locator("canvas").count() == 0
+        assert "A saved report does not hold the timeline" in page.locator("#timeline").inner_text()
+        assert page.locator("#tree svg").count() == 1
+        assert page.locator("#roofline svg").count() == 1
+
+
+PIXELS = "(c) => c.toDataURL()"
+
+
+def test_the_timeline_zooms_by_wheel_keys_buttons_and_drag(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["analysed"]) as page:
+        canvas = page.locator("#timeline canvas")
+        canvas.scroll_into_view_if_needed()
+        whole = canvas.evaluate(PIXELS)
+        box = canvas.bounding_box()
+        assert box
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(*middle)
+        before = page.evaluate("scrollY")
+        page.mouse.wheel(0, -100)
+        page.wait_for_function("(y) => scrollY !== y", arg=before)  # not focused: the page scrolls
+        canvas.evaluate("(c) => c.focus({ preventScroll: true })")
+        canvas.scroll_into_view_if_needed()
+        canvas.press("Escape")
+        page.mouse.move(0, 0)
+        page.get_by_role("button", name="Show the whole cut").last.click()
+        assert canvas.evaluate(PIXELS) == whole
+        canvas.press("+")
+        closer = canvas.evaluate(PIXELS)
+        assert closer != whole
+        canvas.press("d")
+        assert canvas.evaluate(PIXELS) != closer
+        canvas.press("a")
+        canvas.press("-")
+        canvas.press("0")
+        assert canvas.evaluate(PIXELS) == whole
+        canvas.dispatch_event("wheel", {"deltaY": -300, "clientX": middle[0], "clientY": 300, "bubbles": True, "cancelable": True})
+        wheeled = canvas.evaluate(PIXELS)
+        assert wheeled != whole
+        box = canvas.bounding_box()
+        assert box
+        page.mouse.move(middle[0], box["y"] + 15)
+        page.mouse.down()
+        page.mouse.move(middle[0] - 150, box["y"] + 15, steps=4)
+        page.mouse.up()
+        page.mouse.move(0, 0)
+        assert canvas.evaluate(PIXELS) not in (wheeled, whole)
+
+
+def test_the_timeline_tells_what_is_hovered_and_chosen(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["analysed"]) as page:
+        told = page.locator("#timeline .tl-told")
+        assert "Hover or focus" in told.inner_text()
+        canvas = page.locator("#timeline canvas")
+        canvas.focus()
+        seen = set()
+        for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown", "ArrowLeft"):
+            canvas.press(key)
+            seen.add(told.inner_text())
+        assert len(seen) >= 3
+        assert any("GPU 0 stream 7" in text and "launched" in text for text in seen)
+        canvas.press("Escape")
+        assert "Hover or focus" in told.inner_text()
+
+
+def test_roofline_and_treemap_answer_to_keys(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["analysed"]) as page:
+        dot = page.locator("#roofline .dot").first
+        dot.focus()
+        assert "of its roofline" in page.locator("#roofline .tl-told").inner_text()
+        name = page.locator("#roofline .tl-told b").inner_text()
+        dot.press("ArrowRight")
+        assert page.locator("#roofline .tl-told b").inner_text() != name
+        dot.press("Enter")
+        assert page.locator("#kernel-table tbody tr:visible").count() == 1
+        boxes = page.locator("#tree svg [role=button]")
+        before = page.locator("#tree svg g").count()
+        boxes.first.focus()
+        boxes.first.press("Enter")
+        assert page.locator("#tree .crumbs button").count() == 2
+        assert page.locator("#tree svg g").count() < before
+        page.locator("#tree .crumbs button").first.click()
+        assert page.locator("#tree svg g").count() == before
+
+
+def test_ops_and_copies_are_searched_and_sorted(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["analysed-modules"]) as page:
+        rows = page.locator("#op-table tbody tr:visible")
+        everything = rows.count()
+        page.get_by_label("Search ops").fill("conv")
+        assert 0 < rows.count() < everything
+        page.get_by_label("Search copies").fill("no such copy")
+        assert page.locator("#copy-table tbody tr:visible").count() == 0
+        page.get_by_label("Search ops").fill("")
+        page.locator("#op-table").get_by_role("button", name="Calls").click()
+        calls = [int(text.replace(",", "")) for text in page.locator("#op-table tbody td:nth-child(2)").all_inner_texts()]
+        assert calls == sorted(calls, reverse=True)
+
+
+def test_hostile_names_of_a_trace_stay_text(browser: Browser, files: dict[str, str]) -> None:
+    seen = Seen(browser, files["hostile-trace"])
+    with seen as page:
+        opened(page)
+        assert page.locator("img, iframe, object, embed, form, [onerror], [onmouseover], [onfocus], [autofocus]").count() == 0
+        assert page.locator("script").count() == 2
+        assert page.title() != "pwned"
+        canvas = page.locator("#timeline canvas")
+        canvas.focus()
+        for _ in range(5):
+            canvas.press("ArrowRight")
+        assert page.locator("#tree").inner_text().count("<script>") or page.locator("#kernels").inner_text().count("<img src=x")
+        assert seen.messages == []
+        names = page.evaluate("JSON.parse(document.getElementById('data').textContent).step.names")
+        assert NASTY[0] in names and NASTY[1] in names
+
+
+def test_print_shows_every_moment(browser: Browser, files: dict[str, str]) -> None:
+    with Seen(browser, files["analysed"]) as page:
+        page.evaluate("document.querySelectorAll('.finding').forEach((one) => { one.open = false; })")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        page.wait_for_timeout(100)
+        assert page.locator("[data-moment] canvas:visible").count() == page.locator(".finding").count()
+
+
+# --- accessibility, by axe-core: .ci/run fetches it, elsewhere AXE_CORE names the file
+
+FETCHED = ROOT / ".cache" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(os.environ.get("AXE_CORE", FETCHED))
+
+
+@pytest.mark.skipif("AXE_CORE" not in os.environ and not AXE.exists(), reason="axe-core is not fetched: npm install --prefix .cache axe-core")
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_serious_violation(browser: Browser, files: dict[str, str], name: str, width: int, scheme: str) -> None:
+    with Seen(browser, files[name], viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+        opened(page)
+        page.evaluate(AXE.read_text(encoding="utf-8") + "; 0")
+        found = page.evaluate("axe.run()")
+        assert len(found["passes"]) > 10
+        bad = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+        assert not bad, [(v["id"], v["nodes"][0]["html"][:200]) for v in bad]

@@ -1,0 +1,132 @@
+"""The charts' data: few enough slices, nothing lost unsaid, and text that cannot end its element."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+import advisor
+from advisor.report.charts import Cut, Lane
+from advisor.report.model import KernelRow, Report
+from advisor.reports._clean import Limits, clean
+from advisor.reports.report import html
+from advisor.reports.report._checklist import checklist
+from advisor.reports.report._draw import embedded
+from advisor.reports.report._roofline import peaks_of, reach, standing
+from advisor.reports.report._thin import thin
+from tests.paths import ROOT
+from tests.reports.examples import healthy, hostile, hostile_trace, launch_bound
+
+
+def cut(number: int, dur_us: float, depth: int = 0) -> Cut:
+    """So many slices of one length, end to end, on two lanes by turns; each is launched by the first."""
+    rows = np.arange(number)
+    lane = np.sort(rows % 2)
+    start = np.r_[rows[: (number + 1) // 2], rows[: number // 2]] * dur_us * 2.0
+    return Cut(
+        0.0, number * dur_us, (Lane("a", "host", 1, 1), Lane("b", "gpu", 0, 7)), lane, np.full(number, depth), start,
+        np.full(number, dur_us), np.zeros(number, np.int64), ("k",), rows, np.full(number, -1), tuple(f"n{i}" for i in rows),
+        np.where(lane == 1, 0, -1), 0,
+    )  # fmt: skip
+
+
+def test_few_slices_are_left_as_they_are() -> None:
+    whole = cut(50, 10.0)
+    made = thin(whole, 100, 9)
+    assert made.count.tolist() == [1] * 50
+    assert sorted(made.longest.tolist()) == list(range(50))
+
+
+@pytest.mark.parametrize("most", [10, 300, 4_000])
+def test_many_slices_are_merged_to_few_and_none_is_lost(most: int) -> None:
+    made = thin(cut(60_000, 1.0), most, 9)
+    assert len(made.lane) <= most
+    if most >= 300:
+        assert made.count.sum() == 60_000
+    assert (made.end_us >= made.start_us).all()
+    assert (made.of < len(made.lane)).all()
+    assert made.of[0] >= 0 or most < 300
+
+
+def test_wide_slices_are_never_merged() -> None:
+    whole = cut(10_000, 1.0)
+    whole.slice_dur_us[7] = 5_000.0
+    made = thin(whole, 1_000, 9)
+    assert made.count[made.longest.tolist().index(7)] == 1
+
+
+def test_what_is_nested_deeper_is_left_out() -> None:
+    assert len(thin(cut(10, 1.0, depth=9), 100, 9).lane) == 0
+
+
+def test_the_data_holds_no_character_that_could_end_it() -> None:
+    for report in (hostile(), hostile_trace()):
+        made = embedded(clean(report, Limits()), report.picture, 4_000)
+        assert not set(made) & set("<>&\u2028\u2029")
+        made.encode()
+        json.loads(made)
+
+
+def test_rows_point_into_their_tables() -> None:
+    report = advisor.analyze(ROOT / "samples" / "data-loading" / "slow.json.gz")
+    data = json.loads(embedded(report, report.picture, 4_000))
+    for one in (data["step"], *(moment["cut"] for moment in data["moments"] if moment)):
+        number = len(one["lane"])
+        assert number <= 4_000
+        assert {len(one[key]) for key in ("depth", "start", "len", "name", "op", "kind", "by", "count")} == {number}
+        assert max(one["name"]) < len(one["names"]) and max(one["kind"]) < len(one["kinds"]) and max(one["by"]) < number
+        assert max(one["lane"]) < len(one["lanes"])
+        assert one["lane"] == sorted(one["lane"])
+
+
+def test_a_page_with_a_picture_keeps_its_limit() -> None:
+    report = hostile_trace()
+    assert len(html.render(report).encode()) < html.LIMIT
+    many = msgspec.structs.replace(report, findings=report.findings * 200, kernels=report.kernels * 40)
+    assert report.picture is not None
+    assert len(html.render(many.with_picture(report.picture)).encode()) < html.LIMIT
+
+
+# --- rooflines and the checklist
+
+
+def row(gbps: float, tflops: float, precision: str = "bf16", us: float = 100.0) -> KernelRow:
+    return KernelRow("k", "gemm", precision, 1, us, us, 0.5, gbps=gbps, tflops=tflops)
+
+
+def on_h200(*rows: KernelRow) -> Report:
+    return msgspec.structs.replace(healthy(), kernels=rows)
+
+
+def test_reach_is_the_larger_share_of_both_roofs() -> None:
+    peaks = peaks_of(healthy())
+    assert peaks is not None and peaks.memory_gbps and peaks.bf16_tflops
+    memory = reach(row(peaks.memory_gbps / 2, 1.0), peaks)
+    assert memory and memory.share == pytest.approx(0.5) and memory.memory_side
+    compute = reach(row(100.0, peaks.bf16_tflops * 0.8), peaks)
+    assert compute and compute.share == pytest.approx(0.8) and not compute.memory_side
+    assert reach(row(0.0, 0.0), peaks) is None
+    assert reach(row(1.0, 1.0), None) is None
+
+
+def test_standing_weighs_by_time() -> None:
+    peaks = peaks_of(healthy())
+    assert peaks is not None and peaks.memory_gbps
+    known = standing(on_h200(row(peaks.memory_gbps, 1.0, us=300.0), row(0.0, 0.0, us=100.0)))
+    assert known and known.known == pytest.approx(0.75) and known.memory == 1 and known.reached == 1
+    assert standing(on_h200(row(0.0, 0.0))) is None
+
+
+def test_every_question_is_answered_and_only_good_news_is_praised() -> None:
+    for report in (launch_bound(), healthy(), hostile()):
+        answers = checklist(report, report.picture)
+        assert len({answer.question for answer in answers}) == len(answers) == (8 if report.time else 6)
+        assert all(answer.status == "good" for answer in answers if answer.praise)
+    by_question = {answer.question: answer for answer in checklist(launch_bound(), None)}
+    assert by_question["Is the GPU busy?"].status == "look"
+    assert by_question["Are the steps steady?"].status == "unknown"
+    assert by_question["Easy wins left?"].status == "look"
+    assert {a.question: a for a in checklist(healthy(), None)}["Easy wins left?"].status == "good"

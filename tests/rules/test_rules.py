@@ -1,0 +1,481 @@
+"""Each rule on traces of a few lines: found, quiet on both sides of its thresholds, quiet on look-alikes, skipped."""
+
+import pytest
+
+from advisor.engine.rule import SECTIONS, built_in
+from advisor.engine.run import run as run_rules
+from tests.build import Trace
+
+STEPS = 5
+
+
+def run(rule, trace, **options):
+    report = run_rules(trace.timeline(), [built_in()[rule]], {rule: options})
+    assert not report.failed, report.failed
+    return report
+
+
+def found(rule, trace, **options):
+    findings = run(rule, trace, **options).findings
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def clear(rule, trace, **options):
+    report = run(rule, trace, **options)
+    assert not report.findings and len(report.clear) == 1, (report.findings, report.skipped)
+    return report.clear[0].why
+
+
+def skipped(rule, trace):
+    (one,) = run(rule, trace).skipped
+    assert one.why and one.record_with
+    return one.why
+
+
+def repeat(period, body, steps=STEPS):
+    """`body(trace, at)` once a step."""
+    trace = Trace()
+    for s in range(steps):
+        trace.step(period * s, period - 1, s + 1)
+        body(trace, period * s)
+    return trace
+
+
+def queued(body, host=50, gpu=120, steps=STEPS):
+    """`body(trace, host_at, gpu_at)` once a step, for a host that runs ahead of a GPU that needs `gpu` µs."""
+    trace = Trace()
+    for s in range(steps):
+        trace.step(host * s, host - 1, s + 1)
+        body(trace, host * s, host + gpu * s)
+    return trace
+
+
+def small_kernels(trace, at, kernel=4, every=20, n=5, name="aten::mm", api="cudaLaunchKernel"):
+    for k in range(n):
+        t = at + every * k
+        trace.op(name, t, every - 2).launch(t + 10, t + 15, t + 15 + kernel, dur=4, api=api)
+
+
+@pytest.mark.parametrize("rule", built_in().values(), ids=lambda r: r.id)
+def test_every_rule_has_a_whole_page_and_is_skipped_without_gpu_work(rule):
+    assert all(f"\n{section}\n" in rule.page for section in SECTIONS)
+    for option in rule.options:
+        assert option in rule.page, f"{rule.id} does not say what {option} is"
+    skipped(rule.id, Trace().op("aten::mm", 0, 10))
+
+
+# launch-gap
+
+
+def test_launches_that_starve_the_gpu_are_found():
+    finding = found("launch-gap", repeat(100, small_kernels))
+    assert finding.severity == "high" and "reduce-overhead" in finding.fix.code.after
+    assert finding.saving.expected_us == pytest.approx(75, abs=8)
+    assert finding.evidence[0].label == "idle before aten::mm"
+
+
+def test_the_launch_gap_threshold_has_two_sides():
+    trace = repeat(100, small_kernels)  # idle for 80 of 100
+    assert found("launch-gap", trace, min_idle_share=0.79)
+    assert "it would be reported from 81%" in clear("launch-gap", trace, min_idle_share=0.81)
+
+
+def test_a_busy_gpu_is_no_launch_gap():
+    clear("launch-gap", repeat(100, lambda t, at: small_kernels(t, at, kernel=19.5)))
+
+
+def test_a_step_that_is_one_graph_already_is_left_alone():
+    def graph(trace, at):
+        trace.correlation += 1
+        trace.call("cudaGraphLaunch", at + 2, 5, trace.correlation)
+        for k in range(5):
+            trace.gpu(at + 12 + 15 * k, at + 16 + 15 * k, correlation=trace.correlation)
+
+    def slow_host(trace, at):
+        trace.op("aten::graph", at, 90)
+        graph(trace, at + 60)
+
+    assert "CUDA graphs" in clear("launch-gap", repeat(200, slow_host))
+
+
+def test_idle_that_only_the_profiler_made_is_not_reported():
+    # 18 calls recorded at 5 µs each before every launch: without the profiler the host needs a few µs.
+    def body(trace, at):
+        trace.op("aten::mm", at, 95)
+        for k in range(18):
+            trace.call("cudaStreamIsCapturing", at + 5 * k, 4.9)
+        trace.launch(at + 91, at + 96, at + 96 + 75, dur=4)
+
+    why = clear("launch-gap", repeat(100, body, steps=8), min_idle_share=0.02, min_saving_share=0.5)
+    assert "profiler" in why
+
+
+def test_the_fix_fits_training_and_compiled_code():
+    training = repeat(100, small_kernels).note("Optimizer.step#AdamW.step", 90, 5)
+    assert "fused=True" in found("launch-gap", training).fix.code.after
+    compiled = repeat(100, small_kernels).note("## Call CompiledFxGraph abc ##", 1, 90)
+    assert "still launched one by one" in found("launch-gap", compiled).fix.steps[0]
+
+
+def test_without_launches_no_gap_is_blamed_on_the_host():
+    skipped("launch-gap", Trace().op("aten::mm", 0, 10).gpu(0, 5).gpu(50, 60))
+
+
+# sync-stall
+
+
+def wait_each_step(trace, at, op=None, kernel=60):
+    trace.op("aten::mm", at, 30).launch(at + 20, at + 26, at + 26 + kernel, dur=4)
+    if op:
+        trace.op(op, at + 31, kernel + 10)
+    trace.call("cudaStreamSynchronize", at + 33, kernel - 5)
+
+
+def test_waits_that_keep_the_host_from_running_ahead_are_found():
+    finding = found("sync-stall", repeat(100, wait_each_step))
+    assert finding.severity == "high" and "torch.cuda.synchronize()" in finding.fix.code.before
+    # The kernel's 60 µs bound what is left.
+    assert finding.saving.expected_us == pytest.approx(40, abs=6)
+
+
+def test_the_fix_names_the_op_that_waits():
+    finding = found("sync-stall", repeat(100, lambda t, at: wait_each_step(t, at, "aten::item")))
+    assert ".item()" in finding.fix.code.before and "aten::item" in finding.evidence[0].label
+    finding = found("sync-stall", repeat(100, lambda t, at: wait_each_step(t, at, "aten::nonzero")))
+    assert "torch.where" in finding.fix.code.after
+
+
+def test_a_wait_on_a_gpu_with_work_queued_costs_nothing():
+    def body(trace, at):
+        trace.op("aten::mm", at, 8).launch(at + 2, at + 10, at + 90, dur=1).launch(at + 5, at + 90, at + 109.5, dur=1)
+        # Waits for the first kernel while the second is queued.
+        trace.call("cudaEventSynchronize", at + 9, 82)
+
+    trace = repeat(100, body)
+    report = run("sync-stall", trace)
+    assert all(f.severity in ("low", "info") for f in report.findings)
+
+
+@pytest.mark.parametrize(("call", "waits"), [("cudaDeviceSynchronize", 0), ("cudaStreamSynchronize", 1)])
+def test_waits_for_the_device_around_a_run_that_does_not_repeat_time_it(call, waits):
+    trace = Trace()
+    for k in range(10):
+        trace.launch(10 * k, 10 * k + 5, 10 * k + 9, f"kernel{k}")
+    trace.call(call, 95, 40)
+    for k in range(10):
+        trace.launch(140 + 10 * k, 150 + 10 * k, 154 + 10 * k, f"other{k}")
+    report = run("sync-stall", trace)
+    assert len(report.findings) == waits, report.clear
+
+
+def test_the_wait_that_ends_the_capture_is_outside_the_window():
+    trace = repeat(100, small_kernels)
+    trace.call("cudaDeviceSynchronize", 100 * STEPS - 5, 5000)
+    assert "no call inside the window" in clear("sync-stall", trace)
+
+
+def test_one_cheap_wait_a_step_may_be_logging():
+    def body(trace, at):
+        small_kernels(trace, at)
+        trace.op("aten::item", at + 97, 2).call("cudaStreamSynchronize", at + 98, 0.5)
+
+    assert "1.0 waits a step" in clear("sync-stall", repeat(100, body), min_saving_share=0.2)
+    assert found("sync-stall", repeat(100, body), min_saving_share=0.2, min_per_step=1).severity == "low"
+
+
+# memcpy
+
+
+def upload(trace, at, memory="Pageable", size=10_000_000, copy=400, kernel=300):
+    trace.op("aten::copy_", at, copy + 12).copy(at + 2, copy if memory == "Pageable" else 3, at + 8, at + 8 + copy, memory, size)
+    busy = at + 8 + copy
+    trace.op("aten::mm", at + copy + 14, 20).launch(at + copy + 20, busy + 20, busy + 20 + kernel, dur=4)
+
+
+def test_pageable_copies_before_compute_are_found():
+    finding = found("memcpy", repeat(730, upload))
+    assert finding.severity == "high" and "non_blocking=True" in finding.fix.code.after
+    assert "Pin the memory" in finding.fix.steps[0] and "100% of them from or to pageable" in finding.summary
+    # 10 MB at some 55 GB/s take 180 µs and hide behind 300 of compute.
+    assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
+
+
+def test_pinned_copies_in_turn_with_compute_are_told_to_overlap_not_to_pin():
+    def body(trace, host, gpu):
+        trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "Pinned", 10_000_000)
+        trace.op("aten::mm", host + 15, 10).launch(host + 20, gpu + 401, gpu + 700, dur=4)
+
+    finding = found("memcpy", queued(body, gpu=701))
+    assert finding.saving.expected_us == pytest.approx(300, rel=0.05), "the copy's 400 bound what is left"
+    assert not any("Pin the memory" in s for s in finding.fix.steps) and "stream of its own" in finding.fix.title
+
+
+def test_a_pinned_copy_behind_compute_is_quiet():
+    def body(trace, at):
+        trace.op("aten::mm", at, 20).launch(at + 5, at + 10, at + 705, dur=4)
+        trace.op("aten::copy_", at + 30, 10).copy(at + 32, 3, at + 40, at + 440, "Pinned", 20_000_000, stream=13)
+
+    assert "hiding them would gain 0.0%" in clear("memcpy", repeat(700, body))
+
+
+def test_tensors_built_on_the_host_are_told_to_be_built_on_the_gpu():
+    def body(trace, at):
+        trace.op("aten::zeros", at, 5).op("aten::to", at + 6, 106).op("aten::copy_", at + 7, 104)
+        trace.copy(at + 8, 100, at + 10, at + 109, size=2_000_000).call("cudaStreamSynchronize", at + 108.5, 2)
+        trace.op("aten::mm", at + 115, 10).launch(at + 118, at + 124, at + 140)
+
+    finding = found("memcpy", repeat(150, body))
+    assert 'device="cuda"' in finding.fix.code.after
+
+
+def test_reading_a_value_is_a_wait_not_a_copy():
+    def body(trace, at):
+        wait_each_step(trace, at, "aten::item")
+        trace.copy(at + 92, 3, at + 93, at + 94, kind="DtoH", size=4)
+
+    assert "no copy" in clear("memcpy", repeat(100, body))
+    assert found("sync-stall", repeat(100, body))
+
+
+def test_copies_within_the_device_are_not_counted():
+    def body(trace, at):
+        trace.op("aten::copy_", at, 10).launch(
+            at + 2, at + 8, at + 80, "Memcpy DtoD (Device -> Device)", kind="memcpy", copy_kind="DtoD", bytes=1000
+        )
+
+    assert "no copy" in clear("memcpy", repeat(100, body))
+
+
+# unfused-elementwise
+
+N = [[4096, 4096]]  # 67 MB of float: at least 28 µs to read and write at 4.8 TB/s
+
+
+def pointwise(trace, host, gpu, names=("mul", "tanh", "add"), dims=N, each=40):
+    for k, name in enumerate(names):
+        trace.op(f"aten::{name}", host + 4 * k, 3, dims * (2 if name in ("mul", "add") else 1)).launch(
+            host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, "vectorized_elementwise_kernel"
+        )
+
+
+def test_a_chain_of_pointwise_kernels_is_found():
+    finding = found("unfused-elementwise", queued(pointwise))
+    assert finding.severity == "high" and "torch.compile" in finding.fix.code.after
+    assert finding.evidence[0].label == "mul → tanh → add"
+    least = 2 * 4096 * 4096 * 4 / 4.8e12 * 1e6
+    assert 120 - finding.saving.high_us >= least * 0.95
+
+
+def test_pointwise_kernels_that_do_not_chain_are_quiet():
+    def apart(trace, host, gpu):
+        pointwise(trace, host, gpu, ("mul",))
+        trace.op("aten::mm", host + 10, 3).launch(host + 11, gpu + 40, gpu + 80, "gemm")
+        trace.op("aten::add", host + 20, 3, N * 2).launch(host + 21, gpu + 80, gpu + 119, "vectorized_elementwise_kernel")
+
+    clear("unfused-elementwise", queued(apart))
+
+
+def test_pointwise_kernels_of_other_sizes_do_not_chain():
+    def body(trace, host, gpu):
+        pointwise(trace, host, gpu, ("mul",))
+        trace.op("aten::tanh", host + 10, 3, [[77, 5]]).launch(host + 11, gpu + 40, gpu + 119, "vectorized_elementwise_kernel")
+
+    clear("unfused-elementwise", queued(body))
+
+
+def test_a_loop_over_one_op_is_no_chain():
+    clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("add",) * 6), gpu=240))
+
+
+def test_chains_that_gain_by_fewer_launches_alone_are_left_to_the_rule_of_launches():
+    def body(trace, at):
+        for k, name in enumerate(("mul", "tanh", "add")):
+            trace.op(f"aten::{name}", at + 30 * k, 28, [[64, 64]]).launch(at + 30 * k + 20, at + 30 * k + 25, at + 30 * k + 26, "vectorized_elementwise_kernel")
+
+    assert "on the GPU; reported from 3%" in clear("unfused-elementwise", repeat(100, body), min_gpu_share=0.03)
+    assert found("unfused-elementwise", repeat(100, body), min_gpu_share=0.0)
+
+
+def test_the_optimizers_pointwise_kernels_are_not_this_rules():
+    trace = queued(pointwise)
+    for s in range(STEPS):
+        trace.note("Optimizer.step#SGD.step", 50 * s, 20)
+    clear("unfused-elementwise", trace)
+
+
+def test_kernels_that_are_fused_already_are_quiet():
+    def body(trace, host, gpu):
+        for k in range(3):
+            trace.op("triton_poi_fused_mul_tanh_add_0", host + 4 * k, 3).launch(
+                host + 4 * k + 1, gpu + 36 * k, gpu + 35 + 36 * k, "triton_poi_fused_mul_tanh_add_0", api="cuLaunchKernel"
+            )
+
+    clear("unfused-elementwise", queued(body))
+
+
+# low-arithmetic-intensity
+
+
+def linear(rows, us):
+    def body(trace, at):
+        trace.op("aten::mm", at, 5, [[rows, 8192], [8192, 8192]], ["c10::BFloat16"] * 2).launch(
+            at + 1, at + 8, at + 8 + us, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNN"
+        )
+
+    return body
+
+
+def test_one_row_against_a_large_weight_is_found():
+    finding = found("low-arithmetic-intensity", repeat(40, linear(1, 39)))
+    assert finding.severity == "high" and "1.0 FLOP per byte" in finding.summary and "torch.stack" in finding.fix.code.after
+    assert finding.saving.low_us == pytest.approx(30, rel=0.05), "four requests share a step"
+
+
+def test_the_intensity_threshold_has_two_sides():
+    # The ridge of an H200 in BF16 is 989 / 4.8 = 206 FLOP/byte; 16 rows do 16 FLOP/byte, 32 rows do 31.8.
+    assert found("low-arithmetic-intensity", repeat(40, linear(16, 39)))
+    clear("low-arithmetic-intensity", repeat(40, linear(32, 39)))
+    assert found("low-arithmetic-intensity", repeat(40, linear(32, 39)), max_of_ridge=0.2)
+
+
+def test_a_large_product_is_quiet():
+    assert "median intensity" in clear("low-arithmetic-intensity", repeat(1600, linear(8192, 1500)))
+
+
+def test_a_small_share_of_the_time_is_quiet():
+    def body(trace, at):
+        linear(1, 30)(trace, at)
+        linear(8192, 900)(trace, at + 32)
+
+    clear("low-arithmetic-intensity", repeat(1000, body))
+
+
+def test_without_shapes_it_says_how_to_record_them():
+    assert "shapes" in skipped("low-arithmetic-intensity", repeat(100, small_kernels))
+
+
+# allocator
+
+
+def freeing(trace, at, calls=("cudaFree", "cudaMalloc")):
+    trace.op("aten::mm", at, 20).launch(at + 10, at + 16, at + 60, dur=4)
+    for k, name in enumerate(calls):
+        trace.call(name, at + 62 + 150 * k, 148)
+
+
+def test_freeing_and_allocating_in_every_step_is_found():
+    trace = repeat(370, freeing)
+    finding = found("allocator", trace)
+    assert finding.severity == "high" and "empty_cache" in finding.fix.code.before
+    assert finding.saving.expected_us == pytest.approx(296, rel=0.1)
+
+
+def test_pinning_in_every_step_has_its_own_fix():
+    finding = found("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaHostAlloc", "cudaHostAlloc"))))
+    assert "Pin host memory once" in finding.fix.title
+
+
+def test_a_cache_that_grows_now_and_then_is_quiet():
+    assert "1.0 calls a step" in clear("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaMalloc",))))
+
+
+def test_allocating_behind_a_busy_gpu_costs_nothing():
+    def body(trace, host, gpu):
+        trace.op("aten::mm", host, 5).launch(host + 2, gpu, gpu + 499, dur=1)
+        trace.call("cudaMalloc", host + 10, 10).call("cudaMalloc", host + 25, 10)
+
+    assert "which costs 0.0%" in clear("allocator", queued(body, gpu=500))
+
+
+def test_allocations_outside_a_repeated_step_are_start_up():
+    trace = Trace().launch(0, 5, 30, "a").call("cudaMalloc", 40, 500).call("cudaFree", 600, 500).launch(1200, 1210, 1300, "b")
+    for k in range(6):
+        trace.launch(1310 + 20 * k, 1315 + 20 * k, 1325 + 20 * k, f"c{k}")
+    clear("allocator", trace)
+
+
+# unfused-attention
+
+
+def attention(trace, host, gpu, ops=("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm"), each=40):
+    names = {"aten::bmm": "nvjet_sm90_tst", "aten::mm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
+    for k, op in enumerate(ops):
+        trace.op(op, host + 4 * k, 3, N * 2).launch(
+            host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, names.get(op, "vectorized_elementwise_kernel")
+        )
+
+
+def test_attention_written_out_is_found():
+    finding = found("unfused-attention", queued(attention, gpu=200))
+    assert finding.severity == "high" and "scaled_dot_product_attention" in finding.fix.code.after
+    assert 200 - finding.saving.expected_us == pytest.approx(0.7 * 79, abs=3)
+
+
+def test_a_classifiers_softmax_is_no_attention():
+    ops = ("aten::mm", "aten::add", "aten::_softmax", "aten::mul", "aten::mm")
+    clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
+
+
+def test_a_softmax_without_products_around_it_is_no_attention():
+    ops = ("aten::bmm", "aten::_softmax", "aten::add", "aten::mul", "aten::add")
+    clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
+
+
+def test_other_work_between_the_products_ends_the_search():
+    ops = ("aten::bmm", "aten::sort", "aten::_softmax", "aten::mul", "aten::bmm")
+
+    def body(trace, host, gpu):
+        attention(trace, host, gpu, ops)
+        trace.rows["gpu_ops"][-4]["name"] = "DeviceRadixSortOnesweepKernel"
+
+    clear("unfused-attention", queued(body, gpu=200))
+
+
+def test_fused_attention_is_said():
+    def body(trace, host, gpu):
+        trace.op("aten::_scaled_dot_product_flash_attention", host, 5).launch(host + 1, gpu, gpu + 99, "flash_fwd_kernel")
+
+    assert "attention is fused" in clear("unfused-attention", queued(body, gpu=100))
+
+
+# precision
+
+
+def product(kernel, dtype="float", us=1500.0):
+    def body(trace, host, gpu):
+        trace.op("aten::mm", host, 5, [[4096, 4096], [4096, 4096]], [dtype] * 2).launch(host + 1, gpu, gpu + us, kernel)
+
+    return queued(body, gpu=us + 1)
+
+
+FFMA = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"
+
+
+def test_fp32_on_cuda_cores_is_found_though_its_name_says_xmma():
+    finding = found("precision", product(FFMA))
+    # 2 x 4096^3 FLOP at 0.8 of 989 TFLOP/s take 174 µs.
+    assert 1501 - finding.saving.expected_us == pytest.approx(174, rel=0.03)
+    assert "bfloat16" in finding.fix.code.after and finding.severity == "high"
+
+
+def test_tf32_gains_what_16_bits_are_faster_and_bf16_is_quiet():
+    finding = found("precision", product("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16"))
+    assert "TF32" in finding.title
+    assert finding.saving.low_us == pytest.approx(0, abs=1), "turning TF32 on gains nothing where it is on"
+    assert "bf16" in clear("precision", product("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "c10::BFloat16"))
+
+
+def test_a_device_without_known_rates_is_skipped_and_one_without_tensor_cores_quiet():
+    from advisor.timeline import Device
+
+    trace = product(FFMA)
+    trace.devices = (Device(0, "Some GPU", 10, (9, 0)),)
+    assert "Some GPU" in skipped("precision", trace)
+
+
+def test_fp32_behind_a_slow_host_gains_nothing():
+    def body(trace, at):
+        trace.op("aten::mm", at, 900, [[512, 512], [512, 512]]).launch(at + 880, at + 886, at + 946, FFMA, dur=4)
+
+    assert "would gain" in clear("precision", repeat(1000, body), min_saving_share=0.07)

@@ -1,0 +1,74 @@
+"""The example of a team's own rules, installed as a team would and run by the command."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+
+EXAMPLE = ROOT / "docs" / "examples" / "team_rules"
+RULE = "acme/use-our-kernel"
+SOFTMAX = ROOT / "samples" / "unfused-attention" / "slow.json.gz"
+OTHER = ROOT / "samples" / "memcpy" / "slow.json.gz"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A directory with the package in it, as `pip install` puts it there."""
+    folder = tmp_path_factory.mktemp("team")
+    shutil.copytree(EXAMPLE, folder / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", folder / "site"]
+    subprocess.run([*pip, folder / "source"], check=True, capture_output=True)
+    return folder / "site"
+
+
+def advisor(*arguments, path="", cwd=None):
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    command = [sys.executable, "-m", "advisor", *map(str, arguments)]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def outcomes(done):
+    report = json.loads(done.stdout)
+    return [kind for kind in ("findings", "clear", "skipped", "failed") for item in report[kind] if item["rule"] == RULE]
+
+
+def test_installed_it_is_listed_explained_and_run(installed):
+    assert RULE in advisor("rules", path=installed).stdout and RULE not in advisor("rules").stdout
+    assert "keeps a row in registers" in advisor("explain", RULE, path=installed).stdout
+    assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", path=installed)) == ["findings"]
+    assert outcomes(advisor("analyze", OTHER, "-f", "json", path=installed)) == ["clear"]
+
+
+def test_as_a_file_it_runs_without_being_installed():
+    path = EXAMPLE / "acme_rules" / "use_our_kernel.py"
+    assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", "--rules", path)) == ["findings"]
+    assert "acme/use-our-kernel fires" in advisor("explain", RULE, SOFTMAX, "--rules", path).stdout
+
+
+def test_settings_reach_it(installed, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(f'[tool.advisor.options."{RULE}"]\nmin_saving_share = 0.99\n')
+    assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", path=installed, cwd=tmp_path)) == ["clear"]
+    (tmp_path / "pyproject.toml").write_text(f'[tool.advisor]\nallow = {{ "{RULE}" = "rows are too long here" }}\n')
+    report = json.loads(advisor("analyze", SOFTMAX, "-f", "json", path=installed, cwd=tmp_path).stdout)
+    assert [f["allowed"] for f in report["findings"] if f["rule"] == RULE] == ["rows are too long here"]
+
+
+def test_one_that_breaks_costs_the_others_nothing(tmp_path):
+    source = (EXAMPLE / "acme_rules" / "use_our_kernel.py").read_text()
+    (tmp_path / "broken.py").write_text(source.replace("    schedule = replay.recorded\n", "    raise ValueError('oh no')\n"))
+    done = advisor("analyze", SOFTMAX, "-f", "json", "--rules", tmp_path / "broken.py")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and [f["rule"] for f in report["failed"]] == [RULE] and "oh no" in report["failed"][0]["error"]
+    assert "unfused-attention" in [f["rule"] for f in report["findings"]]
+
+
+def test_the_example_s_own_tests_pass(installed):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", EXAMPLE, EXAMPLE / "tests"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

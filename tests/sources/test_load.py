@@ -1,0 +1,148 @@
+"""What `load` opens, and what it says about all that is not a trace."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import pickle
+import sqlite3
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import TraceError
+from advisor.sources import load
+from tests.sources.kineto.layouts import EVENTS, compact
+
+TRACE = compact().encode()
+
+
+def refused(path: Path) -> TraceError:
+    with pytest.raises(TraceError) as error:
+        load(path)
+    assert error.value.exit_code == 3 and error.value.hint and "\n" not in error.value.message
+    return error.value
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t", "t.sqlite"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_content_decides_not_the_suffix(tmp_path: Path, name: str, packed: bool) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(TRACE) if packed else TRACE)
+    seen: list[tuple[int, int | None]] = []
+    timeline = load(str(path), progress=lambda done, size: seen.append((done, size)))
+    assert timeline.source.events == len(EVENTS) and timeline.source.bytes == len(TRACE)
+    assert timeline.source.path == str(path) and timeline.source.format == "kineto"
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+def test_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(b"\xef\xbb\xbf" + TRACE)
+    assert load(tmp_path / "t.json").source.events == len(EVENTS)
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(gzip.compress(TRACE))))
+    assert load("-").source.events == len(EVENTS)
+
+
+def test_directories(tmp_path: Path) -> None:
+    assert "holds no trace" in str(refused(tmp_path))
+    (tmp_path / "other.json").write_bytes(TRACE)
+    assert load(tmp_path).source.events == len(EVENTS)
+    (tmp_path / "w0.pt.trace.json.gz").write_bytes(gzip.compress(TRACE))
+    assert load(tmp_path).source.path.endswith("w0.pt.trace.json.gz")
+    (tmp_path / "w1.pt.trace.json").write_bytes(TRACE)
+    error = refused(tmp_path)
+    assert "w0.pt.trace.json.gz, w1.pt.trace.json" in error.message and "one rank" in error.hint
+
+
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+    assert "no file" in str(refused(tmp_path / "absent.json"))
+    path = tmp_path / "t.json"
+    path.write_bytes(TRACE)
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user reads everything")
+    assert "cannot be opened" in str(refused(path))
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was opened",))
+
+
+def _zip() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("trace.json", TRACE)
+    return file.getvalue()
+
+
+FOREIGN = {
+    "a.pickle": (pickle.dumps(_Trap()), "pickle"),
+    "b.json": (pickle.dumps(_Trap(), protocol=2), "pickle"),
+    "c.pickle": (b"(dp0\n.", "pickle"),
+    "d.zip": (_zip(), "zip archive"),
+    "e.json.xz": (lzma.compress(TRACE), "xz"),
+    "f.json.zst": (b"\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00", "zstd"),
+    "g.bz2": (bz2.compress(TRACE), "bzip2"),
+    "h.pftrace": (b"\x0a\x8f\x01\x3a\x02\x08\x02\x00\x01", "Perfetto"),
+    "i.nsys-rep": (b"\x01\x02\x03\x04\0\0", "Nsight Systems"),
+    "j.qdrep": (b"\x01\x02\x03\x04\0\0", "Nsight Systems"),
+    "k.ncu-rep": (b"NVR\0\1\2", "Nsight Compute"),
+    "l.json": (b"", "empty"),
+    "m.json": (b" \n\n ", "blanks"),
+    "n.json": (TRACE.decode().encode("utf-16"), "UTF-16"),
+    "o.json": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS"),
+    "p.json": (b"<!DOCTYPE html><html></html>", "HTML"),
+    "q.csv": (b"id,name\n1,2\n", "not JSON"),
+    "r.bin": (bytes(range(256)) * 4, "binary"),
+    "s.json": (b'{"a": 1, "nodes": []}', "members a, nodes"),
+    "t.json": (b'{"traceEvents": {"a": 1}}', "not a list"),
+    "u.json": (b'{"schemaVersion": 1, "deviceProp', "no list of events"),
+    "v.json": (b"{}", "empty object"),
+    "w.json": (b"[1, 2, 3]", "no GPU work"),
+    "x.json": (b"{" + b"\0" * 100, "binary"),
+    "y.xplane.pb": (b"\x0a\x10\x01\x02\x03\x00\x05\x06\x07\x08", "protobuf"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_no_trace_is_named(tmp_path: Path, name: str, packed: bool) -> None:
+    data, expected = FOREIGN[name]
+    path = tmp_path / (name + ".gz" if packed else name)
+    path.write_bytes(gzip.compress(data) if packed else data)
+    error = refused(path)
+    assert expected in error.message, error.message
+
+
+def test_a_database_waits_for_its_reader(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with sqlite3.connect(path) as database:
+        database.execute("create table t (a)")
+    assert "no GPU work" in str(refused(path))
+
+
+def test_gzip_cut_in_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(TRACE)[:8])
+    assert "cannot be unpacked" in str(refused(path))
+
+
+def test_a_deep_nest_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"a":' * 100_000)
+    refused(path)
+    path.write_bytes(
+        json.dumps({"traceEvents": EVENTS}).encode().replace(b'"context"', b'"x": ' + b"[" * 90_000 + b"]" * 90_000 + b', "c"')
+    )
+    assert len(load(path).cpu_ops) == 1

@@ -1,0 +1,383 @@
+"""The replay on loops worked out by hand: its period is the recorded one, and each change gains what it must.
+
+`tests/views/replay/test_edits.py` has the plain host-bound, GPU-bound, waiting and copying loops; here are the situations in which a
+wait, a copy or a launch is worth nothing, or something else than it seems.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.views.replay.build import MAX_CALLS, Edits, Replay
+from advisor.views.replay.schedule import (
+    Schedule,
+    as_graph,
+    batched,
+    cheaper_dispatch,
+    combine,
+    faster_copies,
+    fused,
+    on_side_stream,
+    period_us,
+    with_dispatch,
+    without_waits,
+)
+from tests.build import Trace
+
+STEPS = 6
+
+
+def of(trace):
+    """The unedited schedule, after checking that its replay is the recording."""
+    replay = trace.get(Replay)
+    assert period_us(replay.recorded) == pytest.approx(replay.step_us, rel=0.01)
+    return replay.recorded
+
+
+def waits(schedule):
+    return np.flatnonzero(schedule.waits_for != -1)
+
+
+def every(schedule, edit):
+    return period_us(edit(schedule))
+
+
+# The same loops, bound by different sides
+
+
+def late_wait():
+    """Launch-bound: five kernels of 5 µs at 30 µs each, then a wait for the last, which was done long before."""
+    trace = Trace()
+    for s in range(STEPS):
+        at = 200.0 * s
+        trace.step(at, 199, s + 1)
+        for k in range(5):
+            t = at + 30 * k
+            trace.op("aten::add", t, 28).launch(t + 20, t + 26, t + 31, dur=5)
+        trace.op("aten::item", at + 155, 44).call("cudaStreamSynchronize", at + 160, 2)
+    return trace
+
+
+def test_removing_a_wait_in_a_launch_bound_loop_gains_nothing_but_the_call():
+    schedule = of(late_wait())
+    assert len(waits(schedule)) == STEPS - 1
+    gained = period_us(schedule) - every(schedule, without_waits(waits(schedule)))
+    assert gained == pytest.approx(2, abs=0.01), "the call's own 2 µs of 200"
+
+
+def queued_wait():
+    """GPU-bound: the host waits 70 of 100 µs for the kernel before the last, while the last is queued."""
+    trace, end = Trace(), 30.0
+    for s in range(STEPS):
+        at, before = 100.0 * s, end
+        trace.step(at, 99, s + 1).op("aten::mm", at, 25)
+        end = before + 100
+        trace.launch(at + 20, before, end, dur=4)
+        trace.call("cudaEventSynchronize", at + 26, before - (at + 26)) if before > at + 26 else None
+    return trace
+
+
+def test_a_wait_at_which_the_gpu_has_work_queued_gains_nothing():
+    schedule = of(queued_wait())
+    assert period_us(schedule) == pytest.approx(100)
+    assert every(schedule, without_waits(np.arange(len(schedule.call_row)))) == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize(("kernel", "host", "expected"), [(100, 60, 101), (40, 60, 60)])
+def test_a_wait_for_a_kernel_gains_up_to_the_slower_side(kernel, host, expected):
+    # Each step: `host` µs of issuing with the launch at its end, 6 µs of latency, the kernel, 2 µs to return.
+    trace, at = Trace(), 0.0
+    for s in range(STEPS):
+        done = at + host + 6 + kernel
+        trace.step(at, done + 1 - at, s + 1).op("aten::mm", at, host)
+        trace.launch(at + host - 4, at + host + 6, done, dur=4).call("cudaDeviceSynchronize", at + host, done + 2 - at - host)
+        at = done + 2
+    schedule = of(trace)
+    assert period_us(schedule) == pytest.approx(host + 8 + kernel)
+    assert every(schedule, without_waits(waits(schedule))) == pytest.approx(expected, rel=0.01)
+
+
+# Copies
+
+
+def staged():
+    """A pageable copy of 200 µs that holds the host until 2 µs after it, then a kernel of 94 on the same stream.
+
+    From the call's return the host needs 20 µs to launch the kernel and to call the next copy, which starts 2 µs after the
+    kernel: 2 + 200 + 16 + 94 = 312 a step.
+    """
+    trace, at, free = Trace(), 0.0, 4.0
+    for s in range(STEPS):
+        done = free + 2 + 200
+        trace.step(at, done + 19 - at, s + 1).op("aten::copy_", at, done + 4 - at)
+        trace.copy(at + 2, done - at, done - 200, done, "Pageable", 5_000_000)
+        trace.op("aten::mm", done + 6, 12).launch(done + 10, done + 16, done + 110, dur=4)
+        at, free = done + 20, done + 110
+    return trace
+
+
+def test_a_staged_copy_loop_is_the_copy_and_what_cannot_overlap_it():
+    schedule = of(staged())
+    assert period_us(schedule) == pytest.approx(312)
+    copies = np.flatnonzero(schedule.dur_us == 200)
+    assert len(copies) == STEPS - 1 and (schedule.waits_for[schedule.op_call[copies]] == copies).all()
+    pinned = combine(without_waits(schedule.op_call[copies]), faster_copies(copies, np.full(len(copies), 100.0)))
+    # The two on one stream, with the gaps between them.
+    assert every(schedule, pinned) == pytest.approx(2 + 100 + 1 + 94, abs=2)
+    # On a stream of its own the copy hides the kernel: the longer of the two.
+    assert every(schedule, combine(pinned, on_side_stream(copies))) == pytest.approx(100, abs=2)
+
+
+def test_a_faster_copy_is_never_a_slower_one():
+    schedule = of(staged())
+    copies = np.flatnonzero(schedule.dur_us == 200)
+    assert every(schedule, faster_copies(copies, np.full(len(copies), 900.0))) <= period_us(schedule) + 1e-9
+
+
+def test_a_copy_hidden_behind_compute_gains_nothing():
+    trace = Trace()
+    for s in range(STEPS):
+        at = 300.0 * s
+        trace.step(at, 299, s + 1).op("aten::mm", at, 20).launch(at + 5, at + 11, at + 310, dur=4)
+        trace.op("aten::copy_", at + 30, 10).copy(at + 32, 3, at + 40, at + 140, "Pinned", 5_000_000, stream=13)
+    schedule = of(trace)
+    copies = np.flatnonzero(schedule.dur_us == 100)
+    gone = fused(np.empty(0, np.int64), copies, np.empty(0))
+    assert every(schedule, gone) == pytest.approx(period_us(schedule), rel=0.01)
+
+
+def test_without_the_event_that_ties_a_kernel_to_its_copy_they_overlap():
+    # A copy of 100 µs on stream 9; a kernel of 80, launched at once, waits for it by an event; the host waits for the kernel.
+    trace = Trace()
+    for s in range(STEPS):
+        at = 200.0 * s
+        trace.step(at, 199, s + 1).op("aten::copy_", at, 5).copy(at + 1, 1, at + 8, at + 108, "Pinned", stream=9)
+        trace.op("aten::mm", at + 10, 5).launch(at + 11, at + 114, at + 194, dur=1)
+        trace.call("cudaStreamSynchronize", at + 16, 180)
+    schedule = of(trace)
+    copies = np.flatnonzero(schedule.dur_us == 100)
+    # 11 until the kernel's launch, 7 to start it, 80 for it, 2 to return and 4 more: the next batch is copied meanwhile.
+    assert every(schedule, on_side_stream(copies)) == pytest.approx(11 + 7 + 80 + 2 + 4, abs=1)
+
+
+# CUDA graphs, overlap, backlog, a full queue
+
+
+def graphed(nodes=10, node=20.0, host=100.0, launch=15.0):
+    trace, free = Trace(), 0.0
+    for s in range(STEPS):
+        at = host * s
+        trace.step(at, host - 1, s + 1).op("prepare", at, 5).call("cudaGraphLaunch", at + host - launch - 1, launch, 1000 + s)
+        start = max(free + 1, at + host)
+        for k in range(nodes):
+            trace.gpu(start + k * (node + 1), start + k * (node + 1) + node, f"node{k}", correlation=1000 + s)
+        free = start + nodes * (node + 1) - 1
+    return trace
+
+
+def test_a_graph_is_one_launch_and_its_nodes():
+    assert period_us(of(graphed())) == pytest.approx(210), "10 nodes of 20 and 1 between them: the GPU is the bound"
+    assert period_us(of(graphed(node=2.0))) == pytest.approx(100), "the host is"
+
+
+def test_a_graph_bound_by_its_nodes_gains_nothing_from_another_graph():
+    schedule = of(graphed())
+    assert every(schedule, as_graph(10.0, 1.0)) == pytest.approx(210, rel=0.01)
+
+
+def test_a_graph_behind_a_slow_host_is_bound_by_the_hosts_own_work():
+    # Most of the 79 µs between the op and the launch are the program's own, and stay; the call costs 10, not 15.
+    assert 79 <= every(of(graphed(node=2.0)), as_graph(10.0, 1.0)) <= 90
+
+
+def test_kernels_that_start_before_the_one_ahead_ends_keep_their_overlap():
+    # Programmatic dependent launch: each kernel of 50 µs starts 10 µs before the end of the one ahead.
+    trace, start = Trace(), 100.0
+    for s in range(STEPS):
+        trace.step(20.0 * s, 19, s + 1)
+        for k in range(2):
+            trace.launch(20 * s + 8 * k + 1, start, start + 50, dur=1)
+            start += 40
+    replay = trace.get(Replay)
+    assert (replay.recorded.gap_us[1:] == -10).all()
+    # The first op of the window has none before it: its gap is the usual one, not -10, in one of ten kernels.
+    assert period_us(replay.recorded) == pytest.approx(80, rel=0.03)
+
+
+def test_a_backlog_from_warm_up_is_no_part_of_the_step():
+    # The GPU works off 500 µs of warm-up before the first step's kernel; a step takes it 80, the host 30.
+    trace, free = Trace(), 500.0
+    trace.gpu(0, 500, "warm-up")
+    for s in range(STEPS):
+        trace.step(30.0 * s, 29, s + 1).op("aten::mm", 30 * s, 20)
+        trace.launch(30 * s + 10, free + 1, free + 80, dur=4)
+        free += 80
+    schedule = of(trace)
+    assert period_us(schedule) == pytest.approx(80)
+    assert every(schedule, cheaper_dispatch(0.1)) == pytest.approx(80), "and launching faster gains nothing"
+
+
+def test_a_launch_that_blocks_on_a_full_queue_is_the_gpus_time():
+    # Every second launch returns only when the queue has room again.
+    trace, free = Trace(), 0.0
+    for s in range(STEPS):
+        at = 1000.0 * s
+        trace.step(at, 999, s + 1)
+        for k in range(20):
+            t = at + 50 * k
+            free = max(free, t + 5)
+            trace.launch(t, free, free + 49, dur=48 if k == 10 else 4)
+            free += 50
+    schedule = of(trace)
+    assert every(schedule, cheaper_dispatch(0.1)) == pytest.approx(1000, rel=0.02)
+
+
+def test_a_wait_at_the_start_of_a_step_is_for_the_step_before():
+    # Timing code: synchronize first, then 60 µs of issuing with the launch at 50, 6 to start, 40 of kernel, 2 to return.
+    trace = Trace().launch(-10, -4, 36, dur=4)  # the step before, not in the window
+    for s in range(STEPS):
+        at = 98.0 * s
+        trace.step(at, 97, s + 1).call("cudaDeviceSynchronize", at, 38)
+        trace.op("aten::mm", at + 38, 60).launch(at + 88, at + 94, at + 134, dur=4)
+    schedule = of(trace)
+    assert len(waits(schedule)) == STEPS - 1, "the first call of the window waits too"
+    assert every(schedule, without_waits(waits(schedule))) == pytest.approx(60, rel=0.01)
+
+
+# Edits
+
+
+def test_edits_compose_and_the_gain_of_both_is_neither_their_sum_nor_lost():
+    # Launch-bound at 200 with a wait: the wait alone gains 2, half the dispatch a fair half of 150, both together both.
+    schedule = of(late_wait())
+    wait, cheap = without_waits(waits(schedule)), cheaper_dispatch(0.5)
+    alone = [period_us(schedule) - every(schedule, edit) for edit in (wait, cheap)]
+    both = period_us(schedule) - every(schedule, combine(wait, cheap))
+    assert both == pytest.approx(sum(alone), abs=0.1)
+    # GPU-bound, neither is worth anything, alone or together.
+    schedule = of(queued_wait())
+    both = every(schedule, combine(without_waits(np.arange(len(schedule.call_row))), cheap))
+    assert both == pytest.approx(100, rel=0.01)
+
+
+def test_each_of_two_bounds_alone_gains_nothing_and_both_together_do():
+    # Host and GPU both need 100 µs: halving one leaves the other.
+    trace, free = Trace(), 0.0
+    for s in range(STEPS):
+        at = 100.0 * s
+        free = max(free, at + 96)
+        trace.step(at, 99, s + 1).op("aten::mm", at, 98).launch(at + 90, free, free + 99, dur=4)
+        free += 100
+    schedule = of(trace)
+    faster = fused(np.arange(len(schedule.op_row)), np.empty(0, np.int64), np.full(len(schedule.op_row), 50.0))
+    cheap = cheaper_dispatch(0.5)
+    assert every(schedule, faster) == pytest.approx(100, rel=0.02) and every(schedule, cheap) == pytest.approx(100, rel=0.02)
+    assert every(schedule, combine(faster, cheap)) == pytest.approx(51, rel=0.05)
+
+
+def test_the_saving_is_at_most_the_step_and_scales_to_the_recorded_step():
+    replay = late_wait().get(Replay)
+    nothing = fused(np.empty(0, np.int64), np.arange(len(replay.recorded.op_row)), np.empty(0))
+    gone = combine(without_waits(waits(replay.recorded)), nothing, with_dispatch(np.zeros(len(replay.recorded.call_row))))
+    saving = replay.saving(Edits(gone, gone, gone), "everything")
+    assert 0 < saving.low_us <= saving.expected_us <= saving.high_us <= replay.step_us
+
+
+def test_a_change_for_the_worse_saves_nothing():
+    replay = late_wait().get(Replay)
+    worse = fused(np.arange(3), np.empty(0, np.int64), np.full(3, 9000.0))
+    assert replay.saving(Edits(worse, worse, worse), "").high_us == 0
+
+
+def test_batching_shares_what_is_shared():
+    # 16 requests in a step: per request a sixteenth of the weights' time and of the host's, the attention's time stays.
+    trace, free = Trace(), 0.0
+    for s in range(STEPS):
+        trace.step(20.0 * s, 19, s + 1).op("aten::mm", 20 * s, 8).launch(20 * s + 5, free + 25, free + 105, "gemm", dur=1)
+        trace.op("aten::attention", 20 * s + 10, 8).launch(20 * s + 15, free + 105, free + 125, "flash_fwd", dur=1)
+        free += 100
+    schedule = of(trace)
+    weights = np.flatnonzero(schedule.dur_us == 80)
+    assert every(schedule, batched(16, weights)) == pytest.approx(80 / 16 + 20, abs=0.1)
+
+
+def test_a_long_window_is_replayed_by_its_middle():
+    trace, calls = Trace(), 300
+    for s in range(MAX_CALLS // calls + 20):
+        at = 3000.0 * s
+        trace.step(at, 2999, s + 1)
+        for k in range(calls):
+            trace.launch(at + 10 * k, at + 10 * k + 5, at + 10 * k + 7)
+    replay = trace.get(Replay)
+    assert len(replay.recorded.call_row) <= MAX_CALLS and replay.error < 0.01
+    assert period_us(replay.recorded) == pytest.approx(3000, rel=0.01)
+
+
+# Laws of any schedule
+
+times = st.floats(0, 100)
+
+
+@st.composite
+def schedules(draw):
+    """A step of up to six calls, each with up to two ops on up to three streams, some of which wait."""
+    calls = draw(st.integers(1, 6))
+    op_call = np.array(sorted(draw(st.lists(st.integers(0, calls - 1), min_size=1, max_size=8))), np.int64)
+    n = len(op_call)
+
+    def floats(size):
+        return np.array(draw(st.lists(times, min_size=size, max_size=size)))
+
+    host = floats(calls)
+    launched = np.searchsorted(op_call, np.arange(calls), side="right")
+    return Schedule(
+        call_row=np.arange(calls), host_us=host, dispatch_us=host * draw(st.floats(0, 1)), call_us=floats(calls),
+        waits_for=np.array([draw(st.integers(-1, k - 1)) if k else -1 for k in launched], np.int64), tail_us=floats(calls) / 10,
+        op_row=np.arange(n), op_call=op_call, stream=np.array(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.int64),
+        dur_us=floats(n), latency_us=floats(n) / 10, gap_us=floats(n) / 20,
+        after=np.array([draw(st.integers(-1, k - 1)) if k else -1 for k in range(n)], np.int64),
+        skip_op=np.zeros(n, bool), steps=1, periodic=False,
+    )  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules(), st.data())
+def test_no_edit_that_takes_time_away_makes_the_step_longer(schedule, data):
+    n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
+    some_calls = np.array(sorted(data.draw(st.sets(st.integers(0, n_calls - 1)))), np.int64)
+    some_ops = np.array(sorted(data.draw(st.sets(st.integers(0, n_ops - 1)))), np.int64)
+    share = data.draw(st.floats(0, 1))
+    before = period_us(schedule)
+    for edit in (
+        without_waits(some_calls), cheaper_dispatch(share), with_dispatch(np.full(n_calls, share)),
+        faster_copies(some_ops, np.full(len(some_ops), 100 * share)), fused(np.empty(0, np.int64), some_ops, np.empty(0)),
+        combine(without_waits(some_calls), cheaper_dispatch(share)), batched(1 + 15 * share, np.arange(n_ops)),
+    ):  # fmt: skip
+        assert period_us(edit(schedule)) <= before + 1e-6
+    assert period_us(schedule) == before, "an edit leaves the schedule as it was"
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules())
+def test_a_step_is_at_least_its_host_time_and_its_busiest_stream(schedule):
+    found = period_us(schedule)
+    assert found >= float(schedule.host_us.sum() + schedule.call_us.sum()) - 1e-6
+    for stream in np.unique(schedule.stream):
+        assert found >= float(schedule.dur_us[schedule.stream == stream].sum()) - 1e-6
+    # Every µs of every call, op and wait one after the other is the most.
+    most = schedule.host_us.sum() + schedule.call_us.sum() + schedule.tail_us.sum()
+    most += schedule.dur_us.sum() + schedule.latency_us.sum() + schedule.gap_us.sum()
+    assert found <= most + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules(), st.floats(0.1, 10))
+def test_a_step_in_other_units_is_the_same_step(schedule, unit):
+    scaled = replace(
+        schedule,
+        **{f: getattr(schedule, f) * unit for f in ("host_us", "dispatch_us", "call_us", "tail_us", "dur_us", "latency_us", "gap_us")},
+    )
+    assert period_us(scaled) == pytest.approx(unit * period_us(schedule), rel=1e-9, abs=1e-9)

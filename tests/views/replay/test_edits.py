@@ -1,0 +1,155 @@
+"""The replay on loops whose period, and what each change gains, can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.schedule import (
+    as_graph,
+    cheaper_dispatch,
+    combine,
+    faster_copies,
+    fused,
+    on_side_stream,
+    period_us,
+    without_waits,
+)
+from tests.build import Trace
+
+STEPS = 6
+
+
+def host_bound(kernel=4.0):
+    """Three kernels of 4 µs a step, one issued every 20 µs: the period is 60 µs whatever the GPU does."""
+    trace = Trace()
+    for s in range(STEPS):
+        trace.step(60 * s, 59, s + 1)
+        for k in range(3):
+            at = 60 * s + 20 * k
+            trace.op("aten::relu", at, 18).launch(at + 12, at + 18, at + 18 + kernel, dur=4)
+    return trace
+
+
+def gpu_bound():
+    """A kernel of 100 µs a step, queued by a host that needs 30."""
+    trace, free = Trace(), 0.0
+    for s in range(STEPS):
+        trace.step(30 * s, 29, s + 1).op("aten::mm", 30 * s, 20)
+        start = max(free + 1, 30 * s + 16)
+        free = start + 100
+        trace.launch(30 * s + 10, start, free, dur=4)
+    return trace
+
+
+def waiting(kernel=100.0, work=50.0):
+    """Each step: `work` µs of issuing, a kernel that starts 6 µs after its launch, and a wait for it."""
+    trace, at = Trace(), 0.0
+    for s in range(STEPS):
+        done = at + work + 6 + kernel
+        trace.step(at, done + 2 - at, s + 1).op("aten::mm", at, work + 4).launch(at + work, at + work + 6, done, dur=4)
+        trace.call("cudaDeviceSynchronize", at + work + 4, done + 2 - (at + work + 4))
+        at = done + 2
+    return trace
+
+
+@pytest.mark.parametrize(("trace", "period"), [(host_bound(), 60), (gpu_bound(), 101), (waiting(), 158)])
+def test_the_unedited_replay_is_the_recording(trace, period):
+    replay = trace.get(Replay)
+    assert replay.step_us == pytest.approx(period)
+    assert period_us(replay.recorded) == pytest.approx(period, rel=0.01) and replay.error < 0.01
+
+
+def every_wait(schedule):
+    return np.flatnonzero(schedule.waits_for != -1)
+
+
+def test_without_the_wait_the_host_runs_ahead_until_the_slower_side_bounds():
+    # Host: 50 of issuing, 4 for the call and 2 after the wait that stay with it; GPU: 100.
+    schedule = waiting(kernel=100, work=50).get(Replay).recorded
+    assert period_us(without_waits(every_wait(schedule))(schedule)) == pytest.approx(101, rel=0.02)
+    schedule = waiting(kernel=20, work=50).get(Replay).recorded
+    assert period_us(without_waits(every_wait(schedule))(schedule)) == pytest.approx(54, rel=0.03)
+
+
+def test_a_wait_in_a_loop_bound_by_launches_is_worth_nothing():
+    trace = host_bound()
+    for s in range(STEPS):
+        trace.call("cudaStreamSynchronize", 60 * s + 45, 0.5)  # the GPU has long been done
+    schedule = trace.get(Replay).recorded
+    gain = period_us(schedule) - period_us(without_waits(every_wait(schedule))(schedule))
+    assert gain == pytest.approx(0, abs=0.6)
+
+
+def test_cheaper_dispatch_gains_only_where_the_host_is_the_bound():
+    schedule = host_bound().get(Replay).recorded
+    assert period_us(cheaper_dispatch(0.5)(schedule)) == pytest.approx(30, rel=0.05)
+    schedule = gpu_bound().get(Replay).recorded
+    assert period_us(cheaper_dispatch(0.5)(schedule)) == pytest.approx(101, rel=0.01)
+
+
+def test_as_one_graph_the_step_is_its_kernels_or_its_launch():
+    schedule = host_bound(kernel=4).get(Replay).recorded
+    assert period_us(as_graph(10.0, 1.0)(schedule)) == pytest.approx(15, rel=0.15)  # three kernels of 4 and their gaps, or the launch
+    schedule = host_bound(kernel=10).get(Replay).recorded
+    assert period_us(as_graph(10.0, 1.0)(schedule)) == pytest.approx(33, rel=0.05)
+
+
+def test_fused_kernels_go_with_the_time_that_issued_them():
+    schedule = host_bound().get(Replay).recorded
+    first = np.arange(0, len(schedule.op_row), 3)
+    gone = np.setdiff1d(np.arange(len(schedule.op_row)), first)
+    edited = fused(first, gone, np.full(len(first), 5.0))(schedule)
+    assert period_us(edited) == pytest.approx(20, rel=0.1)
+
+
+def pageable(copy=200.0, kernel=100.0):
+    """A blocking copy, then a kernel on the same stream that the host does not wait for."""
+    trace, at = Trace(), 0.0
+    for s in range(STEPS):
+        trace.step(at, copy + 30, s + 1).op("aten::copy_", at, copy + 10).copy(at + 5, copy + 2, at + 10, at + 10 + copy, size=5_000_000)
+        trace.op("aten::mm", at + copy + 12, 10).launch(at + copy + 15, at + copy + 20, at + copy + 20 + kernel, dur=4)
+        at += copy + 20 + kernel - 5
+    return trace
+
+
+def test_copies_at_the_pinned_rate_and_ahead():
+    schedule = pageable().get(Replay).recorded
+    assert period_us(schedule) == pytest.approx(315, rel=0.02)
+    copies = np.flatnonzero(schedule.dur_us == 200)
+    faster = combine(without_waits(schedule.op_call[copies]), faster_copies(copies, np.full(len(copies), 90.0)))
+    assert period_us(faster(schedule)) == pytest.approx(190, rel=0.05), "copy and kernel share a stream: 90 + 100"
+    ahead = combine(faster, on_side_stream(copies))
+    assert period_us(ahead(schedule)) == pytest.approx(118, rel=0.2), "the host, or 100 of kernel, is what is left"
+
+
+def test_an_op_that_waits_for_another_stream_follows_it_in_the_replay():
+    trace = Trace()
+    for s in range(STEPS):
+        at = 200.0 * s
+        trace.step(at, 199, s + 1).op("aten::copy_", at, 5).copy(at + 1, 1, at + 8, at + 108, memory="Pinned", stream=9)
+        trace.op("aten::mm", at + 10, 5).launch(at + 11, at + 116, at + 190, dur=1)
+    schedule = trace.get(Replay).recorded
+    copies = np.flatnonzero(schedule.dur_us == 100)
+    kernels = np.setdiff1d(np.arange(len(schedule.op_row)), copies)
+    assert schedule.after[kernels].tolist() == copies.tolist() and (schedule.after[copies] == -1).all()
+
+
+def test_savings_are_ordered_and_never_exceed_the_step():
+    replay = host_bound().get(Replay)
+    saving = replay.saving(Edits(cheaper_dispatch(0.9), cheaper_dispatch(0.5), as_graph(10, 1)), "launches")
+    assert 0 < saving.low_us < saving.expected_us < saving.high_us < replay.step_us
+    assert saving.basis == "simulated"
+
+
+def test_edits_compose_and_the_original_stays():
+    schedule = host_bound().get(Replay).recorded
+    before = period_us(schedule)
+    both = combine(cheaper_dispatch(0.5), cheaper_dispatch(0.5))
+    assert period_us(both(schedule)) == pytest.approx(15, rel=0.2) and period_us(schedule) == before
+
+
+def test_the_profilers_cost_is_taken_off_the_host_alone():
+    replay = host_bound().get(Replay)
+    assert period_us(replay.corrected) < period_us(replay.recorded)
+    replay = gpu_bound().get(Replay)
+    assert period_us(replay.corrected) == pytest.approx(period_us(replay.recorded))

@@ -1,0 +1,83 @@
+"""Running a schedule in stretches and call by call is the same, whatever waits, streams and dependencies it has."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.views.replay import simulate
+from advisor.views.replay.schedule import Schedule, last_end_us, period_us
+
+TIMES = st.floats(0, 100)
+
+
+@st.composite
+def schedules(draw):
+    """Calls with 0 to 3 ops each on 1 to 3 streams; waits for earlier ops, dependencies on earlier ops, ops taken out."""
+    n_calls = draw(st.integers(1, 30))
+    counts = draw(st.lists(st.integers(0, 3), min_size=n_calls, max_size=n_calls))
+    op_call = np.repeat(np.arange(n_calls), counts)
+    n_ops = len(op_call)
+
+    def times(n):
+        return np.array(draw(st.lists(TIMES, min_size=n, max_size=n)), float)
+
+    first = np.searchsorted(op_call, np.arange(n_calls), side="right")
+    waits = np.array([draw(st.sampled_from([-1, -1, -1, simulate.EARLIER, *range(max(0, k - 3), k)])) for k in first.tolist()], np.int64)
+    after = np.array([draw(st.sampled_from([-1, -1, -1, *range(max(0, k - 3), k)])) for k in range(n_ops)], np.int64)
+    zero = np.zeros(n_calls)
+    return Schedule(
+        call_row=np.arange(n_calls), host_us=times(n_calls), dispatch_us=zero, call_us=times(n_calls), waits_for=waits, tail_us=times(n_calls),
+        op_row=np.arange(n_ops), op_call=op_call, stream=np.array(draw(st.lists(st.integers(0, 2), min_size=n_ops, max_size=n_ops)), np.int64),
+        dur_us=times(n_ops), latency_us=times(n_ops), gap_us=times(n_ops), after=after,
+        skip_op=np.array(draw(st.lists(st.sampled_from([False, False, True]), min_size=n_ops, max_size=n_ops)), bool), steps=1, periodic=True,
+    )  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules(), st.integers(1, 4), st.dictionaries(st.integers(0, 2), TIMES, max_size=2))
+def test_stretches_and_single_calls_end_at_the_same_times(schedule, repeats, busy):
+    told = []
+    for shortest in (1, 10**9):
+        before, simulate.SHORTEST = simulate.SHORTEST, shortest
+        try:
+            finished, last = simulate.run(schedule, repeats, 5.0, busy)
+        finally:
+            simulate.SHORTEST = before
+        told.append((finished[-1] - finished[0], finished[0], last))
+    assert told[0] == pytest.approx(told[1], abs=1e-6)
+
+
+def loop(n, **changes):
+    """n calls of 2 µs, 3 µs apart, each of which launches an op of 10 µs."""
+    every = np.arange(n)
+    columns = {
+        "call_row": every, "host_us": np.full(n, 3.0), "dispatch_us": np.zeros(n), "call_us": np.full(n, 2.0), "waits_for": np.full(n, -1),
+        "tail_us": np.zeros(n), "op_row": every, "op_call": every, "stream": np.zeros(n, np.int64), "dur_us": np.full(n, 10.0),
+        "latency_us": np.full(n, 4.0), "gap_us": np.full(n, 1.0), "after": np.full(n, -1), "skip_op": np.zeros(n, bool),
+    }  # fmt: skip
+    return Schedule(**{**columns, **changes}, steps=1, periodic=True)
+
+
+def test_a_gpu_that_is_behind_sets_the_period():
+    assert period_us(loop(100)) == pytest.approx(100 * 11), "ops of 10 µs, 1 µs apart"
+
+
+def test_a_host_that_is_behind_sets_the_period():
+    assert period_us(loop(100, dur_us=np.full(100, 1.0))) == pytest.approx(100 * 5)
+
+
+def test_a_wait_at_the_end_of_each_repeat_adds_its_tail():
+    waits = np.full(100, -1)
+    waits[-1] = 99
+    tail = np.zeros(100)
+    tail[-1] = 6
+    # From the wait's end: 3 µs of host, 4 of latency, a hundred ops with 99 gaps, and the way back.
+    assert period_us(loop(100, waits_for=waits, tail_us=tail)) == pytest.approx(3 + 4 + 1000 + 99 + 6)
+
+
+def test_the_last_end_counts_no_op_that_is_gone():
+    gone = np.zeros(100, bool)
+    gone[50:] = True
+    assert last_end_us(loop(100, skip_op=gone), 0.0, {}) == pytest.approx(3 + 4 + 500 + 49)
+    assert last_end_us(loop(100, skip_op=np.ones(100, bool)), 7.0, {}) == 7.0

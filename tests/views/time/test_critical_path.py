@@ -1,0 +1,88 @@
+"""The critical path, walked by hand on small loops, and against what HolisticTraceAnalysis publishes of a real trace."""
+
+import numpy as np
+import pytest
+
+from advisor.sources import load
+from advisor.views.replay.build import Replay
+from advisor.views.time.critical_path import CriticalPath, _ahead
+from advisor.views.trace.steps import Steps
+from advisor.views.workspace import Workspace
+from tests.build import Trace
+from tests.paths import SHARED, needs_shared
+
+
+def totals(path):
+    return {link: round(path.total_us(link), 3) for link in dict.fromkeys(path.links)}
+
+
+def follows_without_a_gap(path):
+    assert np.allclose(path.start_us[1:], path.end_us[:-1])
+
+
+def test_behind_a_slow_host_the_path_is_the_host_and_its_last_launch():
+    trace = Trace()
+    for s in range(4):
+        at = 100.0 * s
+        trace.step(at, 99, s + 1).op("aten::mm", at, 90).launch(at + 80, at + 86, at + 91)
+    path = trace.get(CriticalPath)
+    follows_without_a_gap(path)
+    # To the launch of the third step at 280; the fourth closes the window.
+    assert totals(path) == {"dispatch": 280, "launch-delay": 6, "kernel": 5}
+
+
+def test_on_a_busy_gpu_the_path_is_its_kernels_and_the_gaps_between():
+    trace = Trace()
+    for s in range(4):
+        trace.step(10.0 * s, 9, s + 1).op("aten::mm", 10.0 * s, 5).launch(10.0 * s + 1, 50 + 100.0 * s, 148 + 100.0 * s)
+    path = trace.get(CriticalPath)
+    follows_without_a_gap(path)
+    assert path.links[-1] == "kernel" and totals(path)["kernel"] == 3 * 98 and totals(path)["kernel-to-kernel"] == 2 * 2
+
+
+def test_a_wait_leads_back_to_what_was_waited_for():
+    trace = Trace()
+    for s in range(4):
+        at = 200.0 * s
+        trace.step(at, 199, s + 1).op("aten::mm", at, 20).launch(at + 10, at + 16, at + 116)
+        trace.call("cudaStreamSynchronize", at + 20, 100)  # returns at 120, 4 after the kernel
+    path = trace.get(CriticalPath)
+    follows_without_a_gap(path)
+    found = totals(path)
+    assert found["kernel"] == 3 * 100 and found["return"] == 3 * 4 and found["launch-delay"] == 3 * 6
+    assert found["host"] + found["dispatch"] == pytest.approx(path.end_us[-1] - path.start_us[0] - 330)
+
+
+def test_an_op_that_waits_for_another_stream_continues_there():
+    trace = Trace()
+    for s in range(4):
+        at = 300.0 * s
+        trace.step(at, 299, s + 1).op("aten::copy_", at, 5).copy(at + 1, 1, at + 8, at + 108, "Pinned", stream=9)
+        trace.op("aten::mm", at + 10, 5).launch(at + 11, at + 114, at + 280, dur=1)
+    path = trace.get(CriticalPath)
+    follows_without_a_gap(path)
+    assert path.links[-3:] == ("copy", "kernel-to-kernel", "kernel") and path.total_us("copy") >= 100
+
+
+def test_without_launches_there_is_no_path():
+    assert Trace().gpu(0, 10).gpu(20, 30).get(CriticalPath).links == ()
+
+
+@needs_shared
+def test_delays_agree_with_those_that_hta_publishes():
+    # tests/test_critical_path_analysis.py of HolisticTraceAnalysis, on this trace: the FFT kernel of correlation 5597 starts
+    # 27 µs after its launch, and the next one, 5604, 7 µs after its end.
+    (file,) = (SHARED / "public" / "kineto").glob("critical_path__simple_add*")
+    timeline = load(str(file))
+    mark = timeline.annotations[timeline.annotations["name"] == "[param|pytorch.model.alex_net|0|0|0|measure|forward]"].iloc[1]
+    edges = np.array([mark.start_us, mark.start_us + mark.dur_us])
+    steps = Steps("nvtx", "one range", edges[0], edges[1], edges, 1, np.diff(edges), "host")
+    schedule = Workspace(timeline, steps).get(Replay).recorded
+    ops = timeline.gpu_ops.iloc[schedule.op_row]
+    start = ops["start_us"].to_numpy()
+    end = start + ops["dur_us"].to_numpy()
+    launched = timeline.api_calls["start_us"].to_numpy()[schedule.call_row][schedule.op_call]
+    ahead = _ahead(schedule, start, end, launched)
+    (fft,), (gemm,) = (np.flatnonzero(ops["correlation"] == n) for n in (5597, 5604))
+    assert ahead[fft] == -1 and start[fft] - launched[fft] == 27
+    assert ahead[gemm] == fft and start[gemm] - end[fft] == 7

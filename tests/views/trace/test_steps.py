@@ -1,0 +1,199 @@
+"""What a step is, and which window holds whole steps. `tests/views/test_views.py` has the plain loops; here are the hard ones."""
+
+import numpy as np
+import pytest
+
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
+from tests.build import H200, Trace
+
+
+def loop(host, gpu, steps=4, first=5.0):
+    """A mark every `host` µs; each step launches one kernel of `gpu` µs that starts when the one before is done."""
+    trace, free = Trace(), first
+    for s in range(steps):
+        trace.step(host * s, host - 1, s + 1)
+        start = max(free, host * s + 5)
+        free = start + gpu
+        trace.launch(host * s + 1, start, free)
+    return trace
+
+
+def test_backlog_of_warm_up_is_neither_in_the_step_time_nor_in_the_window():
+    # FORMULAS: wait=1, warmup=2, active=3. The two warm-up steps were launched at -60 and -30, before recording began, and
+    # still run until 205. Host window / 3 is 30; the GPU needs 80 a step.
+    trace, free = Trace(), 45.0
+    for _ in (-60, -30):
+        free += 80
+        trace.gpu(free - 80, free, "warm-up")
+    for s in range(4):
+        trace.step(30.0 * s, 29, s + 3)
+        free += 80
+        trace.launch(30 * s + 1, free - 80, free)
+    steps = trace.get(Steps)
+    assert (steps.basis, steps.clock, steps.start_us, steps.end_us, steps.steps) == ("profiler-step", "gpu", 205, 445, 3)
+    assert steps.step_us == 80, "not (4 x 30 - 1) / 4 = 30, nor the whole span over three"
+
+
+def test_the_last_mark_only_closes_the_window():
+    # The sync that ends the capture, and what it waits for, come after the last step's first kernel.
+    trace = loop(100, 20).call("cudaDeviceSynchronize", 330, 5000)
+    assert trace.get(Steps).end_us == 305 and trace.get(Steps).step_us == 100
+
+
+def test_step_marks_win_over_the_users_ranges_and_the_optimizers():
+    trace = loop(100, 20, steps=5)
+    for s in range(5):
+        trace.note(f"epoch {s}", 100 * s, 99).note("Optimizer.step#SGD.step", 100 * s + 50, 20)
+    assert trace.get(Steps).basis == "profiler-step"
+
+
+def test_step_marks_of_2021_stand_among_the_ops():
+    trace = Trace()
+    for s in range(4):
+        trace.op(f"ProfilerStep#{s}", 100 * s, 95).launch(100 * s + 1, 100 * s + 5, 100 * s + 25)
+    assert (trace.get(Steps).basis, trace.get(Steps).step_us) == ("profiler-step", 100)
+
+
+def test_marks_need_not_be_recorded_in_order():
+    trace = Trace()
+    for s in (2, 0, 3, 1):
+        trace.step(100 * s, 99, s + 1).launch(100 * s + 1, 100 * s + 5, 100 * s + 25)
+    assert (trace.get(Steps).start_us, trace.get(Steps).end_us, trace.get(Steps).steps) == (5, 305, 3)
+
+
+def test_the_device_with_most_of_the_work_is_the_clock():
+    trace = Trace((H200,))
+    for s in range(4):
+        trace.step(100 * s, 99, s + 1)
+        trace.launch(100 * s + 1, 100 * s + 50 - 10 * s, 100 * s + 51, "one kernel on GPU 1", device=1)
+        for k in range(3):
+            trace.launch(100 * s + 2 + k, 100 * s + 5 + 20 * k, 100 * s + 20 + 20 * k, device=0)
+    assert trace.get(Steps).periods_us.tolist() == [100, 100, 100]
+
+
+def test_a_prefetch_copy_launched_first_does_not_begin_the_step():
+    # Launched in step s before its kernels, run long before them on a stream of its own.
+    trace = Trace()
+    for s in range(4):
+        trace.step(30 * s, 29, s + 1).copy(30 * s + 1, 2, 30 * s + 5, 30 * s + 25, "Pinned", stream=13)
+        trace.launch(30 * s + 6, 200 + 80 * s, 280 + 80 * s)
+    assert (trace.get(Steps).start_us, trace.get(Steps).step_us) == (200, 80)
+
+
+def test_a_step_of_copies_alone_still_has_a_clock():
+    trace = Trace()
+    for s in range(4):
+        trace.step(100 * s, 99, s + 1).copy(100 * s + 1, 90, 100 * s + 8, 100 * s + 90)
+    assert (trace.get(Steps).start_us, trace.get(Steps).step_us, trace.get(Steps).clock) == (8, 100, "gpu")
+
+
+def test_steps_whose_gpu_work_is_unknown_are_timed_on_the_host():
+    trace = Trace().gpu(10, 20).gpu(110, 120)
+    for s in range(4):
+        trace.step(100 * s, 99, s + 1)
+    steps = trace.get(Steps)
+    assert (steps.clock, steps.start_us, steps.end_us, steps.step_us) == ("host", 0, 300, 100)
+    assert "no GPU work could be tied" in steps.detail
+
+
+def test_without_gpu_work_the_host_is_the_window():
+    steps = Trace().op("aten::mm", 10, 30).op("aten::add", 50, 25).get(Steps)
+    assert (steps.basis, steps.start_us, steps.end_us) == ("whole", 10, 75)
+
+
+# Ranges of the user
+
+
+def ranged(*names, work=(5, 90), count=4):
+    trace = Trace()
+    for s in range(count):
+        for name, (start, dur) in names:
+            trace.note(name.format(s), 100 * s + start, dur)
+        trace.launch(100 * s + work[0], 100 * s + work[0] + 3, 100 * s + work[1])
+    return trace
+
+
+def test_of_nested_ranges_the_outer_is_the_step():
+    trace = ranged(("forward", (2, 40)), ("batch {}", (0, 95)))
+    assert (trace.get(Steps).basis, trace.get(Steps).host_edges_us.tolist()) == ("nvtx", [0, 100, 200, 300])
+
+
+@pytest.mark.parametrize(
+    "name", ["## Call CompiledFxGraph abc ##", "enumerate(DataLoader)#_Single.__next__", "nccl:all_reduce", "Torch-Compiled Region: 0/0"]
+)
+def test_ranges_that_frameworks_open_are_no_steps(name):
+    assert ranged((name, (0, 95))).get(Steps).basis == "whole"
+
+
+def test_a_range_around_less_than_most_of_the_work_is_no_step():
+    trace = ranged(("log", (0, 8)))
+    for s in range(4):
+        trace.launch(100 * s + 95, 100 * s + 96, 100 * s + 99)
+    assert trace.get(Steps).basis == "nvtx", "85 of 88 µs"
+    trace = ranged(("log", (0, 8)))
+    for at in range(500, 2500, 20):  # four repeats, then other work without the range
+        trace.launch(at, at + 2, at + 20, f"other {at}")
+    assert trace.get(Steps).basis == "whole"
+
+
+def test_two_of_a_kind_are_no_pattern():
+    assert ranged(("batch {}", (0, 95)), count=2).get(Steps).basis == "whole"
+    assert ranged(("batch {}", (0, 95)), count=3).get(Steps).basis == "nvtx"
+
+
+def test_ranges_that_overlap_each_other_are_no_steps():
+    assert ranged(("request {}", (0, 150))).get(Steps).basis == "whole"
+
+
+def test_the_optimizers_period_is_a_step():
+    trace = Trace()
+    for s in range(6):
+        trace.launch(100 * s + 1, 100 * s + 5, 100 * s + 80, f"k{s}").note("Optimizer.step#AdamW.step", 100 * s + 85, 10)
+    steps = trace.get(Steps)
+    assert (steps.basis, steps.step_us) == ("detected", 100) and "Optimizer.step" in steps.detail
+
+
+# Its parts
+
+
+def test_host_times_belong_to_the_step_the_host_was_issuing():
+    steps = loop(100, 20).get(Steps)
+    assert steps.of_host_time(np.array([-1.0, 0, 99.9, 100, 299, 300, 900])).tolist() == [-1, 0, 0, 1, 2, 3, 3]
+
+
+def test_the_middle_of_a_window_is_a_window():
+    steps = loop(100, 20, steps=8).get(Steps)  # seven whole steps
+    middle = steps.middle(3)
+    assert (middle.steps, middle.start_us, middle.end_us, middle.step_us) == (3, 205, 505, 100)
+    assert (middle.host_start_us, middle.host_end_us) == (200, 500)
+    assert (steps.middle(99).steps, steps.middle(99).start_us, steps.middle(99).end_us) == (7, 5, 705)
+
+
+def test_time_has_no_origin():
+    for shift in (0, 1e9):
+        trace = loop(30, 80)
+        for rows in trace.rows.values():
+            for row in rows:
+                row["start_us"] += shift
+        steps = trace.get(Steps)
+        assert steps.start_us - shift == pytest.approx(5) and steps.step_us == pytest.approx(80)
+
+
+def test_launches_of_a_step_are_counted_where_the_host_made_them():
+    # 60 kernels may stand in a window in which 36 were launched: the step of a kernel is its launch's.
+    trace = loop(30, 80)
+    launches, steps = trace.get(Launches), trace.get(Steps)
+    assert steps.of_host_time(launches.start_us).tolist() == [0, 1, 2, 3]
+
+
+def test_a_step_that_launches_nothing_is_a_step_all_the_same():
+    # Six marks 100 µs apart; the third step only works on the host.
+    trace = Trace()
+    for s in range(6):
+        trace.step(100 * s, 99, s + 1)
+        if s != 2:
+            trace.launch(100 * s + 1, 100 * s + 5, 100 * s + 25)
+    steps = trace.get(Steps)
+    assert (steps.start_us, steps.end_us) == (5, 505)
+    assert (steps.steps, steps.step_us) == (5, 100)
