@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Report, Saving, Skipped, severity_of
     from advisor.sources import load
     from advisor.timeline import Timeline
-    from advisor.views.replay.build import Edits
+    from advisor.views.replay.edits import Edits
 
 _HOMES = {
     "analyze": "advisor.engine.run",
@@ -34,7 +34,7 @@ _HOMES = {
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
     "Found": "advisor.engine.rule",
-    "Edits": "advisor.views.replay.build",
+    "Edits": "advisor.views.replay.edits",
     "Clear": "advisor.report.model",
     "Code": "advisor.report.model",
     "Skipped": "advisor.report.model",

@@ -13,8 +13,8 @@ from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import combine, with_dispatch, without_waits
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, combine, with_dispatch, without_waits
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import Sources

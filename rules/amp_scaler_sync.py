@@ -14,8 +14,9 @@ from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import matches
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Schedule, without_waits
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, without_waits
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import Sources

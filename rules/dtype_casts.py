@@ -19,8 +19,9 @@ from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Edit, Schedule
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import Sources

@@ -19,8 +19,8 @@ from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Edit, with_durations
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits, with_durations
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches

@@ -14,9 +14,10 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, combine, fused
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.schedule import Schedule, combine, fused
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

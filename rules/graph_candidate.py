@@ -10,8 +10,8 @@ from advisor.report.model import Clear, Code, Finding, Fix, Skipped
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import cheaper_dispatch, combine
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, cheaper_dispatch, combine
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

@@ -16,7 +16,8 @@ from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.rules.recompilation import compile_spans
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops

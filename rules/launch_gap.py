@@ -13,8 +13,8 @@ from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import as_graph, cheaper_dispatch
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, as_graph, cheaper_dispatch
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches

@@ -10,8 +10,8 @@ from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import batched
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, batched
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches

@@ -14,8 +14,9 @@ from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Schedule, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
+from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import DevicePartition, Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.host_activity import HostActivity

@@ -17,9 +17,10 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._frames import matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits, combine
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.schedule import Edit, Schedule, combine
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

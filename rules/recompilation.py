@@ -15,7 +15,8 @@ from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

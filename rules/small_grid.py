@@ -14,8 +14,8 @@ from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Edit, with_durations
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits, with_durations
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches

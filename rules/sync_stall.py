@@ -14,8 +14,9 @@ from advisor.rules._copies import waits_of_copies
 from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Edit, Schedule, combine, fused, with_dispatch, without_waits
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits, combine, fused, with_dispatch, without_waits
+from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

@@ -11,8 +11,9 @@ from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Schedule, fused
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, fused
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

@@ -13,8 +13,9 @@ from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import Edit, Schedule, fused
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, Edits, fused
+from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.gpu_kernels import Kernels

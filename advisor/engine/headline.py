@@ -9,8 +9,9 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Headline, Prediction
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Edits, Replay
+from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.edits import Edits
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import Kernels

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from advisor.errors import RuleError
 from advisor.report.model import Clear, Finding, Skipped
-from advisor.views.replay.build import Edits
+from advisor.views.replay.edits import Edits
 
 SECTIONS = (
     "What it is",

@@ -36,7 +36,7 @@ from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
-from advisor.views.replay.schedule import combine
+from advisor.views.replay.edits import combine
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath
 from advisor.views.time.device_time import Partition, total

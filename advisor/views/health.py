@@ -14,7 +14,7 @@ from advisor.report.model import Health
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.calibration import Calibration
-from advisor.views.replay.schedule import period_us
+from advisor.views.replay.simulate import period_us
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 

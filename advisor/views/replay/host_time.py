@@ -9,7 +9,8 @@ import numpy as np
 from advisor.intervals import Floats, Spans, intersect, overlap_with
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.schedule import Edit, Schedule
+from advisor.views.replay.edits import Edit
+from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-
-if TYPE_CHECKING:
-    from advisor.views.replay.schedule import Schedule
-
-EARLIER = -2
-"""In `waits_for`: what the repeat before launched, for a call at the start of the window."""
+from advisor.views.replay.schedule import EARLIER, Schedule
 
 STEADY = 1e-9
 """Two periods that differ by less than this share are the same: no further repeat changes them."""
@@ -163,3 +159,30 @@ def _stretch(schedule: Schedule, watched: np.ndarray, issued: Floats, first: int
         seen += [(low + int(mine[at]), number, float(sums[at]), float(readies[at])) for at in others_need]
     host_us = float(schedule.host_us[first:last].sum() + schedule.call_us[first:last].sum())
     return Stretch(first, last, host_us, tuple(lanes), tuple(seen))
+
+
+REPEATS = 4
+"""Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
+
+
+def period_us(schedule: Schedule) -> float:
+    """Steady time of one step: the schedule is run back to back, each op and call as early as it can be."""
+    if schedule not in _PERIODS:
+        _PERIODS[schedule] = _steady_us(schedule)
+    return _PERIODS[schedule]
+
+
+_PERIODS: WeakKeyDictionary[Schedule, float] = WeakKeyDictionary()
+"""Every saving is held against the same few schedules: each is run once."""
+
+
+def _steady_us(schedule: Schedule) -> float:
+    repeats = REPEATS if schedule.periodic else 1
+    finished, _ = run(schedule, repeats, 0.0, {})
+    total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
+    return total / schedule.steps
+
+
+def last_end_us(schedule: Schedule, start_us: float, busy_until_us: Mapping[int, float]) -> float:
+    """End of the last op of one run that begins at `start_us`, on streams that are busy until then."""
+    return run(schedule, 1, start_us, busy_until_us)[1]

@@ -11,8 +11,7 @@ from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
 from advisor.report.model import PathPart
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.schedule import Schedule
-from advisor.views.replay.simulate import EARLIER
+from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.views.replay.build import MAX_CALLS, Edits, Replay
-from advisor.views.replay.schedule import (
-    Schedule,
+from advisor.views.replay.build import MAX_CALLS, Replay
+from advisor.views.replay.edits import (
+    Edits,
     as_graph,
     batched,
     cheaper_dispatch,
@@ -21,10 +21,11 @@ from advisor.views.replay.schedule import (
     faster_copies,
     fused,
     on_side_stream,
-    period_us,
     with_dispatch,
     without_waits,
 )
+from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.simulate import period_us
 from tests.build import Trace
 
 STEPS = 6

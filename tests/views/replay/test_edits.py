@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from advisor.views.replay.build import Edits, Replay
-from advisor.views.replay.schedule import (
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import (
+    Edits,
     as_graph,
     cheaper_dispatch,
     combine,
     faster_copies,
     fused,
     on_side_stream,
-    period_us,
     without_waits,
 )
+from advisor.views.replay.simulate import period_us
 from tests.build import Trace
 
 STEPS = 6

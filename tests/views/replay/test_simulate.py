@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.views.replay import simulate
-from advisor.views.replay.schedule import Schedule, last_end_us, period_us
+from advisor.views.replay.schedule import EARLIER, Schedule
+from advisor.views.replay.simulate import last_end_us, period_us
 
 TIMES = st.floats(0, 100)
 
@@ -23,7 +24,7 @@ def schedules(draw):
         return np.array(draw(st.lists(TIMES, min_size=n, max_size=n)), float)
 
     first = np.searchsorted(op_call, np.arange(n_calls), side="right")
-    waits = np.array([draw(st.sampled_from([-1, -1, -1, simulate.EARLIER, *range(max(0, k - 3), k)])) for k in first.tolist()], np.int64)
+    waits = np.array([draw(st.sampled_from([-1, -1, -1, EARLIER, *range(max(0, k - 3), k)])) for k in first.tolist()], np.int64)
     after = np.array([draw(st.sampled_from([-1, -1, -1, *range(max(0, k - 3), k)])) for k in range(n_ops)], np.int64)
     zero = np.zeros(n_calls)
     return Schedule(

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor import Clear, Code, Edits, Evidence, Finding, Fix, Found, Skipped, Timeline, rule, severity_of
 from advisor.views.replay.build import Replay
-from advisor.views.replay.schedule import with_durations
+from advisor.views.replay.edits import with_durations
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 

@@ -1,0 +1,118 @@
+"""The recorded steps as a schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.intervals import Ints, overlap_with
+from advisor.knowledge import cuda_api
+from advisor.timeline import Timeline
+from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.waits import gpu_rules, host_rules
+from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
+
+
+def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
+    """Rows of the calls that launch, wait or allocate on issuing threads in the host's part of the window."""
+    calls = timeline.api_calls
+    if not len(calls):
+        return np.empty(0, np.int64)
+    names = list(cuda_api.ApiRole)
+    chosen = np.isin(launches.roles, [names.index(r) for r in (cuda_api.ApiRole.SYNC, cuda_api.ApiRole.ALLOCATION)])
+    launched = launches.call[launches.call >= 0]
+    chosen[launched] = True
+    start = calls["start_us"].to_numpy()
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    chosen &= inside & host.on_threads(calls)
+    # Where most of the window's GPU work has no launch, the host's part is not in the trace.
+    ops = timeline.gpu_ops
+    in_window = (ops["start_us"] >= steps.start_us).to_numpy() & (ops["start_us"] < steps.end_us).to_numpy()
+    if in_window.sum() == 0 or (launches.call[in_window] >= 0).mean() < 0.5:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(chosen)
+
+
+def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, rows: Ints) -> Schedule:
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    start = calls["start_us"].to_numpy()[rows]
+    end = start + calls["dur_us"].to_numpy()[rows]
+    reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
+    host_us = np.maximum(start - reach, 0.0)
+    dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
+    dispatch[dispatch > LONGEST_DISPATCH_US] = 0.0
+    if steps.repeats:
+        # What the host does after the last call comes, in the next repeat, before the first.
+        last, edge = end.max(keepdims=True), np.array([max(steps.host_end_us, end.max())])
+        host_us[0] += float((edge - last)[0])
+        dispatch[0] += min(float(overlap_with(last, edge, host.launch)[0]), LONGEST_DISPATCH_US)
+
+    position = np.full(len(calls), -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    op_call = np.where(launches.call >= 0, position[launches.call], -1)
+    op_row = np.flatnonzero(op_call >= 0)
+    op_start_all = ops["start_us"].to_numpy()
+    op_row = op_row[np.lexsort((op_start_all[op_row], op_call[op_row]))]
+    op_call = op_call[op_row]
+    op_start = op_start_all[op_row]
+    op_end = op_start + ops["dur_us"].to_numpy()[op_row]
+    _, stream = np.unique(np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True)
+    stream = stream.reshape(-1)
+    latency, gap, after = gpu_rules(
+        op_start, op_end, stream, start[op_call], np.isin(launches.call[op_row], host.blocking_copies)
+    )
+    earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
+    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_start, op_end, earlier)
+    return Schedule(
+        call_row=rows,
+        host_us=host_us,
+        dispatch_us=dispatch,
+        call_us=cost,
+        waits_for=waits,
+        tail_us=tail,
+        op_row=op_row,
+        op_call=op_call,
+        stream=stream,
+        dur_us=op_end - op_start,
+        latency_us=latency,
+        gap_us=gap,
+        after=after,
+        skip_op=np.zeros(len(op_row), bool),
+        steps=steps.steps,
+        periodic=steps.repeats,
+    )
+
+
+def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
+    """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps."""
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    row = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    start = start[row]
+    end = start + ops["dur_us"].to_numpy()[row]
+    _, stream = np.unique(np.c_[ops["device"].to_numpy()[row], ops["stream"].to_numpy()[row]], axis=0, return_inverse=True)
+    stream = stream.reshape(-1)
+    gap = np.zeros(len(row))
+    for s in np.unique(stream):
+        rows = np.flatnonzero(stream == s)
+        gap[rows] = start[rows] - np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
+    one, none = np.zeros(1), np.full(1, -1, np.int64)
+    return Schedule(
+        call_row=none,
+        host_us=one,
+        dispatch_us=one,
+        call_us=one,
+        waits_for=none,
+        tail_us=one,
+        op_row=row,
+        op_call=np.zeros(len(row), np.int64),
+        stream=stream,
+        dur_us=end - start,
+        latency_us=np.zeros(len(row)),
+        gap_us=np.maximum(gap, 0.0),
+        after=np.full(len(row), -1, np.int64),
+        skip_op=np.zeros(len(row), bool),
+        steps=steps.steps,
+        periodic=False,
+    )

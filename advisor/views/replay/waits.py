@@ -1,0 +1,122 @@
+"""Why each op started when it did, and what each call of the host waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge import cuda_api
+from advisor.views.replay.schedule import EARLIER
+from advisor.views.trace.host_activity import CLOCK_SKEW_US, held_by_copy
+
+BACK_TO_BACK_US = 5.0
+"""A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
+
+EVENT_WAIT_US = 12.0
+"""An op that waits for an event of another stream starts within this of the op before the event; 5 to 9 µs are usual."""
+
+PROMPT_US = 100.0
+"""A launch on an idle stream that takes longer to start waits for something else: an event, or work before the window."""
+
+DEFAULT_LATENCY_US = 6.0
+"""Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
+
+
+def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray) -> tuple[Floats, Floats, Ints]:
+    """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
+
+    staged: copies whose host staged the data first, which takes as long as it takes.
+    """
+    n = len(start)
+    previous_end = np.full(n, -np.inf)
+    for s in np.unique(stream):
+        rows = np.flatnonzero(stream == s)
+        previous_end[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
+    starved = launch > previous_end - CLOCK_SKEW_US
+    delay, idle_gap = start - launch, start - previous_end
+    close = ~starved & (idle_gap >= 0) & (idle_gap < BACK_TO_BACK_US)
+    usual_gap = float(np.median(idle_gap[close])) if close.any() else 1.0
+    prompt = starved & (delay >= 0) & (delay < PROMPT_US)
+    usual_latency = float(np.median(delay[prompt])) if prompt.any() else DEFAULT_LATENCY_US
+    latency = np.where(starved, np.maximum(delay, 0.0), usual_latency)
+    # Programmatic launch starts an op before the one ahead of it ends: a negative gap, kept.
+    gap = np.where(starved | ~np.isfinite(idle_gap), usual_gap, idle_gap)
+    after = np.full(n, -1, np.int64)
+    order = np.argsort(end, kind="stable")
+    ends = end[order]
+    for k in np.flatnonzero((~starved & (idle_gap > BACK_TO_BACK_US)) | (starved & (delay >= PROMPT_US) & ~staged)):
+        latency[k], first = usual_latency if starved[k] else latency[k], int(np.searchsorted(ends, start[k], side="right")) - 1
+        for i in range(first, -1, -1):
+            j = order[i]
+            if ends[i] <= start[k] - EVENT_WAIT_US:
+                break
+            if stream[j] != stream[k] and j < k:
+                after[k], gap[k] = j, max(usual_gap, start[k] - ends[i])
+                break
+    return latency, gap, after
+
+
+def host_rules(
+    roles: Ints,
+    start: Floats,
+    end: Floats,
+    op_call: Ints,
+    op_start: Floats,
+    op_end: Floats,
+    earlier: Floats,
+) -> tuple[Ints, Floats, Floats]:
+    """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait.
+
+    earlier: ends of what was launched before the window, sorted.
+    """
+    n = len(roles)
+    waits, tail = np.full(n, -1, np.int64), np.zeros(n)
+    cost = end - start
+    names = list(cuda_api.ApiRole)
+    waiting = np.isin(roles, [names.index(cuda_api.ApiRole.SYNC), names.index(cuda_api.ApiRole.ALLOCATION)])
+    is_sync = roles == names.index(cuda_api.ApiRole.SYNC)
+    is_copy = roles == names.index(cuda_api.ApiRole.COPY)
+    first_op = np.searchsorted(op_call, np.arange(n + 1))
+    usual = np.median(cost[~waiting]) if (~waiting).any() else 5.0
+    latest = np.maximum.accumulate(op_end) if len(op_end) else op_end
+    for i in np.flatnonzero(waiting | is_copy):
+        if is_copy[i]:
+            own = np.arange(first_op[i], first_op[i + 1])
+            own = own[held_by_copy(op_start[own], op_end[own] - op_start[own], np.full(len(own), end[i]))]
+            target = int(own[np.argmax(op_end[own])]) if len(own) else -1
+        else:
+            target = _last_done(op_end, latest, first_op[i], end[i])
+            if target >= 0 and not is_sync[i] and op_end[target] < start[i]:
+                target = -1
+        if target < 0:
+            behind = int(np.searchsorted(earlier, end[i] + CLOCK_SKEW_US)) - 1
+            if is_sync[i] and not first_op[i] and behind >= 0 and earlier[behind] > start[i]:
+                waits[i], tail[i], cost[i] = EARLIER, end[i] - earlier[behind], 0.0
+            continue
+        waits[i] = target
+        blocked = op_end[target] > start[i]
+        # Negative where a copy's call returns with the last piece still on its way.
+        tail[i] = end[i] - op_end[target] if blocked else 0.0
+        if blocked:
+            cost[i] = min(cost[i], usual) if is_copy[i] else 0.0
+    # A full launch queue blocks the launching call; the queue, not the call, is the cost.
+    launching = ~waiting & ~is_copy
+    if launching.any():
+        typical = float(np.median(cost[launching]))
+        cost = np.where(launching & (cost > 20 * typical) & (cost > 100.0) & _behind(start, latest, first_op), typical, cost)
+    return waits, tail, cost
+
+
+def _last_done(op_end: Floats, latest: Floats, launched: int, call_end: float) -> int:
+    """Of the ops launched so far, the last to end that ended before the call returned."""
+    for k in range(launched - 1, max(launched - 4096, -1), -1):
+        if op_end[k] <= call_end + CLOCK_SKEW_US:
+            # Later launches ended after the call: it waited for another stream. Earlier ones on this path ended sooner.
+            return k
+    return -1
+
+
+def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:
+    """Whether the GPU still had work queued when each call was made."""
+    last = first_op[:-1] - 1
+    return np.where(last >= 0, latest[np.maximum(last, 0)] > start, False) if len(latest) else np.zeros(len(start), bool)
