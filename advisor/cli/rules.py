@@ -1,0 +1,53 @@
+"""Commands on rules: their list, and the page of one or what it says of a trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advisor.cli.terminal import ConfigOption, RulesOption, progress_of
+from advisor.errors import UsageError
+
+
+def rules(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print every rule's page as Markdown.")] = False,
+) -> None:
+    """List the rules, one a line."""
+    from advisor.engine.rule import catalog, pages_as_markdown
+
+    rules = sorted(catalog().values(), key=lambda r: r.id)
+    print(pages_as_markdown(rules) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in rules))
+
+
+def explain(
+    rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")],
+    trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print a rule's page, or what the rule says of one trace: the value, the threshold, and what it rests on."""
+    from advisor.engine import settings
+    from advisor.engine.rule import catalog
+
+    chosen_settings = settings.load(config)
+    known = catalog((*chosen_settings.rules, *(rules or ())))
+    if rule not in known:
+        raise UsageError(f"there is no rule {rule}", f"Rules are: {', '.join(sorted(known))}.")
+    found = known[rule]
+    options = {**found.options, **chosen_settings.options.get(rule, {})}
+    if trace is not None:
+        from advisor.engine.run import run
+        from advisor.reports.report._why import why
+        from advisor.sources import load
+
+        with progress_of(trace) as progress:
+            timeline = load(trace, progress=progress)
+        report = run(timeline, [found], chosen_settings.options, chosen_settings.allow)
+        print(why(report, options, found.relies_on))
+        return
+    print(f"{rule}: {found.page}")
+    if options:
+        print("\nOptions")
+        for name, value in options.items():
+            print(f"{name} = {value}")
