@@ -23,14 +23,31 @@ if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze
-    from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Report, Saving, Skipped, severity_of
-    from advisor.sources import load
+    from advisor.recording import Recording
+    from advisor.report.model import (
+        BytesSaved,
+        Clear,
+        Code,
+        Evidence,
+        Finding,
+        Fix,
+        Report,
+        Saving,
+        ShareSaved,
+        Skipped,
+        severity_of,
+    )
+    from advisor.sources import load, read
     from advisor.timeline import Timeline
     from advisor.views.replay.edits import Edits
 
 _HOMES = {
     "analyze": "advisor.engine.run",
     "load": "advisor.sources",
+    "read": "advisor.sources",
+    "Recording": "advisor.recording",
+    "BytesSaved": "advisor.report.model",
+    "ShareSaved": "advisor.report.model",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
     "Found": "advisor.engine.rule",
@@ -48,8 +65,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Report", "Saving", "Skipped", "Timeline", "analyze",
-    "compare", "load", "rule", "severity_of",
+    "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving", "ShareSaved",
+    "Skipped", "Timeline", "analyze", "compare", "load", "read", "rule", "severity_of",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -217,6 +217,8 @@ class Timeline:
 
     Raises TraceError where a table lacks a column, has the wrong dtype or holds a negative duration.
     """
+
+    part_of: ClassVar[Literal["trace"]] = "trace"
 
     source: Source
     devices: tuple[Device, ...]

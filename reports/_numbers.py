@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 
 UNKNOWN = "–"
@@ -35,9 +36,9 @@ def moment(us: float) -> str:
     return f"{us / 1e3:,.3f} ms" if isfinite(us) else UNKNOWN
 
 
-def interval(low_us: float, high_us: float) -> str:
-    """`6.50 to 8.20 ms`, the unit said once where both share it."""
-    low, high = duration(low_us), duration(high_us)
+def interval(lowest: float, highest: float, write: Callable[[float], str] = duration) -> str:
+    """`6.50 to 8.20 ms`, the unit said once where both share it; `write` writes one number."""
+    low, high = write(lowest), write(highest)
     number, _, unit = low.partition(" ")
     return low if low == high else f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
 

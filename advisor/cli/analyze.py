@@ -64,7 +64,7 @@ def analyze(
     from advisor.engine.run import run, worst
     from advisor.report.model import SEVERITIES
     from advisor.reports import formats
-    from advisor.sources import load
+    from advisor.sources import read
 
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
@@ -91,9 +91,9 @@ def analyze(
         html = html_path(trace)
         check_target(html, force, trace)
     with progress_of(trace) as progress:
-        timeline = load(trace, max_bytes=int(max_gib * GIB), progress=progress)
+        recording = read(trace, max_bytes=int(max_gib * GIB), progress=progress)
     warn_of_secrets(trace)
-    report = run(timeline, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
+    report = run(recording, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
     _write(report, format or (format_of(target, formats())), target)
     if html:
         _write(report, "html", html)

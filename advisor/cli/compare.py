@@ -119,7 +119,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
     from advisor.engine.rule import catalog
     from advisor.engine.run import run
     from advisor.report import saved
-    from advisor.sources import load
+    from advisor.sources import read
 
     chosen = settings.load(config)
     known = catalog((*chosen.rules, *(rules or ())))
@@ -128,8 +128,8 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
 
     def analyze(path: Path) -> Report:
         with progress_of(str(path)) as progress:
-            timeline = load(str(path), progress=progress)
-        return run(timeline, selected, chosen.options, chosen.allow)
+            recording = read(str(path), progress=progress)
+        return run(recording, selected, chosen.options, chosen.allow)
 
     return saved.reports(paths, analyze)
 

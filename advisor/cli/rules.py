@@ -39,11 +39,11 @@ def explain(
     if trace is not None:
         from advisor.engine.run import run
         from advisor.reports.report._why import why
-        from advisor.sources import load
+        from advisor.sources import read
 
         with progress_of(trace) as progress:
-            timeline = load(trace, progress=progress)
-        report = run(timeline, [found], chosen_settings.options, chosen_settings.allow)
+            recording = read(trace, progress=progress)
+        report = run(recording, [found], chosen_settings.options, chosen_settings.allow)
         print(why(report, options, found.relies_on))
         return
     print(f"{rule}: {found.page}")

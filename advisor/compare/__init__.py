@@ -165,7 +165,7 @@ def _kernels(left: _Sampled, right: _Sampled, draws: _Draws, matches: Sequence[M
 
 
 def _kernel_time(before: Sequence[Report], after: Sequence[Report], draws: _Draws) -> tuple[Row, ...]:
-    sides = [[{k.name: (k.total_us / r.window.steps, k.calls / r.window.steps) for k in r.kernels} for r in side] for side in (before, after)]
+    sides = [[{k.name: (k.total_us / r.traced.steps, k.calls / r.traced.steps) for k in r.kernels} for r in side] for side in (before, after)]
     rows = []
     for name in dict.fromkeys(name for side in sides for kernels in side for name in kernels):
         (old, calls), (new, calls_now) = (np.array([kernels.get(name, (0.0, 0.0)) for kernels in side]).T for side in sides)
@@ -248,7 +248,7 @@ def _side(reports: Sequence[Report]) -> Side:
         paths=tuple(r.source.path for r in reports),
         step_us=float(np.mean(steps)),
         steps_us=steps,
-        basis=reports[0].window.basis,
+        basis=reports[0].traced.basis,
         kernels=float(np.mean([r.work.kernels for r in reports])),
         kernel_us=float(np.mean([r.work.kernel_us for r in reports])),
     )
@@ -262,10 +262,10 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
 
     yield from told("device", _devices, "Record both on the same GPU.", serious=True)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
-    marked = (before.window.basis == "whole") == (after.window.basis == "whole")
+    marked = (before.traced.basis == "whole") == (after.traced.basis == "whole")
     steps = "Mark the steps of both in the same way: prof.step() after each."
-    yield from told("what a step is", lambda r: r.window.basis, steps, serious=not marked)
-    if before.window.basis == after.window.basis == "whole":
+    yield from told("what a step is", lambda r: r.traced.basis, steps, serious=not marked)
+    if before.traced.basis == after.traced.basis == "whole":
         kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
         yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
     yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
@@ -294,7 +294,7 @@ def _by_rule(report: Report) -> Mapping[str, Finding]:
 
 
 def _share(finding: Finding | None, report: Report) -> float | None:
-    return None if finding is None else finding.saving.expected_us / (report.headline.step_us or 1.0)
+    return None if finding is None else report.share(finding)
 
 
 def _findings(before: Report, after: Report) -> Iterable[FindingChange]:

@@ -37,14 +37,14 @@ class Verdict:
 
 def _share(field: str) -> Callable[[Report], float | None]:
     def of(report: Report) -> float | None:
-        window = sum(t.window_us for t in report.time)
-        return sum(getattr(t, field) for t in report.time) / window if window else None
+        window = sum(t.window_us for t in report.time or ())
+        return sum(getattr(t, field) for t in report.time or ()) / window if window else None
 
     return of
 
 
 _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
-    "step_ms": (lambda r: r.headline.step_us / 1000, "ms"),
+    "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, "ms"),
     "idle_share": (_share("idle_us"), ""),
     "exposed_copy_share": (_share("exposed_copy_us"), ""),
     "exposed_comm_share": (_share("exposed_comm_us"), ""),

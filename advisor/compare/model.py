@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from advisor.report.model import Saving
+from advisor.report.model import AnySaving
 
 SCHEMA = 1
 
@@ -62,7 +62,7 @@ class Applied(msgspec.Struct, frozen=True):
 
     rule: str
     title: str
-    predicted: Saving
+    predicted: AnySaving
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,11 @@ SCHEMA = 1
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 Basis = Literal["simulated", "bound", "measured"]
+Kind = Literal["trace", "job", "kernels", "memory"]
+"""What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
+one, or snapshots of memory."""
+LEVEL = 0.8
+"""How often what is measured lies between low and high, by design."""
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -55,18 +60,66 @@ class Fix(msgspec.Struct, frozen=True):
             raise ValueError(f"the fix {self.title!r} has no step")
 
 
-class Saving(msgspec.Struct, frozen=True):
-    """What one step gains, in the trace's own time: 0 <= low <= expected <= high."""
+class Saving(msgspec.Struct, frozen=True, tag_field="unit", tag="us"):
+    """What one step gains, in µs: 0 <= low <= expected <= high."""
 
     low_us: float
     expected_us: float
     high_us: float
     basis: Basis
     removes: str = ""
+    level: float = LEVEL
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low_us <= self.expected_us <= self.high_us:
-            raise ValueError(f"a saving is ordered, not {self.low_us}, {self.expected_us}, {self.high_us}")
+        _ordered(self.low_us, self.expected_us, self.high_us)
+
+    @property
+    def unit(self) -> str:
+        return "us"
+
+    @property
+    def low(self) -> float:
+        return self.low_us
+
+    @property
+    def expected(self) -> float:
+        return self.expected_us
+
+    @property
+    def high(self) -> float:
+        return self.high_us
+
+
+class _Amount(msgspec.Struct, frozen=True, tag_field="unit"):
+    low: float
+    expected: float
+    high: float
+    basis: Basis
+    removes: str = ""
+    level: float = LEVEL
+
+    def __post_init__(self) -> None:
+        _ordered(self.low, self.expected, self.high)
+
+    @property
+    def unit(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class BytesSaved(_Amount, frozen=True, tag="bytes"):
+    """What the peak of memory loses, in bytes."""
+
+
+class ShareSaved(_Amount, frozen=True, tag="share"):
+    """What one kernel gains, as a share of its own time."""
+
+
+AnySaving: TypeAlias = Saving | BytesSaved | ShareSaved
+
+
+def _ordered(low: float, expected: float, high: float) -> None:
+    if not 0 <= low <= expected <= high:
+        raise ValueError(f"a saving is ordered, not {low}, {expected}, {high}")
 
 
 HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
@@ -74,9 +127,9 @@ HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
 against its own noise; a fifth is worth dropping other work for."""
 
 
-def severity_of(saving: Saving, step_us: float) -> Severity:
-    """How much a finding matters, by the share of the step that its fix is expected to save."""
-    share = saving.expected_us / step_us if step_us > 0 else 0.0
+def severity_of(saving: AnySaving, whole: float) -> Severity:
+    """How much a finding matters, by the share of the whole (the step's µs, the peak's bytes, 1) that its fix is expected to save."""
+    share = saving.expected / whole if whole > 0 else 0.0
     if share >= HIGH_SHARE:
         return "high"
     if share >= MEDIUM_SHARE:
@@ -91,11 +144,19 @@ class Finding(msgspec.Struct, frozen=True):
     summary: str
     severity: Severity
     confidence: float
-    saving: Saving
+    saving: AnySaving
     evidence: tuple[Evidence, ...]
     fix: Fix
     rule: str = ""
+    id: str = ""
+    """The rule and an ordinal, `launch-gap-1`: the same in every report of the same trace."""
+    status: Literal["found", "possible"] = "found"
+    """A possible one is what recording could have made: low at most, and `decide_with` is the command that tells."""
+    decide_with: str = ""
+    cause: str = ""
+    """Of a job: compute, imbalance, host, data-loading, copy or communication."""
     ranks: tuple[int, ...] = ()
+    """The ranks it holds for, the culprit first."""
     folded_into: str = ""
     """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
     allowed: str = ""
@@ -156,6 +217,14 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     sm_count: int
 
 
+class Prediction(msgspec.Struct, frozen=True):
+    """A figure with the interval that it lies in."""
+
+    low: float
+    expected: float
+    high: float
+
+
 class Window(msgspec.Struct, frozen=True):
     """The analysed part of the trace. `basis` says what a step is; `step_us` is its steady period."""
 
@@ -165,6 +234,10 @@ class Window(msgspec.Struct, frozen=True):
     step_us: float
     basis: Literal["profiler-step", "nvtx", "detected", "whole"]
     detail: str = ""
+    true_step_us: Prediction | None = None
+    """The step as it runs without a profiler; None where that was not worked out."""
+    recording_us: float = 0.0
+    """What recording added to a step."""
 
 
 class Idle(msgspec.Struct, frozen=True):
@@ -205,19 +278,16 @@ class Health(msgspec.Struct, frozen=True):
     """How to record again so that it holds."""
 
 
-class Prediction(msgspec.Struct, frozen=True):
-    low: float
-    expected: float
-    high: float
-
-
 class Headline(msgspec.Struct, frozen=True):
-    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings."""
+    """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""
 
     bottleneck: str
     summary: str
-    step_us: float
-    predicted_step_us: Prediction
+    step_us: float | None = None
+    predicted_step_us: Prediction | None = None
+    judged: Literal["yes", "partly", "no"] = "yes"
+    """Whether the recording could be judged: "nothing found" and "could not look" are different."""
+    judged_why: str = ""
 
 
 class UtilizationRow(msgspec.Struct, frozen=True):
@@ -284,15 +354,16 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Everything an analysis says. Every selected rule stands in exactly one of the four lists."""
+    """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
 
     # These two stand first in the JSON, so that a reader knows at once what it holds.
     schema: int = SCHEMA
     advisor: str = ""
+    kind: Kind = "trace"
     source: SourceInfo
     devices: tuple[DeviceInfo, ...]
-    window: Window
-    time: tuple[DeviceTime, ...]
+    window: Window | None
+    time: tuple[DeviceTime, ...] | None
     health: tuple[Health, ...]
     headline: Headline
     findings: tuple[Finding, ...]
@@ -317,6 +388,27 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         made.__dict__["drawn"] = picture
         return made
 
+    @property
+    def traced(self) -> Window:
+        """The window of a report that has one. Raises TypeError where a recording of another kind has no steps."""
+        if self.window is None:
+            raise TypeError(f"a report of kind {self.kind} has no window")
+        return self.window
+
+    @property
+    def step_us(self) -> float:
+        """The step that savings are parts of; 0 where nothing has steps."""
+        return self.headline.step_us or 0.0
+
+    def whole(self, saving: AnySaving) -> float:
+        """What a saving is a part of, in its unit."""
+        return self.step_us if isinstance(saving, Saving) else 1.0
+
+    def share(self, finding: Finding) -> float:
+        """The share of the whole that a finding's fix is expected to save, 0 to 1."""
+        whole = self.whole(finding.saving)
+        return min(finding.saving.expected / whole, 1.0) if whole > 0 else 0.0
+
     def tables(self) -> dict[str, pd.DataFrame]:
         """The report's lists as DataFrames by name; see `advisor.report.tables`."""
         from advisor.report.tables import tables
@@ -340,4 +432,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def from_json(cls, data: bytes) -> Report:
         """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is none."""
-        return msgspec.json.decode(data, type=cls)
+        return msgspec.convert(_upgraded(msgspec.json.decode(data)), cls)
+
+
+def _upgraded(saved: Any) -> Any:
+    """A saved report of an earlier advisor with the fields that it did not know: savings had one unit."""
+    for finding in saved.get("findings", ()) if isinstance(saved, dict) else ():
+        if isinstance(finding, dict) and isinstance(finding.get("saving"), dict):
+            finding["saving"].setdefault("unit", "us")
+    return saved

@@ -20,7 +20,7 @@ def tables(report: Report) -> dict[str, pd.DataFrame]:
     made = {
         "findings": _flat([{**msgspec.to_builtins(f), "evidence": len(f.evidence)} for f in report.findings]),
         "evidence": _flat([{"rule": f.rule, **_evidence(e)} for f in report.findings for e in f.evidence]),
-        "time": _flat([msgspec.to_builtins(row) for row in report.time]),
+        "time": _flat([msgspec.to_builtins(row) for row in report.time or ()]),
         "kernels": _flat([msgspec.to_builtins(row) for row in report.kernels]),
         "health": _flat([msgspec.to_builtins(row) for row in report.health]),
     }

@@ -16,7 +16,7 @@ from string import ascii_lowercase
 from urllib.parse import quote
 
 from advisor.errors import TraceError, UsageError
-from advisor.sources.sniff import SNIFF_BYTES, SQLITE_MAGIC, refuse_foreign
+from advisor.sources.sniff import SNIFF_BYTES, SQLITE_MAGIC, is_json, refuse_foreign
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
 BLOCK = 1 << 20
@@ -121,7 +121,8 @@ def _write(source: Path, part: Path, compress: bool) -> None:
         stream = Stream(file, None, DEFAULT_MAX_BYTES, None)
         head = stream.peek(SNIFF_BYTES)
         if not head.startswith(SQLITE_MAGIC):
-            refuse_foreign(head, str(source))
+            if not is_json(head):
+                raise refuse_foreign(head, str(source))
             _redact_text(stream, source, part, compress)
             return
         if stream.compressed:

@@ -49,17 +49,23 @@ _SUFFIX = {
 }
 
 
-def refuse_foreign(head: bytes, path: str) -> None:
-    """Raise TraceError, with what to do, where a file whose uncompressed bytes start with `head` cannot be JSON."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith((b"{", b"[")) and b"\0" not in head:
-        return
+def is_json(head: bytes) -> bool:
+    """Whether a file whose uncompressed bytes start with `head` may be JSON."""
+    return _text(head).startswith((b"{", b"[")) and b"\0" not in head
+
+
+def _text(head: bytes) -> bytes:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def refuse_foreign(head: bytes, path: str) -> TraceError:
+    """Why a file that no source knows cannot be read, and what to do."""
     if not head:
-        raise TraceError(f"{path} is empty", "The program was perhaps stopped before the profiler wrote its trace.")
+        return TraceError(f"{path} is empty", "The program was perhaps stopped before the profiler wrote its trace.")
     if not head.strip():
-        raise TraceError(f"{path} holds nothing but blanks", "Record the trace again.")
-    what, hint = _identify(head, text, path)
-    raise TraceError(f"{path} is {what}, not a trace that advisor reads", hint.format(path=path))
+        return TraceError(f"{path} holds nothing but blanks", "Record the trace again.")
+    what, hint = _identify(head, _text(head), path)
+    return TraceError(f"{path} is {what}, not a trace that advisor reads", hint.format(path=path))
 
 
 def _identify(head: bytes, text: bytes, path: str) -> tuple[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
-
-from advisor.timeline import Timeline
 
 T = TypeVar("T")
 
 
+@cache
 def needs_of(function: Any) -> dict[str, type]:
     """The views a function takes: its positional parameters by name, with their annotated types."""
     hints = get_type_hints(function)
@@ -18,21 +19,41 @@ def needs_of(function: Any) -> dict[str, type]:
 
 
 class Workspace:
-    """One timeline and the views made of it so far. A view is a class whose `build` names its needs by annotation.
+    """The parts of a recording and the views made of them so far.
 
-    given: views that are not built from the timeline, as what the user said.
+    A view is a class whose `build` names its needs by annotation; a part is one that says which kind of recording it is
+    `part_of`, and sources make it. A view
+    that can be made of several kinds of parts lists its ways in `builds`: the first whose parts are here is taken.
+
+    given: the parts, and views that are not made of them, as what the user said.
     """
 
-    def __init__(self, timeline: Timeline, *given: object) -> None:
-        self._made: dict[type, Any] = {Timeline: timeline, **{type(view): view for view in given}}
+    def __init__(self, *given: object) -> None:
+        self._made: dict[type, Any] = {type(view): view for view in given}
 
     def get(self, view: type[T]) -> T:
-        """The view of that type; its needs are built first."""
+        """The view of that type; its needs are built first. Raises LookupError where a part that it needs is not here."""
         if view not in self._made:
-            self._made[view] = self.call(view.build)  # type: ignore[attr-defined]
+            way = next((way for way in _ways(view) if self.can(way)), None)
+            if way is None:
+                raise LookupError(f"this recording gives no {view.__name__}")
+            self._made[view] = self.call(way)
         made: T = self._made[view]
         return made
 
     def call(self, function: Any, **options: Any) -> Any:
         """Call a function with the views that its parameters name, and keyword options as given."""
         return function(**{name: self.get(view) for name, view in needs_of(function).items()}, **options)
+
+    def can(self, function: Any) -> bool:
+        """Whether every view that a function names can be made of the parts that are here."""
+        return all(need in self._made or any(self.can(way) for way in _ways(need)) for need in needs_of(function).values())
+
+
+def _ways(view: type) -> Iterable[Callable[..., Any]]:
+    several: Iterable[Callable[..., Any]] | None = getattr(view, "builds", None)
+    if several is not None:
+        return several
+    # A part says what kind of recording it is of; it may have a `build` of its own, which its source calls.
+    build = None if hasattr(view, "part_of") else getattr(view, "build", None)
+    return () if build is None else (build,)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from advisor.compare.model import Comparison, Interval, Row, Side, Table
 from advisor.reports._clean import clip, visible
-from advisor.reports._numbers import counted, duration, interval, percent
+from advisor.reports._numbers import counted, duration, percent
+from advisor.reports._phrases import amount, likely
 
 _NAME = 160
 _TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}
@@ -88,7 +89,7 @@ def applied(comparison: Comparison) -> list[str]:
     told = []
     for item in comparison.applied:
         p = item.predicted
-        told.append(f"{visible(item.rule)}: predicted {duration(p.expected_us)} a step ({interval(p.low_us, p.high_us)})")
+        told.append(f"{visible(item.rule)}: predicted {amount(p, p.expected)} a step ({likely(p)})")
     if not told:
         return []
     gained = -comparison.change_us

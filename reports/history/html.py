@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT, _LEFT, _EDGE = 960, 240, 80, 24
 def render(trend: Trend) -> str:
     """The history as one HTML document, without scripts."""
     entries = trend.entries
-    steps = [e.report.headline.step_us for e in entries]
+    steps = [e.report.step_us for e in entries]
     top = max(steps) or 1.0
     across = (_WIDTH - _LEFT - _EDGE) / max(len(steps) - 1, 1)
     points = [(_LEFT + i * across, _EDGE + (1 - us / top) * (_HEIGHT - 2 * _EDGE)) for i, us in enumerate(steps)]

@@ -16,7 +16,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
-    steps = [e.report.headline.step_us for e in entries]
+    steps = [e.report.step_us for e in entries]
     lines = [f"advisor {entries[-1].report.advisor} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {len(entries)} commits", ""]
     lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
     for before, entry in zip((None, *entries), entries, strict=False):
@@ -29,14 +29,14 @@ def render(trend: Trend) -> str:
 
 def gain(entry: Entry, rule: str) -> float | None:
     """What the rule's fix gains of the step, None where it found nothing."""
-    found = [f.saving.expected_us for f in entry.report.findings if f.rule == rule]
-    return max(found) / (entry.report.headline.step_us or 1.0) if found else None
+    found = [entry.report.share(f) for f in entry.report.findings if f.rule == rule]
+    return max(found, default=None)
 
 
 def change(before: Entry | None, entry: Entry) -> str:
     """The step against the commit before."""
-    old = before.report.headline.step_us if before else 0.0
-    return share(entry.report.headline.step_us / old - 1) if old else ""
+    old = before.report.step_us if before else 0.0
+    return share(entry.report.step_us / old - 1) if old else ""
 
 
 def bars(values: list[float]) -> str:
@@ -49,7 +49,7 @@ def _line(before: Entry | None, entry: Entry) -> str:
     head = entry.report.headline
     found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or "nothing to fix"
     return (
-        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(head.step_us):>9}  {change(before, entry):>7}  "
+        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  "
         f"{visible(head.bottleneck)}: {found}"
     )
 

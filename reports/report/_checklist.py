@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     """Every question that this report can speak to."""
-    time = max(report.time, key=lambda t: t.window_us - t.idle_us, default=None)
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     made = [
         Answer("What bounds it?", "good" if not report.findings else "look", _first_up(report.headline.bottleneck) + ".", "#time")
     ]

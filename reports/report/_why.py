@@ -7,7 +7,8 @@ from typing import Any
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import duration, percent
+from advisor.reports._numbers import duration
+from advisor.reports._phrases import gain, likely, step_noun
 
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
 
@@ -35,12 +36,10 @@ def why(report: Report, options: Mapping[str, Any], relies_on: tuple[str, ...]) 
 
 
 def _found(finding: Finding, report: Report) -> list[str]:
-    saving, step = finding.saving, report.window.step_us
-    share = percent(saving.expected_us / step) if step else ""
+    saving = finding.saving
     lines = [
         f"{finding.rule} fires, {finding.severity}: {finding.summary}",
-        f"  It removes {saving.removes}: {duration(saving.expected_us)} of each step ({share}), "
-        f"between {duration(saving.low_us)} and {duration(saving.high_us)}.",
+        f"  It removes {saving.removes}: {gain(finding, report) or 'nothing'} of the {step_noun(report)}, likely {likely(saving)}.",
     ]
     lines += [f"  Allowed: {finding.allowed}"] if finding.allowed else []
     for item in finding.evidence:

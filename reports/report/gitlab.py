@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import duration, percent, share
-from advisor.reports._phrases import aside
+from advisor.reports._phrases import aside, gain, step_noun
 
 NAME = "gitlab"
 SUFFIX = ".gitlab.json"
@@ -25,12 +24,12 @@ def render(report: Report) -> str:
 
 
 def _issue(finding: Finding, report: Report) -> dict[str, object]:
-    saving, source = finding.saving.expected_us, finding.evidence[0].source
-    gain = f"the fix gains {duration(saving)} a step ({percent(share(saving, report.headline.step_us))})"
+    source, saves = finding.evidence[0].source, gain(finding, report)
+    gained = f"the fix gains {saves} of the {step_noun(report)}" if saves else "no gain is expected"
     path = source.file.removeprefix("./") if source else PurePosixPath(report.source.path).name
     where = f"{finding.rule}\0{path}\0{'' if source else finding.evidence[0].label}"
     return {
-        "description": f"{finding.title}: {finding.summary}{aside(finding)} {finding.fix.title}; {gain}.",
+        "description": f"{finding.title}: {finding.summary}{aside(finding)} {finding.fix.title}; {gained}.",
         "check_name": finding.rule,
         "fingerprint": hashlib.sha256(where.encode(errors="replace")).hexdigest()[:32],
         "severity": "info" if finding.folded_into else _SEVERITIES[finding.severity],

@@ -57,7 +57,8 @@ def _document(report: Report, limits: Limits) -> str:
         report=shown,
         whole=report,
         anchors=_phrases.anchors(shown.findings),
-        checklist=checklist(shown, picture),
+        checklist=checklist(shown, picture) if report.kind == "trace" else (),
+        sections=_sections(report),
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
@@ -78,6 +79,17 @@ def _document(report: Report, limits: Limits) -> str:
 def page(template: str, title: str, **context: object) -> str:
     """A document of another kind in the same clothes: a template that extends page.html.j2."""
     return _environment().get_template(template).render(title=title, style=_asset("report.css"), **context)
+
+
+_SECTIONS = {
+    "trace": (("timeline", "Timeline"), ("steps", "Steps"), ("roofline", "Roofline"), ("tree", "Treemap")),
+}
+"""Of each kind's template, for the navigation: anchor and title."""
+
+
+def _sections(report: Report) -> tuple[tuple[str, str], ...]:
+    tables = (("kernels", "Tables"),) if report.kind == "trace" and report.kernels else ()
+    return (*_SECTIONS.get(report.kind, ()), *tables)
 
 
 def _first(report: Report) -> list[tuple[str, Finding]]:

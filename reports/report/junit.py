@@ -6,8 +6,7 @@ import xml.etree.ElementTree as ET
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import duration, percent, share
-from advisor.reports._phrases import aside
+from advisor.reports._phrases import aside, gain, step_noun
 
 NAME = "junit"
 SUFFIX = ".junit.xml"
@@ -58,6 +57,6 @@ def _fails(finding: Finding) -> bool:
 
 
 def _told(finding: Finding, report: Report) -> str:
-    saving = finding.saving.expected_us
-    gain = f"saves {duration(saving)} a step ({percent(share(saving, report.headline.step_us))})"
-    return f"{finding.severity}, {gain}: {finding.summary}{aside(finding)}\nFix: {finding.fix.title}. {' '.join(finding.fix.steps)}"
+    saves = gain(finding, report)
+    gained = f"saves {saves} of the {step_noun(report)}" if saves else "no gain expected"
+    return f"{finding.severity}, {gained}: {finding.summary}{aside(finding)}\nFix: {finding.fix.title}. {' '.join(finding.fix.steps)}"

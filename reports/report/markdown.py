@@ -8,14 +8,16 @@ from collections.abc import Iterable
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
+from advisor.reports._numbers import counted, duration, interval, percent, rate, size, speedup
 from advisor.reports._phrases import (
     aside,
     code_spans,
     confidence,
+    gain,
     hardware,
     improves,
     last_line,
+    likely,
     measured,
     place,
     rules_run,
@@ -122,19 +124,19 @@ def _short(text: str, most: int) -> str:
 
 def _headline(report: Report) -> list[str]:
     head, noun = report.headline, step_noun(report)
-    after = head.predicted_step_us
-    line = f"**{duration(head.step_us)}** per {noun}"
-    if improves(report):
+    line = "" if head.step_us is None else f"**{duration(head.step_us)}** per {noun}"
+    if (after := head.predicted_step_us) and improves(report):
         line += f", **{duration(after.expected)}** with every fix ({interval(after.low, after.high)}):"
-        line += f" {speedup(head.step_us, after.expected)} as fast"
+        line += f" {speedup(report.step_us, after.expected)} as fast"
+    line += ". " if line else ""
     told = trust(report)
-    about = f"{code(_short(report.source.path, 120))} · {escape(_short(hardware(report), 120))} · {steps(report)}"
+    about = f"{code(_short(report.source.path, 120))} · {escape(_short(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     return [
         f"## GPU profile: {escape(_short(head.bottleneck, 80))}",
         "",
         f"{prose(_short(head.summary, 300))}",
         "",
-        f"{line}. Can the trace be trusted? **{told.answer}**: {escape(_short(told.detail, 200))}",
+        f"{line}Can the trace be trusted? **{told.answer}**: {escape(_short(told.detail, 200))}",
         "",
         f"<sub>{about}</sub>",
         "",
@@ -166,10 +168,9 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
 
 
 def _row(report: Report, finding: Finding, number: int) -> str:
-    saving = finding.saving.expected_us
-    gain = f"{duration(saving)} ({percent(share(saving, report.headline.step_us))})" if saving > 0 else "–"
+    saves = gain(finding, report) or "–"
     title, fix = prose(_short(finding.title, 160)), prose(_short(finding.fix.title, 160))
-    return f"| {number} | {title} | {finding.severity} | {gain} | {fix} |"
+    return f"| {number} | {title} | {finding.severity} | {saves} | {fix} |"
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:
@@ -179,7 +180,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {interval(saving.low_us, saving.high_us)}"
+        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {likely(saving)}"
         f" per {step_noun(report)}, {saving_basis(finding)}",
         "",
         f"**Fix: {prose(fix.title)}**",
@@ -282,4 +283,5 @@ def _health(report: Report) -> list[str]:
 def _footer(report: Report) -> str:
     source = report.source
     about = f"{escape(_short(source.format, 20))}, {size(source.bytes)}, {source.events:,} events"
-    return f"<sub>advisor {escape(_short(report.advisor, 20))} · {about}; steps from {window_basis(report)}</sub>"
+    about += f"; steps from {window_basis(report)}" if report.window else ""
+    return f"<sub>advisor {escape(_short(report.advisor, 20))} · {about}</sub>"

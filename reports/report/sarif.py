@@ -12,8 +12,7 @@ from urllib.parse import quote
 from advisor.report.model import Evidence, Finding, Report, SourceLine
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import duration, interval, percent, share
-from advisor.reports._phrases import aside, last_line
+from advisor.reports._phrases import aside, gain, last_line, likely, step_noun
 
 NAME = "sarif"
 SUFFIX = ".sarif"
@@ -67,10 +66,10 @@ def _rule(rule: str, report: Report) -> Json:
 
 
 def _result(finding: Finding, index: int, report: Report) -> Json:
-    saving, step = finding.saving, report.headline.step_us
-    gain = f"The fix gains {duration(saving.expected_us)} of {duration(step)} a step ({percent(share(saving.expected_us, step))})"
+    saving, saves = finding.saving, gain(finding, report)
+    gained = f"The fix gains {saves} of the {step_noun(report)}, likely {likely(saving)}." if saves else "No gain is expected."
     steps = " ".join(f"{number}. {text}" for number, text in enumerate(finding.fix.steps, 1))
-    message = f"{finding.summary}{aside(finding)} {gain}, likely {interval(saving.low_us, saving.high_us)}. {finding.fix.title}: {steps}"
+    message = f"{finding.summary}{aside(finding)} {gained} {finding.fix.title}: {steps}"
     first, *others = _places(finding.evidence)
     made: Json = {
         "ruleId": finding.rule,
@@ -81,11 +80,11 @@ def _result(finding: Finding, index: int, report: Report) -> Json:
         "locations": [first],
         "relatedLocations": [{"id": number, **place} for number, place in enumerate(others, 1)],
         "partialFingerprints": {"advisor/v1": _fingerprint(finding)},
-        "rank": round(100 * share(saving.expected_us, step), 2),
+        "rank": round(100 * report.share(finding), 2),
         "properties": {
             "severity": finding.severity,
             "confidence": finding.confidence,
-            "savingUs": {"low": saving.low_us, "expected": saving.expected_us, "high": saving.high_us},
+            "saving": {"unit": saving.unit, "low": saving.low, "expected": saving.expected, "high": saving.high},
             "trace": report.source.path,
         },
     }

@@ -16,7 +16,7 @@ from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
 from advisor.reports._phrases import Slice
-from advisor.reports.report._checklist import checklist
+from advisor.reports.report._checklist import Answer, checklist
 from advisor.reports.report._roofline import peaks_of, reach
 
 NAME = "text"
@@ -56,9 +56,13 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     )  # fmt: skip
     _headline(console, shown)
     _time(console, shown)
-    _findings(console, shown, len(report.findings), [answer.praise for answer in checklist(shown, None) if answer.praise])
+    _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
     _footer(console, shown)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def _answers(report: Report) -> list[Answer]:
+    return checklist(report, None) if report.kind == "trace" else []
 
 
 def _text(*parts: str | tuple[str, str]) -> Text:
@@ -80,24 +84,25 @@ def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
 def _headline(console: Console, report: Report) -> None:
     head, noun = report.headline, _phrases.step_noun(report)
     about = (f"advisor {report.advisor}", report.source.path, _phrases.hardware(report), _phrases.steps(report))
-    _wrapped(console, _text((" · ".join(about), "dim")), 0)
+    _wrapped(console, _text((" · ".join(part for part in about if part), "dim")), 0)
     console.print()
     _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, 3)
-    line = _text(f"One {noun} takes ", (duration(head.step_us), "bold"))
-    if _phrases.improves(report):
-        after = head.predicted_step_us
-        line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
-        line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
-    _wrapped(console, line, 0)
+    if head.step_us is not None:
+        line = _text(f"One {noun} takes ", (duration(head.step_us), "bold"))
+        if (after := head.predicted_step_us) and _phrases.improves(report):
+            line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
+            line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
+        _wrapped(console, line, 0)
     told = _phrases.trust(report)
     if told.status != "ok":
         _wrapped(console, _text("Can the trace be trusted? ", (told.answer, _TRUST[told.status]), f": {told.detail}"), 0)
 
 
 def _time(console: Console, report: Report) -> None:
-    if report.time:
+    times = report.time or ()
+    if times:
         console.print()
-    for time in report.time[:_DEVICES]:
+    for time in times[:_DEVICES]:
         parts = _phrases.slices(time)
         bar = Text(f"GPU {time.device}  ")
         start = cell_len(bar.plain)
@@ -107,8 +112,8 @@ def _time(console: Console, report: Report) -> None:
             bar.append(_SLICES[part.key][0] * number, _SLICES[part.key][1])
         console.print(bar, no_wrap=True, overflow="crop")
         _legend(console, [part for part in parts if part.share >= 0.005], start)
-    if len(report.time) > _DEVICES:
-        _wrapped(console, _text(_others(report.time[_DEVICES:])), 0)
+    if len(times) > _DEVICES:
+        _wrapped(console, _text(_others(times[_DEVICES:])), 0)
     for said in (_phrases.critical_path(report), _phrases.measured(report)):
         if said:
             _wrapped(console, _text(said), 0)
@@ -165,8 +170,7 @@ def _findings(console: Console, report: Report, total: int, praise: list[str]) -
 
 
 def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
-    saving = finding.saving.expected_us
-    part = share(saving, report.headline.step_us)
+    part, saves = report.share(finding), _phrases.gain(finding, report)
     filled = round(part * _GAIN_BAR) or int(part > 0)
     row = Table.grid(expand=True, padding=(0, 1))
     row.width = min(width, 100)
@@ -175,7 +179,7 @@ def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
     row.add_column(no_wrap=True, width=_GAIN_BAR)
     row.add_row(
         _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {finding.title}", "bold")),
-        _text((f"saves {duration(saving)} ({percent(part)})", "green") if saving > 0 else ("no gain expected", "dim")),
+        _text((f"saves {saves}", "green") if saves else ("no gain expected", "dim")),
         _text(("█" * filled, "green"), ("·" * (_GAIN_BAR - filled), "dim")),
     )
     return row

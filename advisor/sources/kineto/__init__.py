@@ -15,11 +15,14 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.recording import Recording
 from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
 from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.sources.kineto.events import Event
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
+from advisor.sources.opened import Opened
+from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
 from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, table
 
@@ -42,6 +45,16 @@ _JSON_COLUMNS = ("dims", "types", "strides", "concrete")
 
 HELPED_FROM_BYTES = 100 << 20
 """A helper takes as long to start as some 50 MB take to read."""
+
+
+def recognises(opened: Opened) -> bool:
+    """Any JSON: what it lacks to be a trace is said when it is read."""
+    return is_json(opened.head)
+
+
+def record(opened: Opened) -> Recording:
+    """The recording of one trace."""
+    return Recording("trace", opened.path, (read(opened.stream, opened.path, processes=opened.processes),))
 
 
 def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:

@@ -15,9 +15,12 @@ import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.knowledge import cuda_api
+from advisor.recording import Recording
 from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
+from advisor.sources.opened import Opened
+from advisor.sources.sniff import SQLITE_MAGIC
 from advisor.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
 
 RECORD = (
@@ -30,6 +33,18 @@ _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 # No clock of a session is centuries away from its start, and no event of a week is one.
 _MAX_TIME_NS = 2**61
 _MAX_DURATION_NS = 7 * 86_400 * 10**9
+
+
+def recognises(opened: Opened) -> bool:
+    """Any SQLite database: what it lacks to be an export is said when it is read."""
+    return opened.head.startswith(SQLITE_MAGIC)
+
+
+def record(opened: Opened) -> Recording:
+    """The recording of one export."""
+    opened.check_seekable("an nsys export")
+    opened.check_size()
+    return Recording("trace", opened.path, (read(opened.path),))
 
 
 def read(path: str) -> Timeline:

@@ -1,0 +1,30 @@
+"""What the engine does differently for each kind of recording: a module a kind, named like it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Protocol, cast
+
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import Found
+from advisor.recording import Recording
+from advisor.report.model import Health, Kind, Report
+from advisor.views.workspace import Workspace
+
+
+class Judge(Protocol):
+    """What a kind's module holds."""
+
+    def health(self, workspace: Workspace, /) -> tuple[Health, ...]:
+        """The questions asked of the recording before any advice; a rule abstains where one that it rests on failed."""
+
+    def settle(self, workspace: Workspace, found: list[Found], /) -> list[Found]:
+        """The findings in their order, with those that others explain marked."""
+
+    def report(self, workspace: Workspace, recording: Recording, outcomes: Outcomes, /) -> Report:
+        """All of it as a report."""
+
+
+def judge(kind: Kind) -> Judge:
+    """How recordings of that kind are judged."""
+    return cast("Judge", importlib.import_module(f"{__name__}.{kind}"))

@@ -1,0 +1,158 @@
+"""Judging the timeline of one process: savings are parts of its step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+
+import msgspec
+import numpy as np
+
+from advisor.engine.headline import headline
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import Found
+from advisor.recording import Recording
+from advisor.report.model import (
+    LOW_SHARE,
+    SEVERITIES,
+    DeviceInfo,
+    DeviceTime,
+    Health,
+    Idle,
+    Recorded,
+    Report,
+    Saving,
+    Severity,
+    SourceInfo,
+    Window,
+)
+from advisor.timeline import Timeline
+from advisor.views.charts.build import picture
+from advisor.views.health import TraceHealth
+from advisor.views.replay.build import Replay
+from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.edits import combine
+from advisor.views.time.breakdown import Breakdown
+from advisor.views.time.critical_path import CriticalPath
+from advisor.views.time.device_time import Partition, total
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.time.kernel_table import KernelTable
+from advisor.views.time.step_work import StepWork
+from advisor.views.time.utilization import Utilization
+from advisor.views.trace.steps import Steps
+from advisor.views.workspace import Workspace
+
+
+def health(workspace: Workspace) -> tuple[Health, ...]:
+    """The checks of the trace."""
+    return workspace.get(TraceHealth).results
+
+
+def settle(workspace: Workspace, found: list[Found]) -> list[Found]:
+    """Most saving first, symptoms folded into their causes, all in the step's true time where that is known."""
+    found = sorted(found, key=lambda f: (-f.finding.saving.expected, SEVERITIES.index(f.finding.severity), f.finding.rule))
+    found = _folded(workspace.get(Replay), found)
+    return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
+
+
+def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
+    """The saving as a part of the step that was measured without a profiler, where it was."""
+    saving = found.finding.saving
+    if known.step_us is None or not steps.step_us or not isinstance(saving, Saving):
+        return found
+    ratio = known.step_us / steps.step_us
+    scaled = msgspec.structs.replace(
+        saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
+    )
+    return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
+
+
+FOLDED_SHARE = 0.15
+"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
+
+
+def _folded(replay: Replay, found: list[Found]) -> list[Found]:
+    """Findings, most saving first, with those that larger ones explain marked and lowered: no gain is counted twice."""
+    done: list[Found] = []
+    fixed = combine()
+    for item in found:
+        finding = item.finding
+        own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
+        if finding.allowed or own < LOW_SHARE:
+            done.append(item)
+            continue
+        both = combine(fixed, item.edits.expected)
+        left = replay.share(replay.corrected, both) - replay.share(replay.corrected, fixed)
+        cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
+        if cause and left < FOLDED_SHARE * own:
+            severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=severity))
+        fixed = both
+        done.append(item)
+    return done
+
+
+def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
+    """The report of a trace, with the picture that its charts draw."""
+    timeline, steps, found = workspace.get(Timeline), workspace.get(Steps), outcomes.found
+    source = timeline.source
+    return Report(
+        source=SourceInfo(
+            path=source.path,
+            format=source.format,
+            bytes=source.bytes,
+            events=source.events,
+            recorded=Recorded(
+                shapes=source.shapes,
+                stacks=source.stacks,
+                steps=steps.steps if steps.repeats else 0,
+                memory=source.memory,
+                syncs=source.syncs,
+            ),
+        ),
+        devices=_devices(timeline),
+        window=Window(
+            start_us=steps.start_us,
+            end_us=steps.end_us,
+            steps=steps.steps,
+            step_us=steps.step_us,
+            basis=steps.basis,
+            detail=steps.detail,
+        ),
+        time=tuple(_device_time(workspace, steps)),
+        health=health(workspace),
+        headline=headline(workspace, [f for f in found if not f.finding.allowed]),
+        findings=tuple(f.finding for f in found),
+        clear=tuple(outcomes.clear),
+        skipped=tuple(outcomes.skipped),
+        failed=tuple(outcomes.failed),
+        kernels=workspace.get(KernelTable).rows,
+        utilization=workspace.get(Utilization).rows,
+        critical_path=workspace.get(CriticalPath).parts,
+        breakdown=workspace.get(Breakdown).parts,
+        work=workspace.get(StepWork).work,
+        advisor=version("trace-advisor"),
+    ).with_picture(picture(workspace, [f.finding for f in found]))
+
+
+def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:
+    """Devices that did something; all that are described where none did."""
+    used = np.unique(timeline.gpu_ops["device"].to_numpy()).tolist()
+    devices = [timeline.device(d) for d in used] or list(timeline.devices)
+    return tuple(DeviceInfo(id=d.id, name=d.name, sm_count=d.sm_count) for d in devices)
+
+
+def _device_time(workspace: Workspace, steps: Steps) -> Iterable[DeviceTime]:
+    gaps = workspace.get(Gaps)
+    for part in workspace.get(Partition).devices:
+        idle = float(total(part.idle).sum())
+        yield DeviceTime(
+            device=part.device,
+            window_us=steps.end_us - steps.start_us,
+            compute_us=float(total(part.compute).sum()),
+            exposed_comm_us=float(total(part.communication).sum()),
+            exposed_copy_us=float(total(part.copy).sum()),
+            exposed_memset_us=float(total(part.memset).sum()),
+            idle_us=idle,
+            idle=Idle(**gaps.by_device[part.device]),
+        )

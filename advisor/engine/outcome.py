@@ -1,0 +1,18 @@
+"""What became of each rule that ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from advisor.engine.rule import Found
+from advisor.report.model import Clear, Failed, Skipped
+
+
+@dataclass
+class Outcomes:
+    """Every rule that ran stands in one of these."""
+
+    found: list[Found] = field(default_factory=list)
+    clear: list[Clear] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)

@@ -1,0 +1,52 @@
+"""A file as every source gets it: opened, its first bytes looked at, nothing taken yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from advisor.errors import TraceError
+from advisor.recording import Recording
+from advisor.sources.stream import Stream
+
+STDIN = "-"
+STANDARD_INPUT = "standard input"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked where they are gzip. head: the first of them.
+    size_bytes: of the file as it lies, 0 where that is not known. max_bytes: the most that it may hold unpacked.
+    processes: how many may read it at once."""
+
+    path: str
+    stream: Stream
+    head: bytes
+    size_bytes: int
+    max_bytes: int
+    processes: int = 1
+
+    def check_size(self) -> None:
+        """Raise TraceError where the file as it lies is larger than the limit, for sources that open it themselves."""
+        if self.size_bytes > self.max_bytes:
+            raise TraceError(
+                f"{self.path} holds {self.size_bytes:,} bytes, more than {self.max_bytes:,}, the limit",
+                f"If you trust it, raise the limit above that (--max-gib on the command line, max_bytes in Python, now {self.max_bytes:,}).",
+            )
+
+    def check_seekable(self, what: str) -> None:
+        """Raise TraceError where a source must open the file by its path, but it is piped in or compressed."""
+        if self.path == STANDARD_INPUT:
+            raise TraceError(f"{what} cannot be read from standard input", "Give the path of the file.")
+        if self.stream.compressed:
+            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: gunzip -k {self.path}")
+
+
+class Source(Protocol):
+    """What a source's package holds."""
+
+    def recognises(self, opened: Opened, /) -> bool:
+        """Whether the file's first bytes, and its name only where those cannot tell, say that it is of this kind."""
+
+    def record(self, opened: Opened, /) -> Recording:
+        """What the file holds. Raises TraceError where it is damaged or holds nothing to analyse."""
