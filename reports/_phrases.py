@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from advisor.report.model import AnySaving, BytesSaved, DeviceTime, Evidence, Finding, Report, Saving, ShareSaved
+from advisor.report.model import AnySaving, BytesSaved, Change, DeviceTime, Evidence, Finding, Report, Saving, ShareSaved
 from advisor.reports._numbers import counted, duration, interval, percent, share, size, speedup
 
 _BUSY = (
@@ -52,6 +52,18 @@ _LINKS = {
     "dispatch": "the host issuing ops",
     "host": "the host’s own work",
 }
+
+
+def change(part: Change) -> str:
+    """What one part of a fix does to a step, in a line."""
+    figures = (
+        (part.ops_removed, f"{part.ops_removed:.3g} GPU ops less"),
+        (part.ops_changed, f"{part.ops_changed:.3g} GPU ops changed"),
+        (part.waits_removed, f"{part.waits_removed:.3g} waits of the host less"),
+        (part.gpu_us, f"{duration(abs(part.gpu_us))} {'less' if part.gpu_us > 0 else 'more'} work on the GPU"),
+        (part.host_us, f"{duration(abs(part.host_us))} {'less' if part.host_us > 0 else 'more'} work on the host"),
+    )
+    return f"{part.edit}: {', '.join(text for amount, text in figures if amount)}"
 
 
 def link(kind: str) -> str:

@@ -14,7 +14,7 @@ from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, combine, with_dispatch, without_waits
+from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import Sources
@@ -84,9 +84,9 @@ def allocator(
         python["name"].cat.codes.to_numpy()
     ]
     start = python["start_us"].to_numpy()[empties]
-    wrapped = with_dispatch(replay.outside(union(start, start + python["dur_us"].to_numpy()[empties])))
-    gone = combine(without_waits(chosen), wrapped)
-    edits = Edits(without_waits(chosen[::2]), gone, gone)
+    wrapped = WithDispatch(replay.outside(union(start, start + python["dur_us"].to_numpy()[empties])))
+    gone = combine(WithoutWaits(chosen), wrapped)
+    edits = Edits(WithoutWaits(chosen[::2]), gone, gone)
     saving = replay.saving(edits, "allocating and freeing, and the waits in it")
     share = saving.expected_us / steps.step_us
     rows = schedule.call_row[chosen]

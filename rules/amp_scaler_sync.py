@@ -15,7 +15,7 @@ from advisor.rules._frames import matches
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, without_waits
+from advisor.views.replay.edits import Edits, WithoutWaits
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -77,7 +77,7 @@ def amp_scaler_sync(
     waits = _reads_of_the_flag(timeline, launches, ops, schedule)
     if not len(waits):
         return Clear(why="gradients are unscaled, but the host waits for no flag: the optimizer takes it on the GPU")
-    removed = without_waits(waits)
+    removed = WithoutWaits(waits)
     edits = Edits(removed, removed, removed)
     saving = replay.saving(edits, "the scaler's wait for the backward pass")
     share = saving.expected_us / steps.step_us

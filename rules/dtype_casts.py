@@ -20,7 +20,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits
+from advisor.views.replay.edits import Edits, WithoutTime
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -133,7 +133,7 @@ def dtype_casts(
     if training:
         easy += _again(casts, step, _backwards(ops, steps, timeline))
     likely = easy + [c.position for c in casts if c.kind in (INPUT, ISLAND)]
-    edits = Edits(_without(schedule, easy), _without(schedule, likely), _without(schedule, positions))
+    edits = Edits(*(WithoutTime(np.array(some, np.int64)) for some in (easy, likely, positions)))
     saving = replay.saving(edits, "copies that only change a tensor's type")
     gain = saving.expected_us / steps.step_us
     if gain < min_saving_share:
@@ -160,20 +160,6 @@ def dtype_casts(
         fix=_fix(main, training, _longest_between(casts, schedule.dur_us)),
     )
     return [Found(finding, edits)]
-
-
-def _without(recorded: Schedule, gone: Sequence[int] | Ints) -> Edit:
-    """These kernels take no time on the GPU; what the host does stays. One that another fix has changed already is left as
-    it is: what is fused into it remains."""
-    at = np.asarray(gone, np.int64)
-
-    def edit(schedule: Schedule) -> Schedule:
-        mine = at[np.isclose(schedule.dur_us[at], recorded.dur_us[at])]
-        dur, gap = schedule.dur_us.copy(), schedule.gap_us.copy()
-        dur[mine] = gap[mine] = 0.0
-        return schedule.edit(dur_us=dur, gap_us=gap)
-
-    return edit
 
 
 def _again(casts: Sequence[_Cast], step: Ints, backwards: float) -> list[int]:

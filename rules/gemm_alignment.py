@@ -20,7 +20,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, with_durations
+from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
@@ -171,7 +171,7 @@ def gemm_alignment(
 
     def at(share: float | None) -> Edit:
         rate = np.array([share or shares[precision[p]] or PADDED for p in slow])
-        return with_durations(found, limit[found] * more / rate + SETUP_US)
+        return WithDurations(found, limit[found] * more / rate + SETUP_US)
 
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
     edits = Edits(at(low), at(None), at(1.0))

@@ -15,7 +15,7 @@ from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, combine, fused
+from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
@@ -83,11 +83,10 @@ def grad_zeroing(
         return Clear(why="no zero_grad in the window fills gradients")
     adding = _accumulations(ops, schedule)
     once = len(adding) <= 1.1 * len(zeroing)
-    nothing = np.empty(0, np.int64), np.empty(0)
-    fills = fused(nothing[0], zeroing, nothing[1])
+    fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     likely = combine(shorter, fills)
-    most = combine(shorter, fused(nothing[0], np.r_[zeroing, adding], nothing[1])) if once else likely
+    most = combine(shorter, WithoutOps(np.r_[zeroing, adding])) if once else likely
     edits = Edits(fills, likely, most)
     saving = replay.saving(edits, "filling gradients with zeros, and adding to them")
     share = saving.expected_us / steps.step_us

@@ -11,7 +11,7 @@ from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, cheaper_dispatch, combine
+from advisor.views.replay.edits import CheaperDispatch, Edits, combine
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -89,7 +89,7 @@ def graph_candidate(
     if allocations.any():
         return Clear(why="memory is allocated from the driver inside the steps, which no graph can hold")
     saving = replay.saving(
-        Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), cheaper_dispatch(0.1)), "launching the same kernels anew"
+        Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)), "launching the same kernels anew"
     )
     if saving.expected_us < min_saving_share * steps.step_us:
         return Clear(

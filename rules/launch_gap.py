@@ -14,7 +14,7 @@ from advisor.rules._evidence import folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, as_graph, cheaper_dispatch
+from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
@@ -105,9 +105,9 @@ def launch_gap(
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
     idle_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
-    graph = as_graph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
+    graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = (
-        Edits(cheaper_dispatch(0.6), cheaper_dispatch(1 / 3), graph) if training else Edits(cheaper_dispatch(0.5), graph, graph)
+        Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph) if training else Edits(CheaperDispatch(0.5), graph, graph)
     )
     saving = replay.saving(edits, "the host's cost of issuing kernels one by one", idle_us)
     if saving.expected_us < min_saving_share * steps.step_us:

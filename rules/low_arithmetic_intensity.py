@@ -11,7 +11,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, batched
+from advisor.views.replay.edits import Batched, Edits
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
@@ -96,7 +96,7 @@ def low_arithmetic_intensity(
             why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}"
         )
     shared = np.flatnonzero(starved | ~(dense | kernels.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)[rows]))
-    edits = Edits(batched(FEW, shared), batched(LIKELY, shared), batched(MANY, shared))
+    edits = Edits(Batched(FEW, shared), Batched(LIKELY, shared), Batched(MANY, shared))
     saving = replay.saving(edits, "reading the same weights again for every request")
     found = np.flatnonzero(starved)
     gpu_rows = rows[found]

@@ -15,7 +15,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, combine, faster_copies, fused, on_side_stream, with_dispatch, without_waits
+from advisor.views.replay.edits import Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import DevicePartition, Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -150,17 +150,17 @@ def _edits(
     large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
     waits = _waits_of(launches, ops, schedule, copies)
     faster = combine(
-        without_waits(waits), faster_copies(large, pinned_us[large]), faster_copies(tiny, np.full(len(tiny), COPY_LATENCY_US))
+        WithoutWaits(waits), FasterCopies(large, pinned_us[large]), FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US))
     )
     # Copies that have a stream to themselves are ahead already.
     computing = np.unique(schedule.stream[~np.isin(np.arange(len(schedule.op_row)), copies)])
-    hidden = combine(faster, on_side_stream(copies[np.isin(schedule.stream[copies], computing)]))
+    hidden = combine(faster, OnSideStream(copies[np.isin(schedule.stream[copies], computing)]))
     op = ops.of_gpu[schedule.op_row[slow]]
     around = np.unique(ops.outermost[op[op >= 0]]) if len(ops.names) else op[:0]
     cpu = timeline.cpu_ops
     start = cpu["start_us"].to_numpy()[around]
     copying = union(start, start + cpu["dur_us"].to_numpy()[around])
-    gone = combine(without_waits(waits), fused(copies[:0], slow, np.empty(0)), with_dispatch(replay.outside(copying)), hidden)
+    gone = combine(WithoutWaits(waits), WithoutOps(slow), WithDispatch(replay.outside(copying)), hidden)
     return Edits(faster, hidden, gone)
 
 

@@ -17,7 +17,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, combine, with_durations
+from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, combine
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
@@ -107,7 +107,7 @@ def memory_layout(
             + (": channels_last is in use" if partly else "")
         )
     norms, forward, limit = _norms(timeline, ops, kernels, roofline, schedule)
-    gone = _without(chosen)
+    gone = FewerLaunches(chosen[:0], chosen, np.empty(0))
     edits = Edits(
         gone,
         combine(gone, _faster(norms, np.where(forward, NORM_FORWARD, NORM_BACKWARD) * limit)),
@@ -138,23 +138,10 @@ def memory_layout(
     return [Found(finding, edits)]
 
 
-def _without(gone: Ints) -> Edit:
-    """Without these kernels (positions) and their launch calls; the op around them is issued as before."""
-
-    def edit(schedule: Schedule) -> Schedule:
-        skip, cost = schedule.skip_op.copy(), schedule.call_us.copy()
-        skip[gone] = True
-        left = np.bincount(schedule.op_call[~skip], minlength=len(cost))
-        cost[schedule.op_call[gone]] *= left[schedule.op_call[gone]] > 0
-        return schedule.edit(skip_op=skip, call_us=cost)
-
-    return edit
-
-
 def _faster(norms: Ints, dur_us: Floats) -> Edit:
     """Those norms in the time given, where it is known."""
     known = ~np.isnan(dur_us)
-    return with_durations(norms[known], dur_us[known])
+    return WithDurations(norms[known], dur_us[known])
 
 
 def _conversions(timeline: Timeline, ops: Ops, kernels: Kernels, schedule: Schedule, busy: float) -> Ints:

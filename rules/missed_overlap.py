@@ -12,7 +12,7 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, with_durations
+from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
@@ -82,7 +82,7 @@ def missed_overlap(
         )
     transfer = _transfer(timeline, schedule, serial)
     dur = schedule.dur_us[serial]
-    edits = Edits(*(with_durations(serial, dur - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN)))
+    edits = Edits(*(WithDurations(serial, dur - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN)))
     saving = replay.saving(edits, "collectives that could run beside the backward pass")
     share = saving.expected_us / steps.step_us
     if share < min_saving_share:

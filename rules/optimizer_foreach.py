@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Spans, union
+from advisor.intervals import Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
@@ -18,7 +18,7 @@ from advisor.rules._frames import matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, combine
+from advisor.views.replay.edits import Edits, FewerLaunches, combine
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
@@ -255,24 +255,9 @@ def _edits(host_time: HostTime, schedule: Schedule, steps: Steps, launches: Laun
             kept.append(group[:n])
             gone.append(group[n:])
             dur.append(np.full(n, min(whole, traffic * moved + LAUNCH_FLOOR_US * n) / n))
-        fewer = _fewer(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
+        fewer = FewerLaunches(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
         made.append(combine(host_time.without(update.spans, 1 - host), fewer))
     return Edits(*made)
-
-
-def _fewer(kept: Ints, gone: Ints, dur_us: Floats) -> Edit:
-    """Ops `gone` (positions) are not launched, `kept` take that long; the host's time between calls stays."""
-
-    def edit(schedule: Schedule) -> Schedule:
-        dur, skip, cost = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.call_us.copy()
-        dur[kept] = dur_us
-        skip[gone] = True
-        left = np.bincount(schedule.op_call[~skip], minlength=len(cost))
-        calls = np.unique(schedule.op_call[gone])
-        cost[calls[left[calls] == 0]] = 0.0
-        return schedule.edit(dur_us=dur, skip_op=skip, call_us=cost)
-
-    return edit
 
 
 def _fix(update: _Update) -> Fix:

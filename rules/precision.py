@@ -13,7 +13,7 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, combine, with_durations
+from advisor.views.replay.edits import Edit, Edits, WithDurations, combine
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
@@ -123,10 +123,10 @@ def precision(
         at_rate = np.maximum(flops / before, moved / bandwidth) * 1e6
         small = (now == "tf32") & (dur < SMALL_US) & ~(at_rate >= BUSY_SHARE * dur)
         faster = np.where(small, np.maximum(faster, dur - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        return with_durations(chosen, np.where(now == name, dur, faster))
+        return WithDurations(chosen, np.where(now == name, dur, faster))
 
     pointwise = np.flatnonzero(kernels.of(Family.ELEMENTWISE, Family.NORM)[rows])
-    halved = with_durations(pointwise, np.maximum(schedule.dur_us[pointwise] / 2, KERNEL_FLOOR_US))
+    halved = WithDurations(pointwise, np.maximum(schedule.dur_us[pointwise] / 2, KERNEL_FLOOR_US))
     edits = Edits(at(low, True), at(half, True), combine(at(half, False), halved))
     saving = replay.saving(edits, "arithmetic that Tensor Cores do faster in 16 bits")
     if saving.expected_us < min_saving_share * steps.step_us:

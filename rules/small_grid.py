@@ -15,7 +15,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, with_durations
+from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
@@ -230,7 +230,7 @@ def _edits(small: _Small, limit_us: Floats, dur_us: Floats) -> Edits:
     def to(fill: Floats, rate: float, tail: float) -> Edit:
         full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, UNKNOWN_FILL), fill), known / rate) + SECOND_PASS_US
         without_tail = np.maximum(dur_us * (1 - tail * (1 - small.fill)), known)
-        return with_durations(small.at, np.where(small.tail, without_tail, full))
+        return WithDurations(small.at, np.where(small.tail, without_tail, full))
 
     return Edits(
         to(np.minimum(2 * small.fill, 1.0), LEAST_RATE, 0.0),

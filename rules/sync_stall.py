@@ -15,7 +15,7 @@ from advisor.rules._evidence import a_step, folded, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, combine, fused, with_dispatch, without_waits
+from advisor.views.replay.edits import Edit, Edits, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.launches import Launches
@@ -97,7 +97,7 @@ def sync_stall(
     removed = _without_waiting_ops(timeline, ops, replay, waits)
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * (steps.end_us - steps.start_us)
-    edits = Edits(combine() if full else without_waits(waits), removed, removed)
+    edits = Edits(combine() if full else WithoutWaits(waits), removed, removed)
     saving = replay.saving(edits, "the host's waits for the GPU")
     share = saving.expected_us / steps.step_us
     if share < min_saving_share and (per_step < min_per_step or not steps.repeats):
@@ -169,9 +169,9 @@ def _without_waiting_ops(timeline: Timeline, ops: Ops, replay: Replay, waits: In
     gone = np.zeros(len(op), bool)
     gone[op >= 0] = np.isin(ops.outermost_where(doomed)[op[op >= 0]], rows)
     return combine(
-        without_waits(waits),
-        fused(np.empty(0, np.int64), np.flatnonzero(gone), np.empty(0)),
-        with_dispatch(replay.outside(union(starts, ends))),
+        WithoutWaits(waits),
+        WithoutOps(np.flatnonzero(gone)),
+        WithDispatch(replay.outside(union(starts, ends))),
     )
 
 

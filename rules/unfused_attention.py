@@ -12,7 +12,7 @@ from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, fused
+from advisor.views.replay.edits import Edits, Fused
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
@@ -82,7 +82,7 @@ def unfused_attention(
         return Clear(why="no softmax between two matrix products" + (": attention is fused" if fused_already else ""))
     first, gone = np.array([a[0] for a in found]), np.concatenate([a[1:] for a in found])
     products = np.array([schedule.dur_us[a[0]] + schedule.dur_us[a[-1]] for a in found])
-    edits = Edits(*(fused(first, gone, factor * products) for factor in (SLOWEST, LIKELY, FASTEST)))
+    edits = Edits(*(Fused(first, gone, factor * products) for factor in (SLOWEST, LIKELY, FASTEST)))
     saving = replay.saving(edits, "the N × N scores' way through memory")
     share = saving.expected_us / steps.step_us
     members = np.concatenate(found)

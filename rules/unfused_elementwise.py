@@ -14,7 +14,7 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, fused
+from advisor.views.replay.edits import Edit, Edits, Fused
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
@@ -166,7 +166,7 @@ def _named(timeline: Timeline, ops: Ops, row: int) -> str:
 
 def _fuse(chains: list[Ints], dur_us: Floats) -> Edit:
     """Each chain becomes its first kernel, which takes that long."""
-    return fused(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
+    return Fused(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
 
 
 def _with_reductions(

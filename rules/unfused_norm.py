@@ -17,7 +17,7 @@ from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, fused
+from advisor.views.replay.edits import Edit, Edits, Fused
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
@@ -302,7 +302,7 @@ def _fused_us(roofline: Roofline, timeline: Timeline, schedule: Schedule, chain:
 
 def _fuse(chains: list[_Chain], dur_us: Floats) -> Edit:
     """Each chain becomes its first kernel, which takes that long."""
-    return fused(np.array([c.members[0] for c in chains]), np.concatenate([c.members[1:] for c in chains]), dur_us)
+    return Fused(np.array([c.members[0] for c in chains]), np.concatenate([c.members[1:] for c in chains]), dur_us)
 
 
 def _by_time(chains: list[_Chain], schedule: Schedule) -> list[str]:

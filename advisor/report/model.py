@@ -137,6 +137,18 @@ def severity_of(saving: AnySaving, whole: float) -> Severity:
     return "low" if share >= LOW_SHARE else "info"
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What one part of a fix does to a step in the replay, in µs and ops a step."""
+
+    edit: str
+    ops_removed: float = 0.0
+    ops_changed: float = 0.0
+    gpu_us: float = 0.0
+    """GPU time that it takes away; likewise of the host."""
+    host_us: float = 0.0
+    waits_removed: float = 0.0
+
+
 class Finding(msgspec.Struct, frozen=True):
     """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
 
@@ -163,6 +175,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Why the team lives with this; "" where it does not."""
     checks: tuple[str, ...] = ()
     """The health checks it rests on: each of them passed, or at worst degraded."""
+    edits: tuple[Change, ...] = ()
+    """What the fix is expected to do to the step, part by part."""
 
     def __post_init__(self) -> None:
         if not self.evidence:

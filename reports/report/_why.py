@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.report.model import Finding, Report
+from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import duration
 from advisor.reports._phrases import gain, likely, step_noun
@@ -45,4 +46,6 @@ def _found(finding: Finding, report: Report) -> list[str]:
     for item in finding.evidence:
         at = f", {item.source.file}:{item.source.line}" if item.source else ""
         lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us)}{at}")
+    lines += ["  What the fix is expected to do to a step:"] if finding.edits else []
+    lines += [f"    {phrases.change(part)}" for part in finding.edits]
     return lines

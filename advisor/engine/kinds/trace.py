@@ -31,7 +31,7 @@ from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
-from advisor.views.replay.edits import combine
+from advisor.views.replay.edits import changes, combine
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath
 from advisor.views.time.device_time import Partition, total
@@ -51,7 +51,8 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
 def settle(workspace: Workspace, found: list[Found]) -> list[Found]:
     """Most saving first, symptoms folded into their causes, all in the step's true time where that is known."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, SEVERITIES.index(f.finding.severity), f.finding.rule))
-    found = _folded(workspace.get(Replay), found)
+    replay = workspace.get(Replay)
+    found = [_with_changes(f, replay) for f in _folded(replay, found)]
     return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
 
 
@@ -65,6 +66,12 @@ def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
         saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
     )
     return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
+
+
+def _with_changes(found: Found, replay: Replay) -> Found:
+    """The finding with what its fix is expected to do to the step."""
+    made = tuple(changes(replay.corrected, found.edits.expected))
+    return found._replace(finding=msgspec.structs.replace(found.finding, edits=made))
 
 
 FOLDED_SHARE = 0.15

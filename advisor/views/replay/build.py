@@ -59,7 +59,7 @@ class Replay:
     def share(self, schedule: Schedule, edit: Edit) -> float:
         """Share of a step that an edit saves on one schedule, 0 where it saves nothing."""
         before = period_us(schedule)
-        return max(0.0, 1 - period_us(edit(schedule)) / before) if before > 0 else 0.0
+        return max(0.0, 1 - period_us(edit.apply(schedule)) / before) if before > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf) -> Saving:
         """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules.

@@ -1,17 +1,57 @@
-"""What fixes do to a schedule."""
+"""What fixes do to a schedule, as data: it can be looked at, sent to another process, saved in a report, and combined."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
+from advisor.report.model import Change
 from advisor.views.replay.schedule import Schedule
 
-Edit = Callable[[Schedule], Schedule]
-"""What a fix does to a schedule."""
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One thing that a fix does to a schedule. Calls and ops are positions in it, which no edit renumbers."""
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        """The schedule as it is after the fix; the one given stays."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """Its kind, as a report says it."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+
+    @property
+    def parts(self) -> tuple[Edit, ...]:
+        """The edits that it consists of, in order."""
+        return (self,)
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Edit):
+    """Several edits, one after the other."""
+
+    edits: tuple[Edit, ...] = ()
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        for edit in self.edits:
+            schedule = edit.apply(schedule)
+        return schedule
+
+    @property
+    def parts(self) -> tuple[Edit, ...]:
+        return tuple(part for edit in self.edits for part in edit.parts)
+
+
+def combine(*edits: Edit) -> Edit:
+    """All of several edits, one after the other; none of them changes nothing."""
+    return edits[0] if len(edits) == 1 else Combined(edits)
 
 
 class Edits(NamedTuple):
@@ -22,159 +62,254 @@ class Edits(NamedTuple):
     high: Edit
 
     @classmethod
+    def same(cls, edit: Edit) -> Edits:
+        """A fix whose effect on the schedule is known."""
+        return cls(edit, edit, edit)
+
+    @classmethod
     def all_of(cls, edits: Sequence[Edits]) -> Edits:
         """Every fix applied, each at the same end."""
-        return cls(*(combine(*ends) for ends in zip(*edits, strict=True))) if edits else cls(combine(), combine(), combine())
+        return cls(*(combine(*ends) for ends in zip(*edits, strict=True))) if edits else cls.same(Combined())
 
 
-def combine(*edits: Edit) -> Edit:
-    """All of several edits, one after the other."""
+def changes(schedule: Schedule, edit: Edit) -> Iterator[Change]:
+    """What each part of an edit does to a step, in order; parts that do nothing are left out."""
+    for part in edit.parts:
+        after = part.apply(schedule)
+        made = _change(part.name, schedule, after)
+        if made != Change(part.name):
+            yield made
+        schedule = after
 
-    def combined(schedule: Schedule) -> Schedule:
-        for edit in edits:
-            schedule = edit(schedule)
-        return schedule
 
-    return combined
+def _change(name: str, before: Schedule, after: Schedule) -> Change:
+    gone = after.skip_op & ~before.skip_op
+    other = [getattr(before, column) != getattr(after, column) for column in ("dur_us", "latency_us", "gap_us", "stream", "after")]
+    return Change(
+        name,
+        ops_removed=float(gone.sum()) / before.steps,
+        ops_changed=float((np.logical_or.reduce(other) & ~after.skip_op).sum()) / before.steps,
+        gpu_us=(_gpu_us(before) - _gpu_us(after)) / before.steps,
+        host_us=(_host_us(before) - _host_us(after)) / before.steps,
+        waits_removed=float(((before.waits_for != -1) & (after.waits_for == -1)).sum()) / before.steps,
+    )
 
 
-def without_waits(calls: Ints) -> Edit:
-    """These calls (positions) no longer wait for the GPU, nor cost the host anything."""
+def _gpu_us(schedule: Schedule) -> float:
+    return float(schedule.dur_us[~schedule.skip_op].sum())
 
-    def edit(schedule: Schedule) -> Schedule:
+
+def _host_us(schedule: Schedule) -> float:
+    return float(schedule.host_us.sum() + schedule.call_us.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutWaits(Edit):
+    """These calls no longer wait for the GPU, nor cost the host anything."""
+
+    calls: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
         waits, cost = schedule.waits_for.copy(), schedule.call_us.copy()
-        waits[calls], cost[calls] = -1, 0.0
+        waits[self.calls], cost[self.calls] = -1, 0.0
         return schedule.edit(waits_for=waits, call_us=cost)
 
-    return edit
 
+@dataclass(frozen=True, eq=False)
+class WithDurations(Edit):
+    """These ops take that long; never longer than they did."""
 
-def with_durations(ops: Ints, dur_us: Floats) -> Edit:
-    """These ops (positions) take that long; never longer than they did."""
+    ops: Ints
+    dur_us: Floats
 
-    def edit(schedule: Schedule) -> Schedule:
+    def apply(self, schedule: Schedule) -> Schedule:
         dur = schedule.dur_us.copy()
-        dur[ops] = np.minimum(dur[ops], dur_us)
+        dur[self.ops] = np.minimum(dur[self.ops], self.dur_us)
         return schedule.edit(dur_us=dur)
-
-    return edit
 
 
 ASYNC_LATENCY_US = 10.0
 """From the call of an asynchronous copy to its start on an idle stream, at most, as the captures show."""
 
 
-def faster_copies(ops: Ints, dur_us: Floats) -> Edit:
-    """These copies (positions) take that long and start without being staged; never slower than they were."""
+@dataclass(frozen=True, eq=False)
+class FasterCopies(Edit):
+    """These copies take that long and start without being staged; never slower than they were."""
 
-    def edit(schedule: Schedule) -> Schedule:
+    ops: Ints
+    dur_us: Floats
+
+    def apply(self, schedule: Schedule) -> Schedule:
         dur, latency = schedule.dur_us.copy(), schedule.latency_us.copy()
-        dur[ops] = np.minimum(dur[ops], dur_us)
-        latency[ops] = np.minimum(latency[ops], ASYNC_LATENCY_US)
+        dur[self.ops] = np.minimum(dur[self.ops], self.dur_us)
+        latency[self.ops] = np.minimum(latency[self.ops], ASYNC_LATENCY_US)
         return schedule.edit(dur_us=dur, latency_us=latency)
 
-    return edit
+
+@dataclass(frozen=True, eq=False)
+class WithoutTime(Edit):
+    """These ops take no time on the GPU; what the host does stays. One that others were fused into does their work and stays."""
+
+    ops: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        own = self.ops[~schedule.fused[self.ops]]
+        dur, gap = schedule.dur_us.copy(), schedule.gap_us.copy()
+        dur[own] = gap[own] = 0.0
+        return schedule.edit(dur_us=dur, gap_us=gap)
 
 
-def fused(kept: Ints, gone: Ints, dur_us: Floats) -> Edit:
-    """Ops `gone` (positions) disappear with the host time that issued them; `kept` do their work in `dur_us`."""
+@dataclass(frozen=True, eq=False)
+class FewerLaunches(Edit):
+    """Ops `gone` are not launched, `kept` do their work in `dur_us`; the host's time between calls stays."""
 
-    def edit(schedule: Schedule) -> Schedule:
-        dur, skip = schedule.dur_us.copy(), schedule.skip_op.copy()
-        dur[kept] = dur_us
-        skip[gone] = True
+    kept: Ints
+    gone: Ints
+    dur_us: Floats
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
+        cost = schedule.call_us.copy()
+        cost[calls] = 0.0
+        return edited.edit(call_us=cost)
+
+
+@dataclass(frozen=True, eq=False)
+class Fused(FewerLaunches):
+    """Ops `gone` disappear with the host time that issued them; `kept` do their work in `dur_us`."""
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
         host, dispatch, cost = schedule.host_us.copy(), schedule.dispatch_us.copy(), schedule.call_us.copy()
-        # A call whose ops are all gone is not made.
-        left = np.bincount(schedule.op_call[~skip], minlength=len(host))
-        calls = np.unique(schedule.op_call[gone])
-        calls = calls[left[calls] == 0]
         host[calls] -= dispatch[calls]
         dispatch[calls] = cost[calls] = 0.0
-        return schedule.edit(dur_us=dur, skip_op=skip, host_us=host, dispatch_us=dispatch, call_us=cost)
-
-    return edit
+        return edited.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
 
 
-def cheaper_dispatch(share: float) -> Edit:
+@dataclass(frozen=True, eq=False)
+class WithoutOps(Edit):
+    """These ops disappear with the host time that issued them."""
+
+    ops: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        return Fused(self.ops[:0], self.ops, np.empty(0)).apply(schedule)
+
+
+def _without(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tuple[Schedule, Ints]:
+    """`kept` take that long and stand for those gone; and the calls that are no longer made, as all their ops are gone."""
+    dur, skip, fused = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.fused.copy()
+    dur[kept] = dur_us
+    fused[kept], skip[gone] = True, True
+    left = np.bincount(schedule.op_call[~skip], minlength=len(schedule.call_us))
+    calls = np.unique(schedule.op_call[gone])
+    return schedule.edit(dur_us=dur, skip_op=skip, fused=fused), calls[left[calls] == 0]
+
+
+@dataclass(frozen=True, eq=False)
+class CheaperDispatch(Edit):
     """Issuing ops costs the host this share of what it did; waits and the program's own work stay."""
 
-    def edit(schedule: Schedule) -> Schedule:
-        launches = np.zeros(len(schedule.call_us), bool)
-        launches[schedule.op_call] = True
+    share: float
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        launches = _launching(schedule, np.zeros(len(schedule.op_call), bool))
         return schedule.edit(
-            host_us=schedule.host_us - (1 - share) * schedule.dispatch_us,
-            dispatch_us=share * schedule.dispatch_us,
-            call_us=np.where(launches, share * schedule.call_us, schedule.call_us),
+            host_us=schedule.host_us - (1 - self.share) * schedule.dispatch_us,
+            dispatch_us=self.share * schedule.dispatch_us,
+            call_us=np.where(launches, self.share * schedule.call_us, schedule.call_us),
         )
 
-    return edit
 
-
-def with_dispatch(keep: Floats) -> Edit:
+@dataclass(frozen=True, eq=False)
+class WithDispatch(Edit):
     """Issuing costs each call (n_calls,) this share of what it did; calls themselves stay."""
 
-    def edit(schedule: Schedule) -> Schedule:
+    keep: Floats
+
+    def apply(self, schedule: Schedule) -> Schedule:
         return schedule.edit(
-            host_us=schedule.host_us - (1 - keep) * schedule.dispatch_us, dispatch_us=keep * schedule.dispatch_us
+            host_us=schedule.host_us - (1 - self.keep) * schedule.dispatch_us, dispatch_us=self.keep * schedule.dispatch_us
         )
 
-    return edit
+
+@dataclass(frozen=True, eq=False)
+class WithoutHostTime(Edit):
+    """Before each call (n_calls,) these shares of its issuing and of the program's own time are gone; the calls stay."""
+
+    dispatch_share: Floats
+    own_share: Floats
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        dispatch = schedule.dispatch_us * (1 - self.dispatch_share)
+        own = np.maximum(schedule.host_us - schedule.dispatch_us, 0.0) * (1 - self.own_share)
+        return schedule.edit(host_us=dispatch + own, dispatch_us=dispatch)
 
 
-def batched(items: float, ops: Ints) -> Edit:
-    """One step serves `items` as it served one: per item, the host's part and these ops (positions) are shared."""
+@dataclass(frozen=True, eq=False)
+class Batched(Edit):
+    """One step serves `items` as it served one: per item, the host's part and these ops are shared."""
 
-    def edit(schedule: Schedule) -> Schedule:
+    items: float
+    ops: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
         dur = schedule.dur_us.copy()
-        dur[ops] /= items
+        dur[self.ops] /= self.items
         return schedule.edit(
-            host_us=schedule.host_us / items,
-            dispatch_us=schedule.dispatch_us / items,
-            call_us=schedule.call_us / items,
-            tail_us=schedule.tail_us / items,
-            latency_us=schedule.latency_us / items,
-            gap_us=schedule.gap_us / items,
+            host_us=schedule.host_us / self.items,
+            dispatch_us=schedule.dispatch_us / self.items,
+            call_us=schedule.call_us / self.items,
+            tail_us=schedule.tail_us / self.items,
+            latency_us=schedule.latency_us / self.items,
+            gap_us=schedule.gap_us / self.items,
             dur_us=dur,
         )
 
-    return edit
 
-
-def as_graph(launch_us: float, node_gap_us: float) -> Edit:
+@dataclass(frozen=True, eq=False)
+class AsGraph(Edit):
     """The step's launches become graph launches: one where the step begins and one after each wait of the host."""
 
-    def edit(schedule: Schedule) -> Schedule:
-        n = len(schedule.call_us)
-        launches = np.zeros(n, bool)
-        launches[schedule.op_call[~schedule.skip_op]] = True
+    launch_us: float
+    node_gap_us: float
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        launches = _launching(schedule, schedule.skip_op)
         waits = schedule.waits_for != -1
-        starts = np.r_[True, waits[:-1]] if n else waits
+        starts = np.r_[True, waits[:-1]] if len(waits) else waits
         # The first launch after each wait carries the graph's cost.
         segment = np.cumsum(starts) - 1
         rows = np.flatnonzero(launches)
         _, first = np.unique(segment[rows], return_index=True)
         cost = np.where(launches & ~waits, 0.0, schedule.call_us)
-        cost[rows[first]] += launch_us
+        cost[rows[first]] += self.launch_us
         return schedule.edit(
             host_us=schedule.host_us - schedule.dispatch_us,
-            dispatch_us=np.zeros(n),
+            dispatch_us=np.zeros(len(waits)),
             call_us=cost,
-            gap_us=np.minimum(schedule.gap_us, node_gap_us),
+            gap_us=np.minimum(schedule.gap_us, self.node_gap_us),
         )
 
-    return edit
+
+def _launching(schedule: Schedule, without: Mask) -> Mask:
+    """(n_calls,) whether each call launches an op, of those that are left."""
+    launches = np.zeros(len(schedule.call_us), bool)
+    launches[schedule.op_call[~without]] = True
+    return launches
 
 
-def on_side_stream(ops: Ints) -> Edit:
-    """These copies (positions) run on a stream of their own, ahead: no op of the same step waits for them."""
+@dataclass(frozen=True, eq=False)
+class OnSideStream(Edit):
+    """These copies run on a stream of their own, ahead: no op of the same step waits for them."""
 
-    def edit(schedule: Schedule) -> Schedule:
+    ops: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
         stream, after = schedule.stream.copy(), schedule.after.copy()
-        stream[ops] = schedule.stream.max() + 1
-        after[ops] = -1
-        after[np.isin(after, ops)] = -1
+        stream[self.ops] = schedule.stream.max() + 1
+        after[self.ops] = -1
+        after[np.isin(after, self.ops)] = -1
         waits = schedule.waits_for.copy()
-        waits[np.isin(waits, ops)] = -1
+        waits[np.isin(waits, self.ops)] = -1
         return schedule.edit(stream=stream, after=after, waits_for=waits)
-
-    return edit

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.intervals import Floats, Spans, intersect, overlap_with
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit
+from advisor.views.replay.edits import Edit, WithoutHostTime
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
@@ -38,15 +38,7 @@ class HostTime:
         inside = self.inside(spans)
         issuing = np.minimum(self.inside(intersect(spans, self.launch)), np.minimum(self.recorded.dispatch_us, inside))
         own = self.recorded.host_us - self.recorded.dispatch_us
-        dispatch_share = share * _ratio(issuing, self.recorded.dispatch_us)
-        own_share = share * _ratio(inside - issuing, own)
-
-        def edit(schedule: Schedule) -> Schedule:
-            dispatch = schedule.dispatch_us * (1 - dispatch_share)
-            rest = np.maximum(schedule.host_us - schedule.dispatch_us, 0.0) * (1 - own_share)
-            return schedule.edit(host_us=dispatch + rest, dispatch_us=dispatch)
-
-        return edit
+        return WithoutHostTime(share * _ratio(issuing, self.recorded.dispatch_us), share * _ratio(inside - issuing, own))
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, host: HostActivity, replay: Replay) -> HostTime:

@@ -79,6 +79,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         gap_us=gap,
         after=after,
         skip_op=np.zeros(len(op_row), bool),
+        fused=np.zeros(len(op_row), bool),
         steps=steps.steps,
         periodic=steps.repeats,
     )
@@ -113,6 +114,7 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         gap_us=np.maximum(gap, 0.0),
         after=np.full(len(row), -1, np.int64),
         skip_op=np.zeros(len(row), bool),
+        fused=np.zeros(len(row), bool),
         steps=steps.steps,
         periodic=False,
     )

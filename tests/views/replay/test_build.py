@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from advisor.views.replay.build import MAX_CALLS, Replay
 from advisor.views.replay.edits import (
+    AsGraph,
+    Batched,
+    CheaperDispatch,
     Edits,
-    as_graph,
-    batched,
-    cheaper_dispatch,
+    FasterCopies,
+    Fused,
+    OnSideStream,
+    WithDispatch,
+    WithoutWaits,
     combine,
-    faster_copies,
-    fused,
-    on_side_stream,
-    with_dispatch,
-    without_waits,
 )
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
@@ -43,7 +43,7 @@ def waits(schedule):
 
 
 def every(schedule, edit):
-    return period_us(edit(schedule))
+    return period_us(edit.apply(schedule))
 
 
 # The same loops, bound by different sides
@@ -65,7 +65,7 @@ def late_wait():
 def test_removing_a_wait_in_a_launch_bound_loop_gains_nothing_but_the_call():
     schedule = of(late_wait())
     assert len(waits(schedule)) == STEPS - 1
-    gained = period_us(schedule) - every(schedule, without_waits(waits(schedule)))
+    gained = period_us(schedule) - every(schedule, WithoutWaits(waits(schedule)))
     assert gained == pytest.approx(2, abs=0.01), "the call's own 2 µs of 200"
 
 
@@ -84,7 +84,7 @@ def queued_wait():
 def test_a_wait_at_which_the_gpu_has_work_queued_gains_nothing():
     schedule = of(queued_wait())
     assert period_us(schedule) == pytest.approx(100)
-    assert every(schedule, without_waits(np.arange(len(schedule.call_row)))) == pytest.approx(100, rel=0.01)
+    assert every(schedule, WithoutWaits(np.arange(len(schedule.call_row)))) == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize(("kernel", "host", "expected"), [(100, 60, 101), (40, 60, 60)])
@@ -98,7 +98,7 @@ def test_a_wait_for_a_kernel_gains_up_to_the_slower_side(kernel, host, expected)
         at = done + 2
     schedule = of(trace)
     assert period_us(schedule) == pytest.approx(host + 8 + kernel)
-    assert every(schedule, without_waits(waits(schedule))) == pytest.approx(expected, rel=0.01)
+    assert every(schedule, WithoutWaits(waits(schedule))) == pytest.approx(expected, rel=0.01)
 
 
 # Copies
@@ -125,17 +125,17 @@ def test_a_staged_copy_loop_is_the_copy_and_what_cannot_overlap_it():
     assert period_us(schedule) == pytest.approx(312)
     copies = np.flatnonzero(schedule.dur_us == 200)
     assert len(copies) == STEPS - 1 and (schedule.waits_for[schedule.op_call[copies]] == copies).all()
-    pinned = combine(without_waits(schedule.op_call[copies]), faster_copies(copies, np.full(len(copies), 100.0)))
+    pinned = combine(WithoutWaits(schedule.op_call[copies]), FasterCopies(copies, np.full(len(copies), 100.0)))
     # The two on one stream, with the gaps between them.
     assert every(schedule, pinned) == pytest.approx(2 + 100 + 1 + 94, abs=2)
     # On a stream of its own the copy hides the kernel: the longer of the two.
-    assert every(schedule, combine(pinned, on_side_stream(copies))) == pytest.approx(100, abs=2)
+    assert every(schedule, combine(pinned, OnSideStream(copies))) == pytest.approx(100, abs=2)
 
 
 def test_a_faster_copy_is_never_a_slower_one():
     schedule = of(staged())
     copies = np.flatnonzero(schedule.dur_us == 200)
-    assert every(schedule, faster_copies(copies, np.full(len(copies), 900.0))) <= period_us(schedule) + 1e-9
+    assert every(schedule, FasterCopies(copies, np.full(len(copies), 900.0))) <= period_us(schedule) + 1e-9
 
 
 def test_a_copy_hidden_behind_compute_gains_nothing():
@@ -146,7 +146,7 @@ def test_a_copy_hidden_behind_compute_gains_nothing():
         trace.op("aten::copy_", at + 30, 10).copy(at + 32, 3, at + 40, at + 140, "Pinned", 5_000_000, stream=13)
     schedule = of(trace)
     copies = np.flatnonzero(schedule.dur_us == 100)
-    gone = fused(np.empty(0, np.int64), copies, np.empty(0))
+    gone = Fused(np.empty(0, np.int64), copies, np.empty(0))
     assert every(schedule, gone) == pytest.approx(period_us(schedule), rel=0.01)
 
 
@@ -161,7 +161,7 @@ def test_without_the_event_that_ties_a_kernel_to_its_copy_they_overlap():
     schedule = of(trace)
     copies = np.flatnonzero(schedule.dur_us == 100)
     # 11 until the kernel's launch, 7 to start it, 80 for it, 2 to return and 4 more: the next batch is copied meanwhile.
-    assert every(schedule, on_side_stream(copies)) == pytest.approx(11 + 7 + 80 + 2 + 4, abs=1)
+    assert every(schedule, OnSideStream(copies)) == pytest.approx(11 + 7 + 80 + 2 + 4, abs=1)
 
 
 # CUDA graphs, overlap, backlog, a full queue
@@ -186,12 +186,12 @@ def test_a_graph_is_one_launch_and_its_nodes():
 
 def test_a_graph_bound_by_its_nodes_gains_nothing_from_another_graph():
     schedule = of(graphed())
-    assert every(schedule, as_graph(10.0, 1.0)) == pytest.approx(210, rel=0.01)
+    assert every(schedule, AsGraph(10.0, 1.0)) == pytest.approx(210, rel=0.01)
 
 
 def test_a_graph_behind_a_slow_host_is_bound_by_the_hosts_own_work():
     # Most of the 79 µs between the op and the launch are the program's own, and stay; the call costs 10, not 15.
-    assert 79 <= every(of(graphed(node=2.0)), as_graph(10.0, 1.0)) <= 90
+    assert 79 <= every(of(graphed(node=2.0)), AsGraph(10.0, 1.0)) <= 90
 
 
 def test_kernels_that_start_before_the_one_ahead_ends_keep_their_overlap():
@@ -218,7 +218,7 @@ def test_a_backlog_from_warm_up_is_no_part_of_the_step():
         free += 80
     schedule = of(trace)
     assert period_us(schedule) == pytest.approx(80)
-    assert every(schedule, cheaper_dispatch(0.1)) == pytest.approx(80), "and launching faster gains nothing"
+    assert every(schedule, CheaperDispatch(0.1)) == pytest.approx(80), "and launching faster gains nothing"
 
 
 def test_a_launch_that_blocks_on_a_full_queue_is_the_gpus_time():
@@ -233,7 +233,7 @@ def test_a_launch_that_blocks_on_a_full_queue_is_the_gpus_time():
             trace.launch(t, free, free + 49, dur=48 if k == 10 else 4)
             free += 50
     schedule = of(trace)
-    assert every(schedule, cheaper_dispatch(0.1)) == pytest.approx(1000, rel=0.02)
+    assert every(schedule, CheaperDispatch(0.1)) == pytest.approx(1000, rel=0.02)
 
 
 def test_a_wait_at_the_start_of_a_step_is_for_the_step_before():
@@ -245,7 +245,7 @@ def test_a_wait_at_the_start_of_a_step_is_for_the_step_before():
         trace.op("aten::mm", at + 38, 60).launch(at + 88, at + 94, at + 134, dur=4)
     schedule = of(trace)
     assert len(waits(schedule)) == STEPS - 1, "the first call of the window waits too"
-    assert every(schedule, without_waits(waits(schedule))) == pytest.approx(60, rel=0.01)
+    assert every(schedule, WithoutWaits(waits(schedule))) == pytest.approx(60, rel=0.01)
 
 
 # Edits
@@ -254,13 +254,13 @@ def test_a_wait_at_the_start_of_a_step_is_for_the_step_before():
 def test_edits_compose_and_the_gain_of_both_is_neither_their_sum_nor_lost():
     # Launch-bound at 200 with a wait: the wait alone gains 2, half the dispatch a fair half of 150, both together both.
     schedule = of(late_wait())
-    wait, cheap = without_waits(waits(schedule)), cheaper_dispatch(0.5)
+    wait, cheap = WithoutWaits(waits(schedule)), CheaperDispatch(0.5)
     alone = [period_us(schedule) - every(schedule, edit) for edit in (wait, cheap)]
     both = period_us(schedule) - every(schedule, combine(wait, cheap))
     assert both == pytest.approx(sum(alone), abs=0.1)
     # GPU-bound, neither is worth anything, alone or together.
     schedule = of(queued_wait())
-    both = every(schedule, combine(without_waits(np.arange(len(schedule.call_row))), cheap))
+    both = every(schedule, combine(WithoutWaits(np.arange(len(schedule.call_row))), cheap))
     assert both == pytest.approx(100, rel=0.01)
 
 
@@ -273,23 +273,23 @@ def test_each_of_two_bounds_alone_gains_nothing_and_both_together_do():
         trace.step(at, 99, s + 1).op("aten::mm", at, 98).launch(at + 90, free, free + 99, dur=4)
         free += 100
     schedule = of(trace)
-    faster = fused(np.arange(len(schedule.op_row)), np.empty(0, np.int64), np.full(len(schedule.op_row), 50.0))
-    cheap = cheaper_dispatch(0.5)
+    faster = Fused(np.arange(len(schedule.op_row)), np.empty(0, np.int64), np.full(len(schedule.op_row), 50.0))
+    cheap = CheaperDispatch(0.5)
     assert every(schedule, faster) == pytest.approx(100, rel=0.02) and every(schedule, cheap) == pytest.approx(100, rel=0.02)
     assert every(schedule, combine(faster, cheap)) == pytest.approx(51, rel=0.05)
 
 
 def test_the_saving_is_at_most_the_step_and_scales_to_the_recorded_step():
     replay = late_wait().get(Replay)
-    nothing = fused(np.empty(0, np.int64), np.arange(len(replay.recorded.op_row)), np.empty(0))
-    gone = combine(without_waits(waits(replay.recorded)), nothing, with_dispatch(np.zeros(len(replay.recorded.call_row))))
+    nothing = Fused(np.empty(0, np.int64), np.arange(len(replay.recorded.op_row)), np.empty(0))
+    gone = combine(WithoutWaits(waits(replay.recorded)), nothing, WithDispatch(np.zeros(len(replay.recorded.call_row))))
     saving = replay.saving(Edits(gone, gone, gone), "everything")
     assert 0 < saving.low_us <= saving.expected_us <= saving.high_us <= replay.step_us
 
 
 def test_a_change_for_the_worse_saves_nothing():
     replay = late_wait().get(Replay)
-    worse = fused(np.arange(3), np.empty(0, np.int64), np.full(3, 9000.0))
+    worse = Fused(np.arange(3), np.empty(0, np.int64), np.full(3, 9000.0))
     assert replay.saving(Edits(worse, worse, worse), "").high_us == 0
 
 
@@ -302,7 +302,7 @@ def test_batching_shares_what_is_shared():
         free += 100
     schedule = of(trace)
     weights = np.flatnonzero(schedule.dur_us == 80)
-    assert every(schedule, batched(16, weights)) == pytest.approx(80 / 16 + 20, abs=0.1)
+    assert every(schedule, Batched(16, weights)) == pytest.approx(80 / 16 + 20, abs=0.1)
 
 
 def test_a_long_window_is_replayed_by_its_middle():
@@ -340,7 +340,7 @@ def schedules(draw):
         op_row=np.arange(n), op_call=op_call, stream=np.array(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.int64),
         dur_us=floats(n), latency_us=floats(n) / 10, gap_us=floats(n) / 20,
         after=np.array([draw(st.integers(-1, k - 1)) if k else -1 for k in range(n)], np.int64),
-        skip_op=np.zeros(n, bool), steps=1, periodic=False,
+        skip_op=np.zeros(n, bool), fused=np.zeros(n, bool), steps=1, periodic=False,
     )  # fmt: skip
 
 
@@ -353,11 +353,11 @@ def test_no_edit_that_takes_time_away_makes_the_step_longer(schedule, data):
     share = data.draw(st.floats(0, 1))
     before = period_us(schedule)
     for edit in (
-        without_waits(some_calls), cheaper_dispatch(share), with_dispatch(np.full(n_calls, share)),
-        faster_copies(some_ops, np.full(len(some_ops), 100 * share)), fused(np.empty(0, np.int64), some_ops, np.empty(0)),
-        combine(without_waits(some_calls), cheaper_dispatch(share)), batched(1 + 15 * share, np.arange(n_ops)),
+        WithoutWaits(some_calls), CheaperDispatch(share), WithDispatch(np.full(n_calls, share)),
+        FasterCopies(some_ops, np.full(len(some_ops), 100 * share)), Fused(np.empty(0, np.int64), some_ops, np.empty(0)),
+        combine(WithoutWaits(some_calls), CheaperDispatch(share)), Batched(1 + 15 * share, np.arange(n_ops)),
     ):  # fmt: skip
-        assert period_us(edit(schedule)) <= before + 1e-6
+        assert period_us(edit.apply(schedule)) <= before + 1e-6
     assert period_us(schedule) == before, "an edit leaves the schedule as it was"
 
 

@@ -1,18 +1,23 @@
 """The replay on loops whose period, and what each change gains, can be worked out by hand."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import (
+    AsGraph,
+    CheaperDispatch,
     Edits,
-    as_graph,
-    cheaper_dispatch,
+    FasterCopies,
+    Fused,
+    OnSideStream,
+    WithDurations,
+    WithoutTime,
+    WithoutWaits,
+    changes,
     combine,
-    faster_copies,
-    fused,
-    on_side_stream,
-    without_waits,
 )
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
@@ -67,9 +72,9 @@ def every_wait(schedule):
 def test_without_the_wait_the_host_runs_ahead_until_the_slower_side_bounds():
     # Host: 50 of issuing, 4 for the call and 2 after the wait that stay with it; GPU: 100.
     schedule = waiting(kernel=100, work=50).get(Replay).recorded
-    assert period_us(without_waits(every_wait(schedule))(schedule)) == pytest.approx(101, rel=0.02)
+    assert period_us(WithoutWaits(every_wait(schedule)).apply(schedule)) == pytest.approx(101, rel=0.02)
     schedule = waiting(kernel=20, work=50).get(Replay).recorded
-    assert period_us(without_waits(every_wait(schedule))(schedule)) == pytest.approx(54, rel=0.03)
+    assert period_us(WithoutWaits(every_wait(schedule)).apply(schedule)) == pytest.approx(54, rel=0.03)
 
 
 def test_a_wait_in_a_loop_bound_by_launches_is_worth_nothing():
@@ -77,29 +82,29 @@ def test_a_wait_in_a_loop_bound_by_launches_is_worth_nothing():
     for s in range(STEPS):
         trace.call("cudaStreamSynchronize", 60 * s + 45, 0.5)  # the GPU has long been done
     schedule = trace.get(Replay).recorded
-    gain = period_us(schedule) - period_us(without_waits(every_wait(schedule))(schedule))
+    gain = period_us(schedule) - period_us(WithoutWaits(every_wait(schedule)).apply(schedule))
     assert gain == pytest.approx(0, abs=0.6)
 
 
 def test_cheaper_dispatch_gains_only_where_the_host_is_the_bound():
     schedule = host_bound().get(Replay).recorded
-    assert period_us(cheaper_dispatch(0.5)(schedule)) == pytest.approx(30, rel=0.05)
+    assert period_us(CheaperDispatch(0.5).apply(schedule)) == pytest.approx(30, rel=0.05)
     schedule = gpu_bound().get(Replay).recorded
-    assert period_us(cheaper_dispatch(0.5)(schedule)) == pytest.approx(101, rel=0.01)
+    assert period_us(CheaperDispatch(0.5).apply(schedule)) == pytest.approx(101, rel=0.01)
 
 
 def test_as_one_graph_the_step_is_its_kernels_or_its_launch():
     schedule = host_bound(kernel=4).get(Replay).recorded
-    assert period_us(as_graph(10.0, 1.0)(schedule)) == pytest.approx(15, rel=0.15)  # three kernels of 4 and their gaps, or the launch
+    assert period_us(AsGraph(10.0, 1.0).apply(schedule)) == pytest.approx(15, rel=0.15)  # three kernels of 4 and their gaps, or the launch
     schedule = host_bound(kernel=10).get(Replay).recorded
-    assert period_us(as_graph(10.0, 1.0)(schedule)) == pytest.approx(33, rel=0.05)
+    assert period_us(AsGraph(10.0, 1.0).apply(schedule)) == pytest.approx(33, rel=0.05)
 
 
 def test_fused_kernels_go_with_the_time_that_issued_them():
     schedule = host_bound().get(Replay).recorded
     first = np.arange(0, len(schedule.op_row), 3)
     gone = np.setdiff1d(np.arange(len(schedule.op_row)), first)
-    edited = fused(first, gone, np.full(len(first), 5.0))(schedule)
+    edited = Fused(first, gone, np.full(len(first), 5.0)).apply(schedule)
     assert period_us(edited) == pytest.approx(20, rel=0.1)
 
 
@@ -117,10 +122,10 @@ def test_copies_at_the_pinned_rate_and_ahead():
     schedule = pageable().get(Replay).recorded
     assert period_us(schedule) == pytest.approx(315, rel=0.02)
     copies = np.flatnonzero(schedule.dur_us == 200)
-    faster = combine(without_waits(schedule.op_call[copies]), faster_copies(copies, np.full(len(copies), 90.0)))
-    assert period_us(faster(schedule)) == pytest.approx(190, rel=0.05), "copy and kernel share a stream: 90 + 100"
-    ahead = combine(faster, on_side_stream(copies))
-    assert period_us(ahead(schedule)) == pytest.approx(118, rel=0.2), "the host, or 100 of kernel, is what is left"
+    faster = combine(WithoutWaits(schedule.op_call[copies]), FasterCopies(copies, np.full(len(copies), 90.0)))
+    assert period_us(faster.apply(schedule)) == pytest.approx(190, rel=0.05), "copy and kernel share a stream: 90 + 100"
+    ahead = combine(faster, OnSideStream(copies))
+    assert period_us(ahead.apply(schedule)) == pytest.approx(118, rel=0.2), "the host, or 100 of kernel, is what is left"
 
 
 def test_an_op_that_waits_for_another_stream_follows_it_in_the_replay():
@@ -137,7 +142,7 @@ def test_an_op_that_waits_for_another_stream_follows_it_in_the_replay():
 
 def test_savings_are_ordered_and_never_exceed_the_step():
     replay = host_bound().get(Replay)
-    saving = replay.saving(Edits(cheaper_dispatch(0.9), cheaper_dispatch(0.5), as_graph(10, 1)), "launches")
+    saving = replay.saving(Edits(CheaperDispatch(0.9), CheaperDispatch(0.5), AsGraph(10, 1)), "launches")
     assert 0 < saving.low_us < saving.expected_us < saving.high_us < replay.step_us
     assert saving.basis == "simulated"
 
@@ -145,8 +150,8 @@ def test_savings_are_ordered_and_never_exceed_the_step():
 def test_edits_compose_and_the_original_stays():
     schedule = host_bound().get(Replay).recorded
     before = period_us(schedule)
-    both = combine(cheaper_dispatch(0.5), cheaper_dispatch(0.5))
-    assert period_us(both(schedule)) == pytest.approx(15, rel=0.2) and period_us(schedule) == before
+    both = combine(CheaperDispatch(0.5), CheaperDispatch(0.5))
+    assert period_us(both.apply(schedule)) == pytest.approx(15, rel=0.2) and period_us(schedule) == before
 
 
 def test_the_profilers_cost_is_taken_off_the_host_alone():
@@ -154,3 +159,29 @@ def test_the_profilers_cost_is_taken_off_the_host_alone():
     assert period_us(replay.corrected) < period_us(replay.recorded)
     replay = gpu_bound().get(Replay)
     assert period_us(replay.corrected) == pytest.approx(period_us(replay.recorded))
+
+
+def test_an_op_that_others_were_fused_into_keeps_its_time_and_any_other_change_does_not_protect_it():
+    schedule = host_bound().get(Replay).recorded
+    first, second, third = (np.arange(k, len(schedule.op_row), 3) for k in range(3))
+    fused = Fused(first, second, np.full(len(first), 5.0)).apply(schedule)
+    assert WithoutTime(np.r_[first, third]).apply(fused).dur_us.sum() == 5 * len(first) + 4 * len(second)
+    faster = WithDurations(first, np.full(len(first), 3.0)).apply(schedule)
+    assert WithoutTime(first).apply(faster).dur_us[first].sum() == 0
+
+
+def test_what_a_fix_does_to_a_step_is_told_part_by_part():
+    schedule = waiting(kernel=100, work=50).get(Replay).recorded
+    kernels = np.arange(len(schedule.op_row))
+    fix = combine(WithoutWaits(every_wait(schedule)), combine(WithDurations(kernels, np.full(len(kernels), 40.0)), CheaperDispatch(1.0)))
+    waits, faster = changes(schedule, fix)
+    assert (waits.edit, waits.waits_removed, waits.gpu_us, waits.ops_changed) == ("without-waits", 1.0, 0.0, 0.0)
+    assert (faster.edit, faster.gpu_us, faster.ops_changed, faster.host_us) == ("with-durations", 60.0, 1.0, 0.0)
+    assert [c.edit for c in changes(schedule, fix)] == ["without-waits", "with-durations"], "what changes nothing is not told"
+
+
+def test_edits_travel_to_another_process():
+    schedule = host_bound().get(Replay).recorded
+    fix = combine(Fused(np.array([0]), np.array([1, 2]), np.array([5.0])), AsGraph(10.0, 1.0))
+    sent, to = pickle.loads(pickle.dumps((fix, schedule)))
+    assert period_us(sent.apply(to)) == period_us(fix.apply(schedule))

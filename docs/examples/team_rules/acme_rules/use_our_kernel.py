@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor import Clear, Code, Edits, Evidence, Finding, Fix, Found, Skipped, Timeline, rule, severity_of
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import with_durations
+from advisor.views.replay.edits import WithDurations
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
@@ -53,7 +53,7 @@ def use_our_kernel(
         return Clear(why=f"no kernel was launched by {op} inside the window")
 
     dur_us = schedule.dur_us[slow]
-    edits = Edits(*(with_durations(slow, dur_us / factor) for factor in (speedup * 2 / 3, speedup, speedup * 4 / 3)))
+    edits = Edits(*(WithDurations(slow, dur_us / factor) for factor in (speedup * 2 / 3, speedup, speedup * 4 / 3)))
     saving = replay.saving(edits, f"the time of {op} above that of our kernel")
     share = saving.expected_us / steps.step_us
     if share < min_saving_share:
