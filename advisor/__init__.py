@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze
+    from advisor.lab.record import record, trace_handler
     from advisor.recording import Recording
     from advisor.report.model import (
         BytesSaved,
@@ -50,6 +51,8 @@ _HOMES = {
     "ShareSaved": "advisor.report.model",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
+    "record": "advisor.lab.record",
+    "trace_handler": "advisor.lab.record",
     "Found": "advisor.engine.rule",
     "Edits": "advisor.views.replay.edits",
     "Clear": "advisor.report.model",
@@ -66,7 +69,7 @@ _HOMES = {
 
 __all__ = [
     "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving", "ShareSaved",
-    "Skipped", "Timeline", "analyze", "compare", "load", "read", "rule", "severity_of",
+    "Skipped", "Timeline", "analyze", "compare", "load", "read", "record", "rule", "severity_of", "trace_handler",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ for _command in (
     rules.explain,
     analyze.redact,
     lab.validate,
+    lab.record,
     compare.diff,
     compare.check,
     compare.history,

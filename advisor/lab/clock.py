@@ -1,0 +1,95 @@
+"""Times steps where nobody profiles: by events on the device where one is used, else by the host's clock."""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+SETTLED_STEPS = 5
+"""Steps that are compared with as many before them: few enough that a slow trend shows, enough that one outlier does not."""
+
+SETTLED_WITHIN = 0.1
+"""Step times vary by some 5 % from run to run of five; twice that is still a change."""
+
+
+def device_in_use() -> str:
+    """The kind of device that torch already works with in this process, "cpu" where it has touched no other."""
+    import torch
+
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available() and module.is_initialized():
+            return kind
+    return "cpu"
+
+
+def device_name(kind: str) -> str:
+    """What the current device of that kind calls itself."""
+    import platform
+
+    import torch
+
+    if kind == "cpu":
+        return platform.processor() or platform.machine() or "cpu"
+    return str(torch.get_device_module(kind).get_device_name())
+
+
+def synchronize(kind: str) -> None:
+    """Wait until the device has done all it was given."""
+    import torch
+
+    if kind != "cpu":
+        torch.get_device_module(kind).synchronize()
+
+
+def compilations() -> int:
+    """How many graphs torch.compile has made in this process so far; 0 where it was never used."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
+class StepClock:
+    """Marks between steps, and the times between them.
+
+    On a device a mark is an event on the current stream, which the device passes when it has done the step's work: the period
+    between two is the step time whichever side is the bound. Marking does not wait for anything.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._marks: list[Any] = []
+
+    def mark(self) -> None:
+        """The step before ends here and the next one begins."""
+        if self.device == "cpu":
+            self._marks.append(time.perf_counter())
+            return
+        import torch
+
+        event = torch.get_device_module(self.device).Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def __len__(self) -> int:
+        """Steps between marks so far."""
+        return max(len(self._marks) - 1, 0)
+
+    def step_us(self, last: int | None = None) -> list[float]:
+        """Times of all steps, or of the `last` ones, in µs. Waits for the device to pass the last mark."""
+        marks = self._marks if last is None else self._marks[-last - 1 :]
+        if self.device == "cpu":
+            return [(b - a) * 1e6 for a, b in pairwise(marks)]
+        if marks:
+            marks[-1].synchronize()
+        return [a.elapsed_time(b) * 1e3 for a, b in pairwise(marks)]
+
+
+def settled(step_us: list[float]) -> bool:
+    """Whether the last steps took as long as those before them: the medians of two runs of `SETTLED_STEPS` agree."""
+    if len(step_us) < 2 * SETTLED_STEPS:
+        return False
+    before, after = median(step_us[-2 * SETTLED_STEPS : -SETTLED_STEPS]), median(step_us[-SETTLED_STEPS:])
+    return abs(after - before) <= SETTLED_WITHIN * max(before, after)

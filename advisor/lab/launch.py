@@ -1,0 +1,108 @@
+"""Runs a command with the recorder inside it, without a change of its script."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+from advisor.errors import TraceError, UsageError
+from advisor.lab.find_steps import SPEC, Steps
+from advisor.lab.record import FILE, Options, prepare
+
+# Python runs a module of this name as it starts. Ours makes way for the one that it hides, and imports advisor from where it
+# stands: the command may run in an environment that has another one, or none.
+_AT_START = """\
+import importlib.machinery, importlib.util, os, sys
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
+hidden = importlib.machinery.PathFinder.find_spec("sitecustomize")
+if hidden and hidden.loader:
+    hidden.loader.exec_module(importlib.util.module_from_spec(hidden))
+if "advisor" not in sys.modules:
+    spec = importlib.util.spec_from_file_location("advisor", {init!r}, submodule_search_locations=[{package!r}])
+    sys.modules["advisor"] = advisor = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(advisor)
+from advisor.lab.find_steps import install
+
+install()
+"""
+
+NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
+
+
+def launch(
+    command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, quiet: bool = False
+) -> int:
+    """Run `command` and record it into `directory`; returns its exit code, 128 + n where signal n ended it.
+
+    quiet: throw away what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
+    well but nothing was recorded.
+    """
+    if options.nsys:
+        command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
+    prepare(directory)
+    package = Path(__file__).resolve().parents[1]
+    with TemporaryDirectory(prefix="advisor-") as folder:
+        start = Path(folder, "sitecustomize.py")
+        start.write_text(_AT_START.format(init=str(package / "__init__.py"), package=str(package)), encoding="utf-8")
+        asked = {"directory": str(directory.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
+        paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, quiet)
+    if code == 0 and not any(directory.glob(f"**/{FILE}")):
+        raise TraceError(
+            "the program ended and no step was found in it",
+            "Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script.",
+        )
+    if options.nsys and code == 0:
+        _export(directory)
+    return code
+
+
+def _run(command: Sequence[str], environment: dict[str, str], quiet: bool) -> int:
+    """Run to the end; signals that ask us to stop are the command's to answer."""
+    output = subprocess.DEVNULL if quiet else None
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "Give the command as the shell would run it, after --.") from None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # The terminal sends an interrupt to both of us.
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _nsys() -> tuple[str, ...]:
+    if shutil.which("nsys") is None:
+        raise UsageError("nsys is not on the PATH", "Install Nsight Systems, or record without --nsys.")
+    return NSYS
+
+
+def _export(directory: Path) -> None:
+    """The capture as SQLite, named in the recording."""
+    report, database = directory / "nsys.nsys-rep", directory / "nsys.sqlite"
+    done = subprocess.run(
+        ["nsys", "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(database), str(report)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise TraceError(f"nsys could not export {report}", done.stderr.strip()[-300:])
+    saved = json.loads((directory / FILE).read_text(encoding="utf-8"))
+    (directory / FILE).write_text(json.dumps({**saved, "nsys": database.name}, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,377 @@
+"""Records a program so that the recording carries its truth: steps timed without a profiler, then two short traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from advisor.errors import UsageError
+from advisor.lab.clock import SETTLED_STEPS, StepClock, compilations, device_in_use, device_name, settled, synchronize
+
+if TYPE_CHECKING:
+    from torch.profiler import profile
+
+T = TypeVar("T")
+
+FILE = "recording.json"
+VERSION = 1
+METADATA_KEY = "advisor_recording"
+"""The top-level member of a trace that holds what was measured without the profiler."""
+
+TIMED_S = 0.3
+"""Steps are timed for at least this long, so that the clock's own jitter does not count."""
+
+MAX_TIMED = 500
+MAX_TIMED_S = 20.0
+FEWEST_TIMED = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How many steps each part takes.
+
+    warmup: at least so many before anything is measured. settle: at most so many more until compilation is over and step times
+    repeat. timed: at least so many without a profiler (fewer only where five took 20 s). light, deep: so many in each trace,
+    after `profiler_warmup` that its start slows and that are thrown away; 0 leaves a trace out. nsys: so many as ranges for
+    `nsys profile --capture-range=cudaProfilerApi`.
+    """
+
+    warmup: int = 10
+    settle: int = 90
+    timed: int = 20
+    light: int = 5
+    deep: int = 3
+    nsys: int = 0
+    profiler_warmup: int = 2
+
+    def __post_init__(self) -> None:
+        below = [name for name, steps in asdict(self).items() if steps < (name == "timed")]
+        if below:
+            raise UsageError(f"{below[0]} is {getattr(self, below[0])} steps", "Give 0 or more, and time 1 at least.")
+
+
+class Run:
+    """One recording under way. Every call of `step` ends a step; what happens between them is the state of `_parts`."""
+
+    def __init__(self, directory: str | os.PathLike[str], options: Options, warn: Callable[[str], None] | None = None) -> None:
+        self.directory = Path(directory)
+        self.options = options
+        self.notes: list[str] = []
+        """What kept the recording from being whole or steady."""
+        self.done = False
+        """Whether all is recorded; the program runs on as if nothing were there."""
+        self.steady = False
+        self.unprofiled_step_us: list[float] = []
+        self._warn = warn or _warn
+        self._traces: dict[str, str] = {}
+        self._device = "cpu"
+        self._parts: Generator[None] | None = None
+
+    def __enter__(self) -> Run:
+        prepare(self.directory)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # After an error of the program the device may be lost: what can still be written is, and the error goes on.
+        with suppress(*([RuntimeError] if error is not None else [])):
+            self.finish()
+
+    def steps(self, batches: Iterable[T]) -> Iterator[T]:
+        """The batches, each with the work done on it a step. Call it again for the next epoch."""
+        for batch in batches:
+            yield batch
+            self.step()
+
+    def step(self) -> None:
+        """One step ends here. Costs nothing once all is recorded."""
+        if self.done:
+            return
+        if self._parts is None:
+            self._parts = self._record()
+        next(self._parts, None)
+
+    def finish(self) -> None:
+        """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled."""
+        if self.done:
+            return
+        self.done = True
+        if self._parts is not None:
+            self._parts.close()
+        missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
+        if missing:
+            self._note(
+                f"the program ended before the {' and '.join(missing)} trace: {self.steps_needed} steps or more are needed, "
+                "or ask for fewer (warmup, timed, light, deep)"
+            )
+        self._save()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step was seen and more are to come."""
+        return self._parts is not None and not self.done
+
+    @property
+    def steps_needed(self) -> int:
+        """Steps that a recording takes where step times settle at once."""
+        o = self.options
+        traces = [steps + o.profiler_warmup for steps in (o.light, o.deep, o.nsys) if steps]
+        return max(o.warmup, 2 * SETTLED_STEPS * (o.settle > 0)) + 2 + o.timed + sum(traces)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._warn(text)
+
+    def _record(self) -> Generator[None]:
+        """The parts one after another; each yield is one step of the program."""
+        yield from self._settle()
+        yield from self._time()
+        o = self.options
+        if o.light:
+            yield from self._trace("light", o.light)
+        if o.deep:
+            yield from self._trace("deep", o.deep, deep=True)
+        if o.nsys:
+            yield from self._ranges(o.nsys)
+        self._save()
+        self.done = True
+
+    def _settle(self) -> Generator[None]:
+        o = self.options
+        clock = StepClock(device_in_use())
+        graphs = [compilations()]
+        for step in range(o.warmup + o.settle):
+            if clock.device == "cpu" != device_in_use():
+                clock = StepClock(device_in_use())
+            clock.mark()
+            yield
+            graphs.append(compilations())
+            # Reading the times waits for the device: a host that runs far ahead would else see no time at all.
+            compiled = graphs[-1] != graphs[max(0, len(graphs) - 1 - SETTLED_STEPS)]
+            if step + 1 >= o.warmup and not compiled and settled(clock.step_us(2 * SETTLED_STEPS)):
+                self.steady = True
+                break
+        self._device = device_in_use()
+        if not self.steady and o.settle:
+            last = clock.step_us(2 * SETTLED_STEPS)
+            self._note(
+                f"step times did not settle in {o.warmup + o.settle} steps: the last {len(last)} took {min(last) / 1e3:.3g} to "
+                f"{max(last) / 1e3:.3g} ms"
+            )
+
+    def _time(self) -> Generator[None]:
+        """Time steady steps without a profiler, synchronising at the ends alone; the first, which finds an empty queue, is dropped."""
+        synchronize(self._device)
+        yield
+        clock = StepClock(self._device)
+        clock.mark()
+        start = time.perf_counter()
+        try:
+            while True:
+                yield
+                clock.mark()
+                spent = time.perf_counter() - start
+                enough = len(clock) >= self.options.timed and (spent >= TIMED_S or len(clock) >= MAX_TIMED)
+                if enough or (len(clock) >= FEWEST_TIMED and spent >= MAX_TIMED_S):
+                    break
+        finally:
+            self.unprofiled_step_us = [round(us, 3) for us in clock.step_us()]
+
+    def _trace(self, name: str, steps: int, deep: bool = False) -> Generator[None]:
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        # CUPTI crashes or loses CUDA-graph kernels where it is torn down and loaded again between two profiles.
+        os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
+        activities = [ProfilerActivity.CPU]
+        if self._device != "cpu":
+            activities.append(getattr(ProfilerActivity, self._device.upper()))
+        warmup = self.options.profiler_warmup
+
+        def ready(profiler: profile) -> None:
+            _export(profiler, self.directory / f"{name}.json.gz", self.measured())
+            self._traces[name] = f"{name}.json.gz"
+
+        with profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=warmup, active=steps, repeat=1),
+            on_trace_ready=ready,
+            record_shapes=deep,
+            with_stack=deep,
+            profile_memory=deep,
+        ) as profiler:
+            for _ in range(warmup + steps):
+                yield
+                profiler.step()
+
+    def _ranges(self, steps: int) -> Generator[None]:
+        """A range a step for nsys, which captures between the two calls of the CUDA profiler."""
+        import torch
+
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        try:
+            for _ in range(self.options.profiler_warmup):
+                yield
+            for _ in range(steps):
+                with torch.cuda.nvtx.range("step"):
+                    yield
+            synchronize(self._device)
+        finally:
+            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+    def measured(self) -> dict[str, Any]:
+        """What a trace carries of it: step times, device, version, options; nothing that names people, hosts or paths."""
+        import torch
+
+        return {
+            "unprofiled_step_us": self.unprofiled_step_us,
+            "steady": self.steady,
+            "device": device_name(self._device),
+            "torch": torch.__version__,
+            "options": asdict(self.options),
+        }
+
+    def _save(self) -> None:
+        if self.unprofiled_step_us or self._traces:
+            text = json.dumps({"version": VERSION, **self.measured(), **self._traces, "notes": self.notes}, indent=1)
+            (self.directory / FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def record(directory: str | os.PathLike[str], **options: int) -> Run:
+    """Record steady steps of a program into `directory`, which `advisor analyze` reads.
+
+        with advisor.record("out/") as run:
+            for batch in run.steps(loader):
+                train(batch)
+
+    After warm-up, some 20 steps are timed without a profiler, then 5 recorded lightly and 3 with shapes, stacks and memory.
+    The loop runs on unhindered; `run.done` says that it may end. `options` are those of `Options`, in steps.
+    Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced. Raises UsageError where
+    the directory holds such files that are none of ours.
+    """
+    return Run(directory, Options(**options))
+
+
+def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
+    """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
+
+    Steps that the schedule waits for are timed; warm-up steps stand beside them, which the profiler may already slow. Give
+    `schedule(wait=...)` five steps or more, after the first few of the program: `skip_first`.
+    """
+    return _Handler(Path(directory))
+
+
+class _Handler:
+    """Writes traces, and times the steps between which the profiler records nothing.
+
+    torch.profiler tells a handler nothing before a trace is ready, so `profile.step` is watched for the profilers that use this one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.written = 0
+        self._spans: deque[tuple[str, StepClock]] = deque(maxlen=MAX_TIMED)
+        self._open: StepClock | None = None
+        self._cold = True
+        _watch_profilers()
+
+    def __call__(self, profiler: profile) -> None:
+        name = "trace.json.gz" if not self.written else f"trace-{self.written}.json.gz"
+        _export(profiler, self.directory / name, self._measured(profiler))
+        self.written += 1
+        self._cold = True
+
+    def begin(self, profiler: profile) -> None:
+        """A step begins."""
+        self._open = StepClock(device_in_use())
+        self._open.mark()
+
+    def end(self, profiler: profile) -> None:
+        """The step ends, and what the profiler was doing during it is known."""
+        if self._open is None:
+            return
+        if self._cold:
+            # The first step pays for what later ones do not: allocation, choice of algorithms, compilation, an empty queue.
+            self._cold = False
+            return
+        self._open.mark()
+        self._spans.append((profiler.current_action.name, self._open))
+
+    def _measured(self, profiler: profile) -> dict[str, Any]:
+        import torch
+
+        times = {kind: [us for action, clock in self._spans if action == kind for us in clock.step_us()] for kind in ("NONE", "WARMUP")}
+        return {
+            "unprofiled_step_us": [round(us, 3) for us in times["NONE"]],
+            "warmup_step_us": [round(us, 3) for us in times["WARMUP"]],
+            "device": device_name(device_in_use()),
+            "torch": torch.__version__,
+            "options": {
+                "record_shapes": profiler.record_shapes, "with_stack": profiler.with_stack, "profile_memory": profiler.profile_memory,
+            },
+        }  # fmt: skip
+
+
+def _watch_profilers() -> None:
+    """Tell handlers of ours when a step of their profiler begins and ends."""
+    from torch.profiler import profile
+
+    original = profile.step
+    if getattr(original, "tells_advisor", False):
+        return
+
+    def step(self: profile) -> None:
+        handler = self.on_trace_ready if isinstance(self.on_trace_ready, _Handler) else None
+        if handler:
+            handler.end(self)
+        original(self)
+        if handler:
+            handler.begin(self)
+
+    step.tells_advisor = True  # type: ignore[attr-defined]
+    profile.step = step  # type: ignore[method-assign]
+
+
+def _export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
+    """Write a trace, compressed, with what was measured as its first member: whole or not at all."""
+    with TemporaryDirectory(dir=path.parent, prefix=".advisor-") as folder:
+        plain, packed = Path(folder, "trace.json"), Path(folder, path.name)
+        profiler.export_chrome_trace(str(plain))
+        # The level at which a trace takes a second to pack instead of four, and 10 % more room.
+        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+            while (head := source.read(1)).isspace():
+                pass
+            if head != b"{":
+                raise UsageError("torch.profiler wrote no JSON object", "Record with another version of torch.")
+            target.write(b"{" + json.dumps({METADATA_KEY: measured}).encode()[1:-1] + b",")
+            shutil.copyfileobj(source, target, 1 << 20)
+        packed.replace(path)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"advisor: {text}", stacklevel=2)
+
+
+def prepare(directory: Path) -> None:
+    """Make the directory and take an earlier recording out of it. Raises UsageError where files there are none of ours."""
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"{directory} is a file", "Give the path of a directory.")
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder in (directory, *directory.glob("rank*/")):
+        present = [folder / name for name in ("light.json.gz", "deep.json.gz") if (folder / name).exists()]
+        if present and not (folder / FILE).exists():
+            raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
+        for path in (folder / FILE, *present):
+            path.unlink(missing_ok=True)

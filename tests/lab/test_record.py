@@ -1,0 +1,203 @@
+import gzip
+import json
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import advisor  # noqa: E402
+from advisor.cli import main  # noqa: E402
+from advisor.errors import TraceError, UsageError  # noqa: E402
+from advisor.lab.clock import settled  # noqa: E402
+from advisor.lab.launch import launch  # noqa: E402
+from advisor.lab.record import Options  # noqa: E402
+from tests.lab.programs import INFER, TRAIN, written  # noqa: E402
+
+FEW = {"warmup": 1, "settle": 0, "timed": 3, "light": 2, "deep": 2}
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def train():
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        net(batch).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+@pytest.fixture(autouse=True)
+def soon_timed(monkeypatch):
+    monkeypatch.setattr("advisor.lab.record.TIMED_S", 0.0)
+
+
+def batches(count):
+    return (torch.ones(4, 8) for _ in range(count))
+
+
+def trace_of(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def test_a_loop_is_timed_then_recorded_lightly_then_deeply(tmp_path, train):
+    with advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(30)):
+            train(batch)
+    assert run.done and len(run.unprofiled_step_us) == 3
+    saved = json.loads((tmp_path / "recording.json").read_text())
+    assert saved["version"] == 1 and saved["unprofiled_step_us"] == run.unprofiled_step_us
+    assert (saved["light"], saved["deep"]) == ("light.json.gz", "deep.json.gz")
+    light, deep = advisor.load(tmp_path / "light.json.gz"), advisor.load(tmp_path / "deep.json.gz")
+    assert not light.source.shapes and not light.source.stacks
+    assert deep.source.shapes and deep.source.stacks and deep.source.memory
+    for timeline, steps in ((light, 2), (deep, 2)):
+        assert timeline.annotations["name"].str.startswith("ProfilerStep#").sum() == steps
+        assert (timeline.annotations["name"] == "Optimizer.step#SGD.step").sum() == steps
+
+
+def test_every_trace_carries_what_was_measured_and_nothing_private(tmp_path, train):
+    with advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(30)):
+            train(batch)
+    for name in ("light", "deep"):
+        carried = trace_of(tmp_path / f"{name}.json.gz")["advisor_recording"]
+        assert carried["unprofiled_step_us"] == run.unprofiled_step_us and carried["torch"] == torch.__version__
+    assert set(carried) == {"unprofiled_step_us", "steady", "device", "torch", "options"}
+    assert str(tmp_path) not in (tmp_path / "recording.json").read_text()
+
+
+def test_steps_are_found_over_epochs_and_the_program_goes_on(tmp_path, train):
+    seen = 0
+    with advisor.record(tmp_path, **FEW) as run:
+        for _ in range(10):
+            for batch in run.steps(batches(5)):
+                train(batch)
+                seen += 1
+    assert run.done and seen == 50
+
+
+def test_a_program_too_short_says_what_is_missing_and_keeps_what_there_is(tmp_path, train):
+    run = advisor.record(tmp_path, **FEW)
+    with pytest.warns(UserWarning, match="before the deep trace"), run:
+        for batch in run.steps(batches(9)):
+            train(batch)
+    saved = json.loads((tmp_path / "recording.json").read_text())
+    assert len(saved["unprofiled_step_us"]) == 3 and "deep" not in saved and "14 steps" in saved["notes"][0]
+    longer = advisor.record(tmp_path / "longer", **FEW)
+    with warnings.catch_warnings(), longer:
+        warnings.simplefilter("error")
+        for batch in longer.steps(batches(longer.steps_needed)):
+            train(batch)
+
+
+def test_an_error_of_the_program_stays_its_own(tmp_path, train):
+    with pytest.raises(KeyError), pytest.warns(UserWarning), advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(30)):
+            train(batch)
+            raise KeyError("ours")
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
+    (tmp_path / "light.json.gz").write_text("mine")
+    with pytest.raises(UsageError, match="no recording of advisor's"), advisor.record(tmp_path):
+        pass
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="timed is 0"):
+        advisor.record(tmp_path, timed=0)
+
+
+def test_steps_have_settled_when_two_runs_of_five_agree():
+    assert not settled([100.0] * 9)
+    assert settled([100.0] * 5 + [105.0] * 5)
+    assert not settled([100.0] * 5 + [120.0] * 5)
+    assert settled([100.0] * 4 + [9000.0] + [100.0] * 5), "one outlier is no trend"
+
+
+def test_a_profiler_of_the_users_own_gets_the_steps_it_waits_for(tmp_path, train):
+    from torch.profiler import profile, schedule
+
+    with profile(
+        schedule=schedule(wait=5, warmup=2, active=2, repeat=2), on_trace_ready=advisor.trace_handler(tmp_path), record_shapes=True
+    ) as profiler:
+        for batch in batches(18):
+            train(batch)
+            profiler.step()
+    first, second = (trace_of(tmp_path / name)["advisor_recording"] for name in ("trace.json.gz", "trace-1.json.gz"))
+    # Of five steps the first has nothing before it to begin at and the second is cold; in the next round one is.
+    assert len(first["unprofiled_step_us"]) == 3 and len(first["warmup_step_us"]) == 2
+    assert len(second["unprofiled_step_us"]) == 3 + 4
+    assert first["options"] == {"record_shapes": True, "with_stack": False, "profile_memory": False}
+    assert advisor.load(tmp_path / "trace.json.gz").source.shapes
+
+
+def test_a_script_is_recorded_unchanged_and_ends_when_enough_is(tmp_path, monkeypatch, capfd):
+    few = [part for name, value in FEW.items() if name != "settle" for part in (f"--{name}", str(value))]
+    command = ["advisor", "record", "-o", str(tmp_path / "out"), *few, "--", PYTHON, written(tmp_path, TRAIN), "100000"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capfd.readouterr()
+    assert ended.value.code == 0 and said.out == ""
+    assert f"now: advisor analyze {tmp_path / 'out'}" in said.err
+    saved = json.loads((tmp_path / "out" / "recording.json").read_text())
+    assert len(saved["unprofiled_step_us"]) >= 3 and saved["deep"] == "deep.json.gz"
+
+
+def test_a_script_that_goes_on_prints_and_exits_as_without_us(tmp_path, monkeypatch, capfd):
+    # The start-up module that ours hides runs too.
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert launch([PYTHON, written(tmp_path, TRAIN), "2000", "7"], tmp_path / "out", Options(**FEW), keep_going=True) == 7
+    assert capfd.readouterr().out == "mine\ntrained\n"
+    assert (tmp_path / "out" / "deep.json.gz").exists()
+
+
+def test_inference_is_found_by_the_outermost_modules_forward(tmp_path):
+    assert launch([PYTHON, written(tmp_path, INFER.replace("range(200)", "range(10**6)"))], tmp_path, Options(**FEW)) == 0
+    light = advisor.load(tmp_path / "light.json.gz")
+    assert light.annotations["name"].str.startswith("ProfilerStep#").sum() == 2
+    # One product a step: neither the inner modules' calls nor those of the cheaper outer one are steps.
+    assert (light.cpu_ops["name"] == "aten::linear").sum() == 2
+
+
+def test_a_program_without_steps_says_so(tmp_path):
+    with pytest.raises(TraceError, match="no step was found"):
+        launch([PYTHON, "-c", "print('hello')"], tmp_path, Options(**FEW))
+
+
+def test_a_command_that_does_not_exist_says_so(tmp_path):
+    with pytest.raises(UsageError, match="cannot be started"):
+        launch([str(tmp_path / "nothing")], tmp_path, Options())
+
+
+def test_several_ranks_record_each_into_its_own_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert launch([PYTHON, written(tmp_path, TRAIN), "100000"], tmp_path, Options(**FEW)) == 0
+    assert (tmp_path / "rank1" / "light.json.gz").exists()
+
+
+def test_nsys_wraps_the_command_and_its_export_is_named(tmp_path, monkeypatch):
+    # A stand-in that writes what it was called with, then runs the program or makes the export's file.
+    tool = tmp_path / "nsys"
+    tool.write_text(
+        f"#!{PYTHON}\nimport sys, os, subprocess\na = sys.argv[1:]\nif a[0] == 'export':\n"
+        "    open(a[a.index('-o') + 1], 'w').close()\n    sys.exit(0)\n"
+        "assert '--capture-range=cudaProfilerApi' in a\nsys.exit(subprocess.call(a[a.index('-o') + 2 :]))\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    stub = TRAIN.replace("import sys, torch", "import sys, torch\ntorch.cuda.profiler.start = torch.cuda.profiler.stop = lambda: None\n"
+                         "import contextlib; torch.cuda.nvtx.range = lambda name: contextlib.nullcontext()")
+    options = Options(**{**FEW, "light": 0, "deep": 0}, nsys=2)
+    assert launch([PYTHON, written(tmp_path, stub), "100000"], tmp_path, options) == 0
+    assert json.loads((tmp_path / "recording.json").read_text())["nsys"] == "nsys.sqlite"
+
