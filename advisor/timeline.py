@@ -172,6 +172,8 @@ class Source:
     rank: int | None = None
     world_size: int | None = None
     issues: tuple[ReadIssue, ...] = ()
+    unprofiled_step_us: tuple[float, ...] = ()
+    """Times of steps of the same run that nobody profiled, as the recorder measured them; empty where it did not."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
 

@@ -6,6 +6,7 @@ The format, field by field, is in FORMATS.md, section 7.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -327,6 +328,7 @@ def _source(
         stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].cat.categories)),
         memory="memory" in tables,
         syncs="syncs" in tables,
+        unprofiled_step_us=_unprofiled(metadata.get("advisor_recording")),
         rank=_rank(distributed.get("rank")),
         world_size=_rank(distributed.get("world_size")),
         issues=issues,
@@ -337,3 +339,11 @@ def _source(
 def _rank(value: Any) -> int | None:
     number = integer(value)
     return number if number >= 0 else None
+
+
+def _unprofiled(recording: Any) -> tuple[float, ...]:
+    """Step times that `advisor.record` or `advisor.trace_handler` measured; none where they are no such times."""
+    times = recording.get("unprofiled_step_us") if isinstance(recording, dict) else None
+    if not isinstance(times, list) or not all(type(us) in (int, float) and 0 < us < math.inf for us in times):
+        return ()
+    return tuple(float(us) for us in times)

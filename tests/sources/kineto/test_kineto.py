@@ -291,3 +291,19 @@ def test_ties_keep_the_order_of_the_file() -> None:
     events = [{**x(("kernel", "gpu_memset")[i % 2], name, 5 - i // 25, pid=0)} for i, name in enumerate(names)]
     assert one(*events).gpu_ops["name"].tolist() == names[25:] + names[:25]
     assert np.issubdtype(one(*events).gpu_ops["start_us"].dtype, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        ({"unprofiled_step_us": [12.5, 13]}, (12.5, 13.0)),
+        ({"unprofiled_step_us": []}, ()),
+        ({"unprofiled_step_us": [12.5, -1]}, ()),
+        ({"unprofiled_step_us": [12.5, True]}, ()),
+        ({"unprofiled_step_us": "12"}, ()),
+        ({"unprofiled_step_us": [12.5, None]}, ()),
+        ([1], ()),
+    ],
+)
+def test_step_times_measured_without_the_profiler_are_read_where_they_are_times(written: Any, read_as: tuple[float, ...]) -> None:
+    assert one(advisor_recording=written).source.unprofiled_step_us == read_as
