@@ -28,3 +28,12 @@ class RuleError(AdvisorError):
     """A rule is malformed, or failed under `--strict`."""
 
     exit_code = 4
+
+
+class Unavailable(AdvisorError):
+    """A recording lacks what a view or a rule needs: what is missing (`message`), and how to record it (`hint`).
+
+    The engine then reports the rule as skipped.
+    """
+
+    exit_code = 3

@@ -1,8 +1,8 @@
 """What rules need to be recorded, and how to record it."""
 
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.report.model import Skipped
 
-RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-RECORD_SHAPES = "profile(record_shapes=True)"
+__all__ = ["NO_GPU_WORK", "RECORD_BOTH", "RECORD_SHAPES"]
 
 NO_GPU_WORK = Skipped(why="the trace holds no GPU work", record_with=RECORD_BOTH)

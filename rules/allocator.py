@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import union
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
@@ -112,7 +112,7 @@ def allocator(
         evidence=evidence,
         fix=_fix(names, bool(empties.any())),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _fix(names: list[str], empties: bool) -> Fix:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
@@ -104,7 +104,7 @@ def amp_scaler_sync(
         ),
         fix=_fix(timeline),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _reads_of_the_flag(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:

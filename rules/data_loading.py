@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints, Spans, clip, length
 from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
@@ -119,7 +119,7 @@ def data_loading(
         evidence=_evidence(timeline, spans, slowest),
         fix=_fix(timeline, multi, pageable, slowest, workers, spans),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int) -> Edits:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs import DTYPE_BYTES
@@ -159,7 +159,7 @@ def dtype_casts(
         ),
         fix=_fix(main, training, _longest_between(casts, schedule.dur_us)),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _again(casts: Sequence[_Cast], step: Ints, backwards: float) -> list[int]:

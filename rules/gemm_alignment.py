@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import DTYPE_BYTES
@@ -195,7 +195,7 @@ def gemm_alignment(
         evidence=gpu_evidence(timeline, rows[found], labels, lambda m: sources.most_common(launches.call[rows[found[m[:50]]]])),
         fix=_fix(worst),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _next(size: int, unit: int) -> int:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints, Spans
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, severity_of
@@ -117,7 +117,7 @@ def grad_zeroing(
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
         ),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _launched_inside(launches: Launches, schedule: Schedule, spans: Spans) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped
 from advisor.rules._evidence import folded, milliseconds
@@ -126,7 +126,7 @@ def graph_candidate(
         ),
     )
     # Its gain is launch-gap's: in the replay with every fix it must not count again.
-    return [Found(finding, Edits(combine(), combine(), combine()))]
+    return [Judged(finding, Edits(combine(), combine(), combine()))]
 
 
 def _same(timeline: Timeline, ops: Ops, parts: list[np.ndarray]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, subtract
 from advisor.knowledge.recording_cost import ProfilerCost
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
@@ -135,7 +135,7 @@ def host_bound(
         evidence=evidence,
         fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_pause_us: float) -> tuple[Spans, list[_Work]]:

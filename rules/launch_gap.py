@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
@@ -140,7 +140,7 @@ def launch_gap(
         evidence=evidence,
         fix=_fix(training, compiled),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
@@ -131,4 +131,4 @@ def low_arithmetic_intensity(
             risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
         ),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints, clip, intersect, length, union
 from advisor.knowledge.devices import find
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
@@ -125,7 +125,7 @@ def memcpy(
         evidence=gpu_evidence(timeline, rows, labels, lambda members: sources.most_common(launches.call[rows[members[:50]]])),
         fix=_fix(pageable_share, created, small),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _edits(

@@ -9,21 +9,15 @@ from typing import Any
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
-from advisor.report.model import Clear, Code, Finding, Fix, severity_of
+from advisor.report.model import Clear, Code, Fix
 from advisor.rules import _arguments as arguments
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
-from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
+from advisor.rules._phrases import a_step, milliseconds
 from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, combine
-from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.gpu_kernels import Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
 NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
@@ -41,24 +35,13 @@ _CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
 _PADDING = re.compile(r"padding", re.IGNORECASE)
 _OWN_NORM = re.compile(r"batch_norm_\w*kernel")
+_BACKWARD = re.compile(r"backward")
 _CHANNELS_LAST = re.compile(r"channels_last")
 _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
-@rule("memory-layout", relies_on=("kernels",))
-def memory_layout(
-    timeline: Timeline,
-    steps: Steps,
-    ops: Ops,
-    kernels: Kernels,
-    roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_layout_share: float = 0.05,
-    min_saving_share: float = 0.03,
-) -> Outcome:
+@rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03)
+def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is
@@ -74,10 +57,10 @@ def memory_layout(
     Conversion kernels inside convolutions, and copies of 4-D or 5-D tensors between a layout with the channels second
     and one with them last, where recorded strides show it and convolutions take a tenth of the time the GPU works. Those
     of 1-D convolutions and of matrix products are left out. The rule looks further where they take `min_layout_share` of
-    the time the GPU works (0.05: turning the network's input once stays below). The step is replayed without them
+    the time the GPU works ({min_layout_share}: turning the network's input once stays below). The step is replayed without them
     (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
-    bandwidth needs. Reported from `min_saving_share` of the step (0.03).
+    bandwidth needs. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
@@ -91,51 +74,31 @@ def memory_layout(
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html#tensor-layout
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    schedule = replay.recorded
-    rows = schedule.op_row
-    busy = max(float(schedule.dur_us.sum()), 1e-9)
-    chosen = _conversions(timeline, ops, kernels, schedule, busy)
-    share = float(schedule.dur_us[chosen].sum()) / busy
-    names = timeline.gpu_ops["name"]
-    kernel_names = names.cat.categories
-    partly = any(_CHANNELS_LAST.search(kernel_names[c]) for c in np.unique(names.cat.codes.to_numpy()[rows]))
+    chosen = _conversions(work)
+    share = float(work.dur_us[chosen].sum()) / work.busy_us
+    quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
+    partly = bool(work.named(_CHANNELS_LAST).any())
     if share < min_layout_share:
-        return Clear(
-            why=f"kernels that only change a tensor's layout take {share:.1%} of busy time, reported from {min_layout_share:.0%}"
-            + (": channels_last is in use" if partly else "")
-        )
-    norms, forward, limit = _norms(timeline, ops, kernels, roofline, schedule)
+        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if partly else ""))
+    norms = np.flatnonzero(work.named(_OWN_NORM) & ~work.named(_CHANNELS_LAST) & work.of(Family.NORM))
+    limit, backward = roofline.limit_us[work.rows[norms]], work.named(_BACKWARD)[norms]
     gone = FewerLaunches(chosen[:0], chosen, np.empty(0))
-    edits = Edits(
-        gone,
-        combine(gone, _faster(norms, np.where(forward, NORM_FORWARD, NORM_BACKWARD) * limit)),
-        combine(gone, _faster(norms, np.where(forward, NORM_FORWARD_BEST, NORM_BACKWARD_BEST) * limit)),
-    )
-    saving = replay.saving(edits, "turning tensors from NCHW to NHWC and back")
-    gain = saving.expected_us / steps.step_us
-    if gain < min_saving_share:
-        return Clear(
-            why=f"kernels that change a tensor's layout take {share:.1%} of busy time; without them the step gains {gain:.1%}, "
-            f"reported from {min_saving_share:.0%}"
-        )
-    found = rows[chosen]
-    labels = [_label(timeline, ops, int(row)) for row in found]
-    spent = float(schedule.dur_us[chosen].sum()) / schedule.steps
-    slow_norms = float(schedule.dur_us[norms].sum()) / schedule.steps
-    finding = Finding(
-        title="Tensors change layout around convolutions",
-        summary=f"{a_step(len(chosen) / schedule.steps, 'kernel', 'only turn')} tensors between NCHW and NHWC, for {milliseconds(spent)} of "
-        f"{milliseconds(steps.step_us)}"
+    slow_norms = work.us_a_step(norms)
+    return Found(
+        summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
+        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}"
         + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if len(timeline.cpu_ops) else 0.75) * (1.0 if steps.repeats else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(timeline, found, labels, lambda m: sources.most_common(launches.call[found[m[:50]]])),
-        fix=_fix(partly, _image(timeline, ops, found)),
+        edits=Edits(
+            gone,
+            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD, NORM_FORWARD) * limit)),
+            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD_BEST, NORM_FORWARD_BEST) * limit)),
+        ),
+        removes="turning tensors from NCHW to NHWC and back",
+        quiet=quiet,
+        evidence=witness.of_gpu(work.rows[chosen], [_label(work, position) for position in chosen.tolist()]),
+        confidence=0.9 if len(work.timeline.cpu_ops) else 0.75,
+        fix=_fix(partly, _image(work, chosen)),
     )
-    return [Found(finding, edits)]
 
 
 def _faster(norms: Ints, dur_us: Floats) -> Edit:
@@ -144,44 +107,32 @@ def _faster(norms: Ints, dur_us: Floats) -> Edit:
     return WithDurations(norms[known], dur_us[known])
 
 
-def _conversions(timeline: Timeline, ops: Ops, kernels: Kernels, schedule: Schedule, busy: float) -> Ints:
+def _conversions(work: GpuWork) -> Ints:
     """Positions of kernels that only change the layout of an image-like tensor."""
-    rows = schedule.op_row
-    names = timeline.gpu_ops["name"]
-    code = names.cat.codes.to_numpy()[rows]
-    convert, padding = (
-        np.array([bool(p.search(n)) for n in names.cat.categories], bool)[code] for p in (_CONVERSION, _PADDING)
-    )  # fmt: skip
-    op = ops.of_gpu[rows]
-    convolving = np.array([op_family(n) is Family.CONV for n in (*ops.categories, "")], bool)
-    in_conv = convolving[np.where(op >= 0, ops.names[op], -1)] if len(ops.names) else np.zeros(len(rows), bool)
-    conv_share = float(schedule.dur_us[kernels.of(Family.CONV)[rows] | in_conv].sum()) / busy
-    in_conv |= (op < 0) & (conv_share >= MIN_CONV_SHARE)
-    chosen = kernels.of(Family.LAYOUT)[rows] & (convert | in_conv) & ~padding
-    flat = {int(o) for o in np.unique(op[chosen]) if o >= 0 and _one_dimensional(str(timeline.cpu_ops["dims"].iat[int(o)]))}
-    chosen &= ~np.isin(op, list(flat))
+    dims = work.timeline.cpu_ops["dims"]
+    in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
+    conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
+    in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
+    chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv) & ~work.named(_PADDING)
+    flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(str(dims.iat[o]))]
+    chosen &= ~np.isin(work.op, flat)
     if conv_share >= MIN_CONV_SHARE:
-        chosen |= _turning_copies(timeline, ops, kernels, rows)
+        chosen |= _turning_copies(work)
     return np.flatnonzero(chosen)
 
 
-def _turning_copies(timeline: Timeline, ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
-    """(n_ops,) copy kernels whose recorded strides go from channels second to channels last, or back."""
-    op = ops.of_gpu[rows]
-    frame = timeline.cpu_ops
-    chosen = kernels.of(Family.COPY, Family.ELEMENTWISE)[rows] & (op >= 0)
-    known: dict[tuple[str, str], bool] = {}
-    turning = set()
-    for o in np.unique(op[chosen]):
-        if ops.name(int(o)) != "aten::copy_" or any(_PRODUCTS.search(n) for n in ops.chain(int(o))):
-            continue
-        key = (str(frame["dims"].iat[int(o)]), str(frame["strides"].iat[int(o)]))
-        if key not in known:
-            known[key] = _turns(*(arguments.numbers(text) for text in key))
-        if known[key]:
-            turning.add(int(o))
-    found: np.ndarray = chosen & np.isin(op, list(turning))
-    return found
+def _turning_copies(work: GpuWork) -> Mask:
+    """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
+    frame = work.timeline.cpu_ops
+    chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
+    turning = [
+        op
+        for op in np.unique(work.op[chosen]).tolist()
+        if work.ops.name(op) == "aten::copy_"
+        and not any(_PRODUCTS.search(n) for n in work.ops.chain(op))
+        and _turns(*(arguments.numbers(str(frame[column].iat[op])) for column in ("dims", "strides")))
+    ]
+    return chosen & np.isin(work.op, turning)
 
 
 def _turns(dims: Any, strides: Any) -> bool:
@@ -209,35 +160,23 @@ def _one_dimensional(dims: str) -> bool:
     return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
 
 
-def _norms(
-    timeline: Timeline, ops: Ops, kernels: Kernels, roofline: Roofline, schedule: Schedule
-) -> tuple[Ints, np.ndarray, Floats]:
-    """PyTorch's own batch norms on NCHW tensors: positions, which are forward, and the limit by memory traffic."""
-    rows = schedule.op_row
-    names = timeline.gpu_ops["name"]
-    own = np.array([bool(_OWN_NORM.search(n)) and not _CHANNELS_LAST.search(n) for n in names.cat.categories], bool)
-    found = np.flatnonzero(own[names.cat.codes.to_numpy()[rows]] & kernels.of(Family.NORM)[rows])
-    back = np.array(["backward" in n for n in names.cat.categories], bool)[names.cat.codes.to_numpy()[rows[found]]]
-    return found, ~back, roofline.limit_us[rows[found]]
-
-
-def _label(timeline: Timeline, ops: Ops, row: int) -> str:
+def _label(work: GpuWork, position: int) -> str:
     """The op with its largest tensor, and which way the tensor is turned."""
-    name, op = str(timeline.gpu_ops["name"].iat[row]), int(ops.of_gpu[row])
+    name, op = work.kernel_name(position), int(work.op[position])
     way = "NCHW → NHWC" if _TO_NHWC.search(name) else "NHWC → NCHW" if _TO_NCHW.search(name) else "transposed"
-    shapes = _shapes(timeline, op)
-    where = f"{ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
+    shapes = _shapes(work, op)
+    where = f"{work.ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
     return f"{way} in {where}"
 
 
-def _shapes(timeline: Timeline, op: int) -> list[list[int]]:
-    dims = str(timeline.cpu_ops["dims"].iat[op]) if op >= 0 else ""
+def _shapes(work: GpuWork, op: int) -> list[list[int]]:
+    dims = str(work.timeline.cpu_ops["dims"].iat[op]) if op >= 0 else ""
     return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]
 
 
-def _image(timeline: Timeline, ops: Ops, rows: Ints) -> str:
+def _image(work: GpuWork, at: Ints) -> str:
     """The largest tensor that is turned, as people write a shape."""
-    found = [s for o in np.unique(ops.of_gpu[rows]) for s in _shapes(timeline, int(o)) if len(s) in (4, 5)]
+    found = [s for op in np.unique(work.op[at]).tolist() for s in _shapes(work, op) if len(s) in (4, 5)]
     largest: list[int] = max(found, key=lambda s: int(np.prod(s)), default=[])
     return " × ".join(str(n) for n in largest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
@@ -117,7 +117,7 @@ def missed_overlap(
             risk="Buckets hold a copy of the gradients unless gradient_as_bucket_view=True. Parameters that got no gradient need find_unused_parameters.",
         ),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _in_runs(schedule: Schedule, collective: np.ndarray, product: np.ndarray, least: int) -> Ints:

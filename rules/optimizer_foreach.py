@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, severity_of
@@ -171,7 +171,7 @@ def optimizer_foreach(
         evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
         fix=_fix(update),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _update(

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.devices import Peaks
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
-from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edit, Edits, WithDurations, combine
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.gpu_kernels import Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
@@ -33,24 +31,11 @@ SMALL_US, BUSY_SHARE = 20.0, 0.4
 KERNEL_FLOOR_US = 2.0
 """No kernel takes less, whatever its precision."""
 
-
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
 
-@rule("precision", relies_on=("kernels",))
-def precision(
-    timeline: Timeline,
-    steps: Steps,
-    ops: Ops,
-    kernels: Kernels,
-    roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_busy_share: float = 0.05,
-    min_saving_share: float = 0.03,
-) -> Outcome:
+@rule("precision", relies_on=("kernels",), min_saving_share=0.03)
+def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, *, min_busy_share: float = 0.05) -> Outcome:
     """Matrix products run in more precision than they may need
 
     What it is
@@ -63,11 +48,11 @@ def precision(
 
     How it is measured
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
-    nothing) or TF32, that take `min_busy_share` of the time the GPU works (0.05), on devices with Tensor Cores. Each is
+    nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
     where shapes are unknown, at the ratio of the rates. `low`: TF32 is turned on and nothing more, which gains nothing where
     it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Reported from
-    `min_saving_share` of the step (0.03).
+    `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
@@ -81,79 +66,75 @@ def precision(
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     https://docs.pytorch.org/docs/stable/amp.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    schedule = replay.recorded
-    rows = schedule.op_row
-    texts = np.asarray(kernels.precision, object)[rows]
-    names = timeline.gpu_ops["name"]
-    emulated = np.array([bool(_EMULATED.search(name)) for name in names.cat.categories], bool)[names.cat.codes.to_numpy()[rows]]
-    texts = np.where(emulated, "tf32", texts)
-    dense = kernels.of(Family.GEMM, Family.CONV, Family.ATTENTION)[rows]
+    emulated = work.named(_EMULATED)
+    texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
+    dense = work.of(Family.GEMM, Family.CONV, Family.ATTENTION)
     chosen = np.flatnonzero(dense & np.isin(texts, ["fp32", "tf32"]))
-    now = texts[chosen]
-    share = float(schedule.dur_us[chosen].sum()) / max(float(schedule.dur_us.sum()), 1e-9)
+    share = float(work.dur_us[chosen].sum()) / work.busy_us
+    quiet = f"products and convolutions in FP32 or TF32 take {share:.0%} of busy time"
     if share < min_busy_share:
         used = sorted({str(t) for t in texts[dense] if t and t not in ("fp32", "tf32")})
         return Clear(
-            why=f"products and convolutions in FP32 or TF32 take {share:.0%} of busy time, reported from {min_busy_share:.0%}"
-            + (f"; the others run in {', '.join(used)}" if used else "")
+            why=f"{quiet}, reported from {min_busy_share:.0%}" + (f"; the others run in {', '.join(used)}" if used else "")
         )
-    device = timeline.device(int(timeline.gpu_ops["device"].to_numpy()[rows[chosen[0]]]))
-    peaks = roofline.peaks.get(device.id)
-    if peaks is None:
-        return Skipped(
-            why=f"the peak rates of {device.name or 'this device'} are not known", record_with="add it to advisor/knowledge/devices.toml"
-        )
+    device = work.device_at(chosen[0])
+    peaks = roofline.peaks_of(device)
     half = "bf16" if device.compute_capability >= TF32 else "fp16"
     if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
     low = "tf32" if peaks.flops_per_s("tf32") else half
-    dur = schedule.dur_us[chosen]
-
-    def at(name: str, reached: bool) -> Edit:
-        rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
-        before = np.array([peaks.achievable_flops_per_s(str(text)) or rate for text in now])
-        before /= np.where(emulated[chosen], EMULATED, 1.0)
-        flops, moved = roofline.flops[rows[chosen]], roofline.bytes[rows[chosen]]
-        bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
-        known = np.maximum(flops / rate, (moved if name == "tf32" else moved / 2) / bandwidth) * 1e6
-        faster = np.maximum(np.where(np.isnan(known), dur * before / rate, known), KERNEL_FLOOR_US)
-        # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
-        at_rate = np.maximum(flops / before, moved / bandwidth) * 1e6
-        small = (now == "tf32") & (dur < SMALL_US) & ~(at_rate >= BUSY_SHARE * dur)
-        faster = np.where(small, np.maximum(faster, dur - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        return WithDurations(chosen, np.where(now == name, dur, faster))
-
-    pointwise = np.flatnonzero(kernels.of(Family.ELEMENTWISE, Family.NORM)[rows])
-    halved = WithDurations(pointwise, np.maximum(schedule.dur_us[pointwise] / 2, KERNEL_FLOOR_US))
-    edits = Edits(at(low, True), at(half, True), combine(at(half, False), halved))
-    saving = replay.saving(edits, "arithmetic that Tensor Cores do faster in 16 bits")
-    if saving.expected_us < min_saving_share * steps.step_us:
-        return Clear(
-            why=f"products and convolutions in FP32 or TF32 take {share:.0%} of busy time, but faster ones would gain "
-            f"{saving.expected_us / steps.step_us:.1%} of the step, reported from {min_saving_share:.0%}"
-        )
-    gpu_rows = rows[chosen]
-    dims = timeline.cpu_ops["dims"]
-    labels = []
-    for row in gpu_rows:
-        op = int(roofline.cost_op[row])
-        labels.append(f"{ops.name(op)} {dims.iat[op]}" if op >= 0 else str(timeline.gpu_ops["name"].iat[int(row)])[:80])
-    spent = float(dur.sum()) / schedule.steps
+    rows, now, dur = work.rows[chosen], texts[chosen], work.dur_us[chosen]
+    slow = _Products(chosen, dur, now, emulated[chosen], roofline.flops[rows], roofline.bytes[rows])
+    pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
+    halved = WithDurations(pointwise, np.maximum(work.dur_us[pointwise] / 2, KERNEL_FLOOR_US))
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
-    finding = Finding(
+    return Found(
         title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
-        summary=f"{len(chosen) / schedule.steps:.0f} products and convolutions a step run in {where} and take "
-        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
+        summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
+        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
+        edits=Edits(
+            slow.in_precision(low, peaks, reached=True),
+            slow.in_precision(half, peaks, reached=True),
+            combine(slow.in_precision(half, peaks, reached=False), halved),
+        ),
+        removes="arithmetic that Tensor Cores do faster in 16 bits",
+        quiet=quiet,
+        evidence=witness.of_gpu(rows, [_label(work, roofline, position) for position in chosen.tolist()]),
+        confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         fix=_fix(half, on_cuda_cores),
     )
-    return [Found(finding, edits)]
+
+
+@dataclass(frozen=True)
+class _Products:
+    """Products (positions) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN)."""
+
+    at: Ints
+    dur_us: Floats
+    now: np.ndarray
+    emulated: Mask
+    flops: Floats
+    bytes: Floats
+
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool) -> Edit:
+        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks."""
+        rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
+        before = np.array([peaks.achievable_flops_per_s(str(text)) or rate for text in self.now])
+        before /= np.where(self.emulated, EMULATED, 1.0)
+        bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
+        known = np.maximum(self.flops / rate, (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
+        faster = np.maximum(np.where(np.isnan(known), self.dur_us * before / rate, known), KERNEL_FLOOR_US)
+        # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
+        at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
+        small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
+        faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
+        return WithDurations(self.at, np.where(self.now == name, self.dur_us, faster))
+
+
+def _label(work: GpuWork, roofline: Roofline, position: int) -> str:
+    op = int(roofline.cost_op[work.rows[position]])
+    return f"{work.ops.name(op)} {work.timeline.cpu_ops['dims'].iat[op]}" if op >= 0 else work.kernel_name(position)[:80]
 
 
 def _fix(half: str, on_cuda_cores: bool) -> Fix:

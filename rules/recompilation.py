@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
@@ -144,7 +144,7 @@ def recompilation(
         evidence=folded(_labels(timeline, spans), start, end - start, source=lambda _: line),
         fix=_fix(why),
     )
-    return [Found(finding, Edits(half, gone, gone))]
+    return [Judged(finding, Edits(half, gone, gone))]
 
 
 def compile_spans(timeline: Timeline, host: HostActivity) -> Spans:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
@@ -183,7 +183,7 @@ def small_grid(
         evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
         fix=_fix(max(spent, key=lambda f: spent[f]), bool(small.tail[int(np.argmax(schedule.dur_us[at]))])),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _waves(timeline: Timeline, rows: Ints, blocks: Ints, sms: Ints) -> Floats:

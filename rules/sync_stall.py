@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints, union
 from advisor.knowledge import cuda_api
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
@@ -130,7 +130,7 @@ def sync_stall(
         evidence=evidence,
         fix=_fix(names),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
@@ -162,7 +162,7 @@ def unfused_norm(
         evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
         fix=_fix(kinds),
     )
-    return [Found(finding, edits)]
+    return [Judged(finding, edits)]
 
 
 def _forward(timeline: Timeline, ops: Ops, schedule: Schedule, step: Ints) -> list[_Chain]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.engine.rule import Found
+from advisor.engine.rule import Judged
 from advisor.intervals import overlap_with
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Headline, Prediction
@@ -35,11 +35,11 @@ _IDLE = {
 _DENSE = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 
-def headline(workspace: Workspace, found: Sequence[Found]) -> Headline:
+def headline(workspace: Workspace, found: Sequence[Judged]) -> Headline:
     """Bottleneck and summary of the busiest device, and the replayed step with every fix applied."""
     steps, replay = workspace.get(Steps), workspace.get(Replay)
-    all_fixes = Edits.all_of([f.edits for f in found])
-    saving = replay.saving(all_fixes, "every finding") if found else None
+    edits = [f.edits for f in found if f.edits and f.counted]
+    saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     known = workspace.get(Calibration).step_us
     step = known or steps.step_us
     scale = step / steps.step_us if steps.step_us else 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from advisor.engine.rule import Found
+from advisor.engine.rule import Judged
 from advisor.report.model import Clear, Failed, Skipped
 
 
@@ -12,7 +12,7 @@ from advisor.report.model import Clear, Failed, Skipped
 class Outcomes:
     """Every rule that ran stands in one of these."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[Judged] = field(default_factory=list)
     clear: list[Clear] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)

@@ -13,15 +13,17 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from advisor.errors import RuleError
-from advisor.report.model import Clear, Finding, Skipped
+import numpy as np
+
+from advisor.errors import RuleError, UsageError
+from advisor.report.model import TOUCHES, AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
 from advisor.views.replay.edits import Edits
 
 SECTIONS = (
@@ -35,55 +37,143 @@ SECTIONS = (
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
 
 
-class Found(NamedTuple):
-    """A finding, and the edits that its fix would make to the step, for the replay with every fix."""
+UNIT = re.compile(r"_share$")
+"""An option of this name is a share, 0 to 1, unless its annotation gives another range."""
+
+LEAST_GAIN = "min_saving_share"
+"""The option that the engine itself reads: a finding that gains a smaller share than this is reported as clear."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values that an option may have, in its annotation: `Annotated[int, Range(1)]`."""
+
+    least: float = 0.0
+    most: float = np.inf
+
+
+Share = Annotated[float, Range(0.0, 1.0)]
+"""An option whose value is a share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
+
+    summary: one line; cut where it is longer than 240 characters. evidence: at least one place that shows it.
+    edits: what the fix does to the step, replayed for the saving; `removes` says in words what that takes away. Where there is
+    nothing to replay, `saving` gives it.
+    """
+
+    summary: str
+    evidence: tuple[Evidence, ...]
+    fix: Fix
+    edits: Edits | None = None
+    removes: str = ""
+    saving: AnySaving | None = None
+    quiet: str = ""
+    """What is said where the fix gains less than the option `min_saving_share`: what was seen, with its value."""
+    title: str = ""
+    """Where one sharper than the page's is known."""
+    confidence: float = 0.9
+    """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it where they do not."""
+    at_most: Severity = "high"
+    """No more severe than this, whatever it gains."""
+    at_most_us: float = np.inf
+    """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
+    counted: bool = True
+    """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
+    cause: str = ""
+    ranks: tuple[int, ...] = ()
+    status: Literal["found", "possible"] = "found"
+    decide_with: str = ""
+
+
+class Judged(NamedTuple):
+    """A finding as it stands in the report, the edits that its fix makes to the step, None where it makes none, and whether the
+    step predicted with every fix has this one."""
 
     finding: Finding
-    edits: Edits
+    edits: Edits | None
+    counted: bool = True
 
 
-Outcome = list[Found] | Clear | Skipped
+Outcome = Found | list[Found] | list[Judged] | Clear | Skipped
 """What a rule returns: it found something, it looked and found nothing, or it could not look."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A function with its id, title and options. Raises RuleError where its page lacks a section or its id is no id."""
+    """A function with its id, title and options. Raises RuleError where its page, its id or what it relies on is wrong."""
 
     id: str
     function: Callable[..., Outcome]
     relies_on: tuple[str, ...] = ("host", "kernels")
-    """What it reads the trace for (`Health.touches`): it abstains where a failed check touches that."""
+    """What it reads the recording for (`Health.touches`): it abstains where a failed check touches that."""
+    min_saving_share: float | None = None
+    """The default of the engine's own option of that name."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
             raise RuleError(f"{self.id!r} is no rule id", "an id is kebab-case, a team's own is team/name")
+        if not isinstance(self.relies_on, tuple) or not self.relies_on or {*self.relies_on} - {*TOUCHES}:
+            raise RuleError(f"the rule {self.id} relies on {self.relies_on!r}", f"name one or more of {', '.join(TOUCHES)}, in a tuple")
         missing = [s for s in SECTIONS if f"\n{s}\n" not in f"\n{self.page}\n"]
         if missing:
             raise RuleError(f"the page of rule {self.id} lacks: {', '.join(missing)}", "a rule's docstring is its page")
 
     @property
     def page(self) -> str:
-        """The rule's page: its title, then the sections, each a line above its text."""
-        return inspect.getdoc(self.function) or ""
+        """The rule's page: its title, then the sections, each a line above its text; `{option}` stands for its default."""
+        text = inspect.getdoc(self.function) or ""
+        return re.sub(r"\{(\w+)\}", lambda match: str(self.options.get(match[1], match[0])), text)
 
     @property
     def title(self) -> str:
         """First line of the page."""
         return self.page.split("\n", 1)[0].rstrip(".")
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """Thresholds by name, with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        own = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return own if self.min_saving_share is None else {**own, LEAST_GAIN: self.min_saving_share}
+
+    @cached_property
+    def ranges(self) -> dict[str, Range]:
+        """What each option may be, by name: as its annotation says, else 0 to 1 for a share and 0 at least for a number."""
+        hints = get_type_hints(self.function, include_extras=True)
+        found = {}
+        for name, default in self.options.items():
+            declared = next((m for m in getattr(hints.get(name), "__metadata__", ()) if isinstance(m, Range)), None)
+            if declared or isinstance(default, (int, float)):
+                found[name] = declared or Range(most=1.0 if UNIT.search(name) else np.inf)
+        return found
+
+    def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Every option, the defaults where none is given. Raises UsageError where one is unknown, of another type or out of range."""
+        for name, value in given.items():
+            if name not in self.options:
+                raise UsageError(f"rule {self.id} has no option {name!r}", f"It has: {', '.join(self.options) or 'none'}.")
+            default = self.options[name]
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number != (name in self.ranges) or not (number or isinstance(value, type(default))):
+                raise UsageError(f"{self.id}.{name} = {value!r} is not like its default {default!r}", "")
+            if number and not self.ranges[name].least <= value <= self.ranges[name].most:
+                allowed = self.ranges[name]
+                most = f" to {allowed.most:g}" if np.isfinite(allowed.most) else " or more"
+                raise UsageError(f"{self.id}.{name} = {value!r} is out of range", f"It may be {allowed.least:g}{most}.")
+        return {**self.options, **given}
 
 
-def rule(rule_id: str, relies_on: tuple[str, ...] = ("host", "kernels")) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Mark a function as the rule of that id; `relies_on` as in `Rule`."""
+def rule(
+    rule_id: str, relies_on: tuple[str, ...] = ("host", "kernels"), min_saving_share: float | None = None
+) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Mark a function as the rule of that id; `relies_on` and `min_saving_share` as in `Rule`."""
 
     def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.advisor_rule = Rule(rule_id, function, relies_on)  # type: ignore[attr-defined]
+        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from advisor.engine.kinds import judge
+from advisor.engine.grade import graded
+from advisor.engine.kinds import Judge, judge
 from advisor.engine.outcome import Outcomes
-from advisor.engine.rule import Found, Rule, catalog
-from advisor.errors import UsageError
+from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule, catalog
+from advisor.errors import Unavailable, UsageError
 from advisor.recording import Recording
 from advisor.report.model import (
     SEVERITIES,
@@ -64,6 +65,8 @@ def run(
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
+    rules = list(rules)
+    settled = {rule.id: rule.settled((options or {}).get(rule.id, {})) for rule in rules}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
     workspace = Workspace(*recording.parts, Calibration(None if step_ms is None else step_ms * 1000))
     kind = judge(recording.kind)
@@ -75,7 +78,7 @@ def run(
             continue  # it speaks of recordings of another kind
         rests_on = tuple(check for check in checks if {*check.touches} & {*rule.relies_on})
         untrusted = next((check for check in rests_on if check.status == "failed"), None)
-        outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, rule, (options or {}).get(rule.id, {}))
+        outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, kind, rule, settled[rule.id])
         if isinstance(outcome, list):
             outcomes.found += [_allowed(_resting_on(f, rests_on), allow or {}) for f in outcome]
         else:
@@ -84,7 +87,7 @@ def run(
     return kind.report(workspace, recording, outcomes)
 
 
-def _numbered(found: list[Found]) -> list[Found]:
+def _numbered(found: list[Judged]) -> list[Judged]:
     """Each with its id: its rule and an ordinal among that rule's."""
     seen: Counter[str] = Counter()
     made = []
@@ -98,7 +101,7 @@ WEAKER = 0.8
 """What a finding's confidence keeps for each check it rests on that found a weakness."""
 
 
-def _resting_on(found: Found, checks: tuple[Health, ...]) -> Found:
+def _resting_on(found: Judged, checks: tuple[Health, ...]) -> Judged:
     """The finding with the checks that it rests on, less sure for each that is degraded."""
     weak = sum(check.status != "ok" for check in checks)
     finding = found.finding
@@ -114,14 +117,17 @@ def _distrusted(rule: Rule, check: Health) -> Skipped:
     )
 
 
-def _outcome(workspace: Workspace, rule: Rule, options: Mapping[str, Any]) -> list[Found] | Clear | Skipped | Failed:
+def _outcome(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any]) -> list[Judged] | Clear | Skipped | Failed:
+    own = {name: value for name, value in options.items() if name != LEAST_GAIN or rule.min_saving_share is None}
     try:
-        return _named(rule.id, workspace.call(rule.function, **options))
+        return _graded(workspace, kind, rule, options, workspace.call(rule.function, **own))
+    except Unavailable as missing:
+        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint)
     except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
         return Failed(rule=rule.id, error=f"{type(error).__name__}: {error}")
 
 
-def _allowed(found: Found, allow: Mapping[str, str]) -> Found:
+def _allowed(found: Judged, allow: Mapping[str, str]) -> Judged:
     """A finding that the team lives with stays in the report, as information, with the reason."""
     reason = allow.get(found.finding.rule)
     if reason is None:
@@ -129,13 +135,22 @@ def _allowed(found: Found, allow: Mapping[str, str]) -> Found:
     return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
 
 
-def _named(rule_id: str, outcome: Any) -> Any:
-    """The outcome with the rule's id filled in."""
+def _graded(
+    workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any], outcome: Any
+) -> list[Judged] | Clear | Skipped:
+    """What a rule returned, with what the engine adds."""
     if isinstance(outcome, (Clear, Skipped)):
-        return msgspec.structs.replace(outcome, rule=rule_id)
-    if not outcome:
-        raise TypeError("a rule returns findings, Clear or Skipped")
-    return [Found(msgspec.structs.replace(finding, rule=rule_id), edits) for finding, edits in outcome]
+        return msgspec.structs.replace(outcome, rule=rule.id)
+    several = outcome if isinstance(outcome, list) else [outcome]
+    if not several or not all(isinstance(f, (Found, Judged)) for f in several):
+        raise TypeError("a rule returns Found, Clear or Skipped")
+    made = [
+        Judged(msgspec.structs.replace(f.finding, rule=rule.id), f.edits)
+        if isinstance(f, Judged)
+        else graded(rule, f, kind.weigh(workspace, f), options)
+        for f in several
+    ]
+    return [f for f in made if isinstance(f, Judged)] or next(f for f in made if isinstance(f, Clear))
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -43,23 +43,20 @@ class Settings:
     budgets: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, known: Mapping[str, Rule]) -> None:
-        """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type."""
+        """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
         for rule in (*self.disable, *self.options, *self.allow):
             if rule not in known:
                 raise UsageError(
                     f"{self.path} names a rule {rule!r} that does not exist", f"Rules are: {', '.join(sorted(known))}."
                 )
         for rule, options in self.options.items():
-            for name, value in options.items():
-                defaults = known[rule].options
-                if name not in defaults:
-                    raise UsageError(
-                        f"{self.path}: rule {rule} has no option {name!r}", f"It has: {', '.join(defaults) or 'none'}."
-                    )
-                if isinstance(value, bool) or (
-                    not isinstance(value, (int, float)) and not isinstance(value, type(defaults[name]))
-                ):
-                    raise UsageError(f"{self.path}: {rule}.{name} = {value!r} is not like its default {defaults[name]!r}", "")
+            self._check(known[rule], options)
+
+    def _check(self, rule: Rule, options: Mapping[str, Any]) -> None:
+        try:
+            rule.settled(options)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error.message}", error.hint) from None
 
 
 def load(path: Path | None = None, start: Path | None = None) -> Settings:

@@ -280,6 +280,11 @@ class DeviceTime(msgspec.Struct, frozen=True):
     idle: Idle
 
 
+TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
+"""What a check of a recording may find untrue, and what a rule may rely on: what the host did, what the device's ops took, the
+counters of a kernel, what memory held, how ranks are matched."""
+
+
 class Health(msgspec.Struct, frozen=True):
     """One question asked of the trace before any advice."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from advisor.errors import Unavailable
 
 T = TypeVar("T")
 
 
 @cache
-def needs_of(function: Any) -> dict[str, type]:
-    """The views a function takes: its positional parameters by name, with their annotated types."""
+def needs_of(function: Any) -> dict[str, Any]:
+    """The views a function takes: its positional parameters by name, with their annotated types, `View | None` among them."""
     hints = get_type_hints(function)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {name: hints[name] for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
@@ -43,11 +46,28 @@ class Workspace:
 
     def call(self, function: Any, **options: Any) -> Any:
         """Call a function with the views that its parameters name, and keyword options as given."""
-        return function(**{name: self.get(view) for name, view in needs_of(function).items()}, **options)
+        return function(**{name: self._need(need) for name, need in needs_of(function).items()}, **options)
+
+    def _need(self, need: Any) -> Any:
+        """A view; None where `View | None` is asked for and what was recorded gives none."""
+        view, optional = _asked(need)
+        if not optional:
+            return self.get(view)
+        try:
+            return self.get(view)
+        except (LookupError, Unavailable):
+            return None
 
     def can(self, function: Any) -> bool:
         """Whether every view that a function names can be made of the parts that are here."""
-        return all(need in self._made or any(self.can(way) for way in _ways(need)) for need in needs_of(function).values())
+        needs = [_asked(need) for need in needs_of(function).values()]
+        return all(optional or view in self._made or any(self.can(way) for way in _ways(view)) for view, optional in needs)
+
+
+def _asked(need: Any) -> tuple[type, bool]:
+    """The view that an annotation names, and whether it may be None."""
+    several = [view for view in get_args(need) if view is not NoneType] if get_origin(need) in (Union, UnionType) else [need]
+    return several[0], len(several) < len(get_args(need))
 
 
 def _ways(view: type) -> Iterable[Callable[..., Any]]:

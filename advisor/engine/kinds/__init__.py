@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
+from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
-from advisor.engine.rule import Found
+from advisor.engine.rule import Found, Judged
 from advisor.recording import Recording
 from advisor.report.model import Health, Kind, Report
 from advisor.views.workspace import Workspace
@@ -18,7 +19,10 @@ class Judge(Protocol):
     def health(self, workspace: Workspace, /) -> tuple[Health, ...]:
         """The questions asked of the recording before any advice; a rule abstains where one that it rests on failed."""
 
-    def settle(self, workspace: Workspace, found: list[Found], /) -> list[Found]:
+    def weigh(self, workspace: Workspace, found: Found, /) -> Weight:
+        """What a finding gains, of what whole, and how sure such a recording lets anybody be."""
+
+    def settle(self, workspace: Workspace, found: list[Judged], /) -> list[Judged]:
         """The findings in their order, with those that others explain marked."""
 
     def report(self, workspace: Workspace, recording: Recording, outcomes: Outcomes, /) -> Report:

@@ -8,13 +8,15 @@ from importlib.metadata import version
 import msgspec
 import numpy as np
 
+from advisor.engine.grade import Weight
 from advisor.engine.headline import headline
 from advisor.engine.outcome import Outcomes
-from advisor.engine.rule import Found
+from advisor.engine.rule import Found, Judged
 from advisor.recording import Recording
 from advisor.report.model import (
     LOW_SHARE,
     SEVERITIES,
+    AnySaving,
     DeviceInfo,
     DeviceTime,
     Health,
@@ -48,7 +50,23 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     return workspace.get(TraceHealth).results
 
 
-def settle(workspace: Workspace, found: list[Found]) -> list[Found]:
+UNREPEATED = 0.8
+"""What confidence is left where no step repeats: what was seen may be start-up."""
+
+
+def weigh(workspace: Workspace, found: Found) -> Weight:
+    """The edits replayed, as a part of the recorded step."""
+    replay, repeats = workspace.get(Replay), workspace.get(Steps).repeats
+    if found.edits is not None:
+        saving: AnySaving = replay.saving(found.edits, found.removes, found.at_most_us)
+    elif found.saving is not None:
+        saving = found.saving
+    else:
+        raise TypeError("a finding has edits, or says what it saves")
+    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED)
+
+
+def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """Most saving first, symptoms folded into their causes, all in the step's true time where that is known."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, SEVERITIES.index(f.finding.severity), f.finding.rule))
     replay = workspace.get(Replay)
@@ -56,7 +74,7 @@ def settle(workspace: Workspace, found: list[Found]) -> list[Found]:
     return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
 
 
-def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
+def _in_true_time(found: Judged, steps: Steps, known: Calibration) -> Judged:
     """The saving as a part of the step that was measured without a profiler, where it was."""
     saving = found.finding.saving
     if known.step_us is None or not steps.step_us or not isinstance(saving, Saving):
@@ -68,9 +86,9 @@ def _in_true_time(found: Found, steps: Steps, known: Calibration) -> Found:
     return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 
-def _with_changes(found: Found, replay: Replay) -> Found:
+def _with_changes(found: Judged, replay: Replay) -> Judged:
     """The finding with what its fix is expected to do to the step."""
-    made = tuple(changes(replay.corrected, found.edits.expected))
+    made = tuple(changes(replay.corrected, found.edits.expected)) if found.edits else ()
     return found._replace(finding=msgspec.structs.replace(found.finding, edits=made))
 
 
@@ -78,17 +96,17 @@ FOLDED_SHARE = 0.15
 """A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
 
 
-def _folded(replay: Replay, found: list[Found]) -> list[Found]:
+def _folded(replay: Replay, found: list[Judged]) -> list[Judged]:
     """Findings, most saving first, with those that larger ones explain marked and lowered: no gain is counted twice."""
-    done: list[Found] = []
+    done: list[Judged] = []
     fixed = combine()
     for item in found:
         finding = item.finding
         own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
-        if finding.allowed or own < LOW_SHARE:
+        if finding.allowed or own < LOW_SHARE or item.edits is None:
             done.append(item)
             continue
-        both = combine(fixed, item.edits.expected)
+        both = combine(fixed, item.edits.expected) if item.counted else fixed
         left = replay.share(replay.corrected, both) - replay.share(replay.corrected, fixed)
         cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
         if cause and left < FOLDED_SHARE * own:

@@ -23,7 +23,7 @@ _SAME_US = 1e-6
 """Evidence carries the start of its first row as it stands in a table; only a saved one is off by rounding."""
 
 
-class Found(NamedTuple):
+class Occurrence(NamedTuple):
     """One occurrence of an evidence: a row of a table."""
 
     side: str
@@ -37,7 +37,7 @@ def moment(cutter: Cutter, finding: Finding) -> Moment | None:
     """The first occurrence of the finding's largest evidence with what went on around it; None where nothing was recorded."""
     first = finding.evidence[0]
     mean = first.dur_us / max(first.count, 1)
-    found = _occurrence(cutter, first) or Found("", "", first.start_us, mean)
+    found = _occurrence(cutter, first) or Occurrence("", "", first.start_us, mean)
     pad = _around(found.dur_us)
     cut = cutter.cut(found.start_us - pad, found.start_us + found.dur_us + pad, SLICES)
     if not len(cut.lane):
@@ -52,7 +52,7 @@ def _around(dur_us: float) -> float:
     return max(0.35 * dur_us, min(3 * dur_us, 150.0), 25.0)
 
 
-def _occurrence(cutter: Cutter, evidence: Evidence) -> Found | None:
+def _occurrence(cutter: Cutter, evidence: Evidence) -> Occurrence | None:
     """The row at which the evidence begins: of a gap, a GPU op, or the host's tables."""
     mean = evidence.dur_us / max(evidence.count, 1)
     candidates = list(_candidates(cutter, evidence))
@@ -65,12 +65,12 @@ def _occurrence(cutter: Cutter, evidence: Evidence) -> Found | None:
     return min(named, key=lambda c: abs(c.dur_us - mean), default=None)
 
 
-def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Found]:
+def _candidates(cutter: Cutter, evidence: Evidence) -> Iterator[Occurrence]:
     timeline, gaps, main = cutter.timeline, cutter.gaps, cutter.partition.main
     if evidence.thread is None and main is not None and evidence.device in (None, main.device):
         for row in _at(gaps.start_us, evidence.start_us):
             cause = CAUSES[int(gaps.causes.to_numpy()[row].argmax())]
-            yield Found("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
+            yield Occurrence("idle", cause, float(gaps.start_us[row]), float(gaps.dur_us[row]))
     if evidence.thread is None:
         for row in _at(timeline.gpu_ops["start_us"].to_numpy(), evidence.start_us):
             if evidence.device in (None, int(timeline.gpu_ops["device"].iloc[row])):
@@ -97,12 +97,12 @@ def _at(start: np.ndarray, time_us: float) -> Ints:
     return np.arange(first, last)
 
 
-def _row(frame: pd.DataFrame, row: int, side: str) -> Found:
+def _row(frame: pd.DataFrame, row: int, side: str) -> Occurrence:
     thread = (int(frame["pid"].iloc[row]), int(frame["tid"].iloc[row])) if side == "host" else None
-    return Found(side, str(frame["name"].iloc[row]), float(frame["start_us"].iloc[row]), float(frame["dur_us"].iloc[row]), thread)
+    return Occurrence(side, str(frame["name"].iloc[row]), float(frame["start_us"].iloc[row]), float(frame["dur_us"].iloc[row]), thread)
 
 
-def _marks(cut: Cut, found: list[Found]) -> Iterator[Mark]:
+def _marks(cut: Cut, found: list[Occurrence]) -> Iterator[Mark]:
     """All slices of the cut that are of the same kind as an occurrence."""
     sides = np.array([lane.side for lane in cut.lanes], object)[cut.lane]
     names = np.array(cut.names, object)[cut.name]

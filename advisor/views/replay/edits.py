@@ -178,6 +178,11 @@ class FewerLaunches(Edit):
 class Fused(FewerLaunches):
     """Ops `gone` disappear with the host time that issued them; `kept` do their work in `dur_us`."""
 
+    @classmethod
+    def chains(cls, chains: Sequence[Ints], dur_us: Floats) -> Fused:
+        """Each chain of ops becomes its first, which takes that long."""
+        return cls(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
+
     def apply(self, schedule: Schedule) -> Schedule:
         edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
         host, dispatch, cost = schedule.host_us.copy(), schedule.dispatch_us.copy(), schedule.call_us.copy()

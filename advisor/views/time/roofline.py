@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.devices import Peaks, find
 from advisor.knowledge.op_costs import Cost, op_cost
-from advisor.timeline import GpuKind, Timeline
+from advisor.timeline import Device, GpuKind, Timeline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
+
+ADD_DEVICE = "add the device to advisor/knowledge/devices.toml"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class Roofline:
     cost_op: Ints
     limit_us: Floats
     peaks: dict[int, Peaks]
+
+    def peaks_of(self, device: Device) -> Peaks:
+        """The device's peak rates. Raises Unavailable where they are not known."""
+        found = self.peaks.get(device.id)
+        if found is None:
+            raise Unavailable(f"the peak rates of {device.name or 'this device'} are not known", ADD_DEVICE)
+        return found
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Roofline:

@@ -1,0 +1,108 @@
+"""What the replayed steps launch on the GPU, position by position of the schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.errors import Unavailable
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.kernel_names import Family
+from advisor.timeline import Device, GpuKind, Timeline
+from advisor.views.replay.build import Replay
+from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True, eq=False)
+class GpuWork:
+    """The n GPU ops of the recorded schedule, in the order of their launches. Unavailable where the trace holds none at all.
+
+    rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 where none was recorded.
+    step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
+    """
+
+    schedule: Schedule
+    rows: Ints
+    op: Ints
+    step: Ints
+    kernel: Mask
+    timeline: Timeline
+    ops: Ops
+    kernels: Kernels
+
+    @property
+    def dur_us(self) -> Floats:
+        """(n,) how long each took."""
+        return self.schedule.dur_us
+
+    @property
+    def busy_us(self) -> float:
+        """Time of all of them, overlaps counted twice; never 0."""
+        return max(float(self.dur_us.sum()), 1e-9)
+
+    def us_a_step(self, at: Ints) -> float:
+        """Time that those at some positions take in a step."""
+        return float(self.dur_us[at].sum()) / self.schedule.steps
+
+    def a_step(self, at: Sequence[object] | Ints) -> float:
+        """How many of them a step launches."""
+        return len(at) / self.schedule.steps
+
+    def of(self, *families: Family) -> Mask:
+        """(n,) whether each is a kernel of one of these families."""
+        return self.kernels.of(*families)[self.rows]
+
+    def named(self, pattern: re.Pattern[str]) -> Mask:
+        """(n,) whether the kernel's name matches."""
+        names = self.timeline.gpu_ops["name"].cat
+        matching = np.array([bool(pattern.search(name)) for name in names.categories], bool)
+        found: Mask = matching[names.codes.to_numpy()[self.rows]]
+        return found
+
+    def launched_by(self, wanted: Callable[[str], object]) -> Mask:
+        """(n,) whether the op that launched it is one of those wanted by name; not where none was recorded."""
+        matching = np.array([*(bool(wanted(name)) for name in self.ops.categories), False], bool)
+        found: Mask = matching[np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else self.op]
+        return found
+
+    def kernel_name(self, position: int) -> str:
+        """The name on the GPU."""
+        return str(self.timeline.gpu_ops["name"].iat[int(self.rows[position])])
+
+    def name(self, position: int) -> str:
+        """The op that launched it, else the kernel."""
+        return self.ops.name(int(self.op[position])) or self.kernel_name(position)[:80]
+
+    def device_at(self, position: int) -> Device:
+        """The device that an op runs on."""
+        return self.timeline.device(int(self.column("device")[position]))
+
+    def column(self, name: str) -> np.ndarray:
+        """(n,) a column of `gpu_ops`."""
+        found: np.ndarray = self.timeline.gpu_ops[name].to_numpy()[self.rows]
+        return found
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay) -> GpuWork:
+        if not len(timeline.gpu_ops):
+            raise Unavailable("the trace holds no GPU work", RECORD_BOTH)
+        schedule = replay.recorded
+        rows = schedule.op_row
+        return cls(
+            schedule=schedule,
+            rows=rows,
+            op=ops.of_gpu[rows],
+            step=steps.of_host_time(launches.start_us[rows]),
+            kernel=(timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows],
+            timeline=timeline,
+            ops=ops,
+            kernels=kernels,
+        )

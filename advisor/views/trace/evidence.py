@@ -1,0 +1,94 @@
+"""Where in the trace a finding shows: repeats folded into a few rows, most time first, each with the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.report.model import Evidence, SourceLine
+from advisor.timeline import Timeline
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.source_lines import Sources
+
+ROWS = 8
+"""Rows of evidence a finding shows; the rest is counted in the last one."""
+
+LOOKED_AT = 50
+"""Members of a row whose line in the source is looked up."""
+
+
+def folded(
+    labels: Sequence[str] | np.ndarray,
+    start_us: Floats,
+    dur_us: Floats,
+    *,
+    device: int | None = None,
+    source: Callable[[Ints], SourceLine | None] | None = None,
+) -> tuple[Evidence, ...]:
+    """One row a distinct label: its first start, total duration and count. `source` gets the positions of a row's members."""
+    group, values = pd.factorize(np.asarray(labels, object), sort=True)
+    total = np.bincount(group, weights=dur_us, minlength=len(values))
+    rows = []
+    for value in np.argsort(-total, kind="stable")[:ROWS]:
+        members = np.flatnonzero(group == value)
+        rows.append(
+            Evidence(
+                label=str(values[value]),
+                start_us=float(start_us[members].min()),
+                dur_us=float(total[value]),
+                count=len(members),
+                device=device,
+                source=source(members) if source else None,
+            )
+        )
+    rest = len(values) - ROWS
+    if rest > 0:
+        others = ~np.isin(group, np.argsort(-total, kind="stable")[:ROWS])
+        rows.append(
+            Evidence(
+                label=f"({rest} more kinds)",
+                start_us=float(start_us[others].min()),
+                dur_us=float(dur_us[others].sum()),
+                count=int(others.sum()),
+                device=device,
+            )
+        )
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Evidence of rows of the trace's tables."""
+
+    timeline: Timeline
+    launches: Launches
+    sources: Sources
+
+    def of_gpu(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:
+        """Of rows of `gpu_ops`, with the lines that launched them."""
+        frame = self.timeline.gpu_ops
+        return folded(
+            labels,
+            frame["start_us"].to_numpy()[rows],
+            frame["dur_us"].to_numpy()[rows],
+            device=int(frame["device"].to_numpy()[rows[0]]),
+            source=lambda members: self.sources.most_common(self.launches.call[rows[members[:LOOKED_AT]]]),
+        )
+
+    def of_calls(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:
+        """Of rows of `api_calls`, with the lines that made them."""
+        frame = self.timeline.api_calls
+        return folded(
+            labels,
+            frame["start_us"].to_numpy()[rows],
+            frame["dur_us"].to_numpy()[rows],
+            source=lambda members: self.sources.most_common(rows[members[:LOOKED_AT]]),
+        )
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches, sources: Sources) -> Witness:
+        return cls(timeline, launches, sources)

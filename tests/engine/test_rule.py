@@ -1,0 +1,135 @@
+"""What a rule is: checked when it is made; its options have ranges; what it found is graded by the engine alone."""
+
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from advisor.engine.rule import SECTIONS, Found, Range, Rule, built_in, rule
+from advisor.engine.run import run
+from advisor.errors import RuleError, Unavailable, UsageError
+from advisor.report.model import Clear, Evidence, Fix, Saving
+from advisor.timeline import Timeline
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import CheaperDispatch, Edits
+from advisor.views.replay.gpu_work import GpuWork
+from tests.build import Trace
+
+PAGE = "Kernels are slow\n\n" + "\n".join(f"{section}\nAsked from {{max_calls}}." for section in SECTIONS)
+
+
+def ruled(function, **said):
+    function.__doc__ = PAGE
+    return rule("acme/slow", **said)(function).advisor_rule
+
+
+def steps(count=5):
+    """A kernel of 4 µs every 20 µs, whose launch is the bound."""
+    trace = Trace()
+    for k in range(count):
+        trace.step(20 * k, 19, k + 1).op("aten::mm", 20 * k, 18).launch(20 * k + 12, 20 * k + 15, 20 * k + 19, dur=4)
+    return trace.timeline()
+
+
+def halved(**said):
+    def function(work: GpuWork, *, max_calls: int = 3):
+        edits = Edits.same(CheaperDispatch(0.5))
+        fix = Fix(title="Do less", steps=("Do less.",))
+        return Found(**{"summary": "It is slow.", "edits": edits, "evidence": (Evidence("mm", 12.0, 4.0),), "fix": fix, **said})
+
+    return function
+
+
+@pytest.mark.parametrize("relies_on", [("kernel",), (), "kernels", ("host", "gpu")])
+def test_a_rule_relies_on_what_checks_touch(relies_on):
+    with pytest.raises(RuleError, match="relies on"):
+        ruled(halved(), relies_on=relies_on)
+
+
+def test_numbers_of_the_page_are_the_options_defaults():
+    assert "Asked from 3." in ruled(halved()).page
+
+
+@pytest.mark.parametrize(
+    "given", [{"a_share": 1.1}, {"a_share": -0.1}, {"a_share": float("nan")}, {"count": -1}, {"many": 0}, {"name": 3}, {"count": True}, {"other": 1}]
+)
+def test_an_option_that_is_unknown_out_of_range_or_of_another_type_is_refused(given):
+    def function(timeline: Timeline, *, a_share: float = 0.1, count: int = 2, many: Annotated[int, Range(1)] = 4, name: str = "x"):
+        return Clear(why="it looked")
+
+    made = ruled(function)
+    assert made.settled({"a_share": 1, "count": 0, "many": 1, "name": "y"}) == {"a_share": 1, "count": 0, "many": 1, "name": "y"}
+    with pytest.raises(UsageError):
+        made.settled(given)
+    with pytest.raises(UsageError):
+        run(steps(), [made], {"acme/slow": given})
+
+
+def test_every_option_of_every_rule_takes_its_default_and_no_number_below_its_range():
+    for item in built_in().values():
+        assert item.settled({}) == item.settled(item.options)
+        for name, allowed in item.ranges.items():
+            with pytest.raises(UsageError, match="out of range"):
+                item.settled({name: allowed.least - 1e-3})
+            if np.isfinite(allowed.most):
+                with pytest.raises(UsageError, match="out of range"):
+                    item.settled({name: allowed.most + 1e-3})
+
+
+def test_the_engine_replays_grades_and_titles():
+    timeline = steps()
+    report = run(timeline, [ruled(halved())])
+    (found,) = report.findings
+    assert (found.rule, found.id, found.title) == ("acme/slow", "acme/slow-1", "Kernels are slow")
+    assert found.severity == "high" and found.saving.expected_us == pytest.approx(10, rel=0.1)
+    assert found.edits[0].edit == "cheaper-dispatch" and found.confidence == 0.9
+    assert report.headline.predicted_step_us.expected == pytest.approx(report.window.step_us - found.saving.expected_us)
+
+
+def test_what_gains_less_than_is_asked_for_is_clear():
+    made = ruled(halved(quiet="mm is launched"), min_saving_share=0.9)
+    (clear,) = run(steps(), [made]).clear
+    assert clear.why.startswith("mm is launched; the fix would gain 5") and clear.why.endswith("reported from 90%")
+    assert run(steps(), [made], {"acme/slow": {"min_saving_share": 0.2}}).findings
+
+
+def test_a_finding_is_no_more_severe_than_it_asks_and_may_not_count_in_the_prediction():
+    report = run(steps(), [ruled(halved(at_most="low", counted=False, title="Slow", confidence=0.5))])
+    (found,) = report.findings
+    assert (found.severity, found.title, found.confidence) == ("low", "Slow", 0.5)
+    assert report.headline.predicted_step_us.expected == report.window.step_us
+
+
+def test_a_saving_that_is_given_is_not_replayed():
+    (found,) = run(steps(), [ruled(halved(edits=None, saving=Saving(1.0, 2.0, 3.0, "bound")))]).findings
+    assert found.saving.expected_us == 2.0 and not found.edits
+    assert run(steps(), [ruled(halved(edits=None))]).failed
+
+
+def test_a_rule_whose_view_is_unavailable_is_skipped_and_says_how_to_record_it():
+    (skipped,) = run(Trace().op("aten::mm", 0, 5).timeline(), [ruled(halved())]).skipped
+    assert skipped.why == "the trace holds no GPU work" and "ProfilerActivity.CUDA" in skipped.record_with
+
+
+class Missing:
+    @classmethod
+    def build(cls, replay: Replay) -> "Missing":
+        raise Unavailable("nobody recorded it", "a flag")
+
+
+def test_a_rule_may_do_without_a_view():
+    def function(timeline: Timeline, missing: Missing | None):
+        return Clear(why=f"{missing} was recorded")
+
+    assert run(steps(), [ruled(function)]).clear[0].why == "None was recorded"
+
+
+def test_a_rule_that_returns_something_else_has_failed():
+    def function(timeline: Timeline):
+        return []
+
+    assert "returns Found" in run(steps(), [ruled(function)]).failed[0].error
+
+
+def test_several_options_stand_in_the_order_of_the_function():
+    assert list(Rule("acme/slow", ruled(halved(), min_saving_share=0.1).function, min_saving_share=0.1).options) == ["max_calls", "min_saving_share"]
