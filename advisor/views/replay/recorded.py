@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.intervals import Ints, overlap_with
+from advisor.intervals import Floats, Ints, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.timeline import Timeline
 from advisor.views.replay.schedule import Schedule
-from advisor.views.replay.waits import gpu_rules, host_rules
+from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -59,9 +59,9 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     op_end = op_start + ops["dur_us"].to_numpy()[op_row]
     _, stream = np.unique(np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True)
     stream = stream.reshape(-1)
-    latency, gap, after = gpu_rules(
-        op_start, op_end, stream, start[op_call], np.isin(launches.call[op_row], host.blocking_copies)
-    )
+    staged = np.isin(launches.call[op_row], host.blocking_copies)
+    told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
+    latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told)
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_start, op_end, earlier)
     return Schedule(
@@ -83,6 +83,13 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         steps=steps.steps,
         periodic=steps.repeats,
     )
+
+
+def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> tuple[list[str], Floats]:
+    """Names and starts of the calls about events on the threads that issue work."""
+    calls = timeline.api_calls
+    rows = np.flatnonzero((launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.EVENT)) & host.on_threads(calls))
+    return calls["name"].iloc[rows].tolist(), calls["start_us"].to_numpy()[rows]
 
 
 def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:

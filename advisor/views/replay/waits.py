@@ -12,9 +12,6 @@ from advisor.views.trace.host_activity import CLOCK_SKEW_US, held_by_copy
 BACK_TO_BACK_US = 5.0
 """A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
 
-EVENT_WAIT_US = 12.0
-"""An op that waits for an event of another stream starts within this of the op before the event; 5 to 9 µs are usual."""
-
 PROMPT_US = 100.0
 """A launch on an idle stream that takes longer to start waits for something else: an event, or work before the window."""
 
@@ -22,10 +19,17 @@ DEFAULT_LATENCY_US = 6.0
 """Launch call to start on an idle stream where the trace shows none; 4 to 8 µs on the devices seen."""
 
 
-def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray) -> tuple[Floats, Floats, Ints]:
+MOST_LOOKED_AT = 64
+"""Ops that ended last on other streams, among which an op's predecessor is looked for."""
+
+
+def gpu_rules(
+    start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints
+) -> tuple[Floats, Floats, Ints]:
     """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
 
-    staged: copies whose host staged the data first, which takes as long as it takes.
+    staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was
+    told to wait for, by events, -1 where none.
     """
     n = len(start)
     previous_end = np.full(n, -np.inf)
@@ -41,19 +45,59 @@ def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: 
     latency = np.where(starved, np.maximum(delay, 0.0), usual_latency)
     # Programmatic launch starts an op before the one ahead of it ends: a negative gap, kept.
     gap = np.where(starved | ~np.isfinite(idle_gap), usual_gap, idle_gap)
-    after = np.full(n, -1, np.int64)
+    late = (~starved & (idle_gap > BACK_TO_BACK_US)) | (starved & (delay >= PROMPT_US) & ~staged)
+    latency[late & starved] = usual_latency
+    # What a stream was told to wait for holds, whether or not it came last. An event recorded before the wait was asked for
+    # by a call in between may be another's: an op that ended after this one began was not waited for.
+    after = np.where((told >= 0) & (end[told] <= start + CLOCK_SKEW_US), told, -1)
+    held_until = np.maximum(previous_end, launch)
+    last = _last_elsewhere(np.flatnonzero(late), start, end, stream, held_until)
+    after = np.where((last >= 0) & ((after < 0) | (end[after] <= held_until)), last, after)
+    binding = late & (after >= 0) & (end[after] > held_until)
+    gap[binding] = np.maximum(usual_gap, (start - end[after])[binding])
+    return latency, gap, after
+
+
+def _last_elsewhere(rows: Ints, start: Floats, end: Floats, stream: Ints, held_until: Floats) -> Ints:
+    """(n,) for these ops: of those launched before on other streams, the last to end, if it ended after all else that held the op
+    up and not long before it began; else -1."""
+    found = np.full(len(start), -1, np.int64)
     order = np.argsort(end, kind="stable")
     ends = end[order]
-    for k in np.flatnonzero((~starved & (idle_gap > BACK_TO_BACK_US)) | (starved & (delay >= PROMPT_US) & ~staged)):
-        latency[k], first = usual_latency if starved[k] else latency[k], int(np.searchsorted(ends, start[k], side="right")) - 1
-        for i in range(first, -1, -1):
+    for k in rows:
+        first = int(np.searchsorted(ends, start[k] + CLOCK_SKEW_US, side="right")) - 1
+        for i in range(first, max(first - MOST_LOOKED_AT, -1), -1):
             j = order[i]
-            if ends[i] <= start[k] - EVENT_WAIT_US:
+            if ends[i] <= max(held_until[k], start[k] - PROMPT_US):
                 break
             if stream[j] != stream[k] and j < k:
-                after[k], gap[k] = j, max(usual_gap, start[k] - ends[i])
+                found[k] = j
                 break
-    return latency, gap, after
+    return found
+
+
+def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: Ints) -> Ints:
+    """(n,) for each op the one that its stream waits for by event: launched last, on another stream, before the last event was
+    recorded that the stream was then told to wait for; -1 where there is none.
+
+    names, call_start: the calls about events, in order. Which event and stream they are about is not recorded, so a wait is
+    taken to be that of the stream that is launched on next, and for the event that was recorded last.
+    """
+    found = np.full(len(launch), -1, np.int64)
+    recorded = np.array(["EventRecord" in name for name in names], bool)
+    waits = np.array(["StreamWaitEvent" in name for name in names], bool)
+    if not recorded.any() or not waits.any() or not len(launch):
+        return found
+    record_at = call_start[recorded]
+    for at in call_start[waits]:
+        k = int(np.searchsorted(launch, at))
+        event = int(np.searchsorted(record_at, at)) - 1
+        if k >= len(launch) or event < 0:
+            continue
+        before = int(np.searchsorted(launch, record_at[event])) - 1
+        if before >= 0 and stream[before] != stream[k]:
+            found[k] = before
+    return found
 
 
 def host_rules(

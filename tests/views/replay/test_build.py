@@ -382,3 +382,41 @@ def test_a_step_in_other_units_is_the_same_step(schedule, unit):
         **{f: getattr(schedule, f) * unit for f in ("host_us", "dispatch_us", "call_us", "tail_us", "dur_us", "latency_us", "gap_us")},
     )
     assert period_us(scaled) == pytest.approx(unit * period_us(schedule), rel=1e-9, abs=1e-9)
+
+
+# Waits between streams
+
+
+def side_stream(after_main, told):
+    """Each step of 300 µs: a product of 100, and a sum on stream 13, launched while it runs and begun `after_main` later."""
+    trace = Trace()
+    for s in range(STEPS):
+        at = 300.0 * s
+        trace.step(at, 299, s + 1).op("aten::mm", at, 20).launch(at + 5, at + 20, at + 120, dur=4)
+        if told:
+            trace.call("cudaEventRecord", at + 22, 1).call("cudaStreamWaitEvent", at + 24, 1)
+        trace.op("aten::add", at + 26, 20).launch(at + 30, at + 120 + after_main, at + 130 + after_main, dur=4, stream=13)
+    return trace
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_op_on_a_side_stream_follows_the_product_that_it_waited_for(told):
+    schedule = side_stream(40, told).get(Replay).recorded
+    side = np.flatnonzero(schedule.dur_us == 10)
+    assert (schedule.after[side] == side - 1).all()
+    assert schedule.gap_us[side] == pytest.approx(np.full(len(side), 40.0))
+
+
+def test_an_op_that_began_long_after_any_other_waited_for_something_unseen():
+    schedule = side_stream(150, told=False).get(Replay).recorded
+    assert (schedule.after == -1).all()
+    assert (side_stream(150, told=True).get(Replay).recorded.after >= 0).any(), "events tell"
+
+
+def test_an_event_that_was_recorded_on_the_waiting_stream_itself_says_nothing():
+    trace = Trace()
+    for s in range(STEPS):
+        at = 100.0 * s
+        trace.step(at, 99, s + 1).op("aten::mm", at, 20).launch(at + 5, at + 11, at + 30, dur=4)
+        trace.call("cudaEventRecord", at + 40, 1).call("cudaStreamWaitEvent", at + 42, 1)
+    assert (of(trace).after == -1).all()
