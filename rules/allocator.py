@@ -6,18 +6,17 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import union
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import cuda_api
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import a_step, folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.steps import Steps
 
 _FREES = re.compile(r"(Free|Release|Unmap)")
@@ -25,16 +24,15 @@ _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")
 
 
-@rule("allocator", relies_on=("host",))
+@rule("allocator", relies_on=("host",), min_saving_share=0.03)
 def allocator(
     timeline: Timeline,
     steps: Steps,
-    launches: Launches,
-    ops: Ops,
+    work: GpuWork,
+    calls: HostCalls,
     replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
-    min_saving_share: float = 0.03,
     min_per_step: float = 2.0,
 ) -> Outcome:
     """Device memory is allocated and freed inside the step
@@ -51,8 +49,8 @@ def allocator(
     How it is measured
     Allocating and freeing calls of the runtime and driver on the threads that launch, inside the window. The step is
     replayed without them and what they wait for (`low`: the calls' own time stays for every second one). Reported where
-    there are at least `min_per_step` of them a step (2: a growing cache still settles with the odd one) and the step
-    gains `min_saving_share` (0.03).
+    there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
+    gains `min_saving_share` ({min_saving_share}).
 
     How to fix it
     Remove `empty_cache()` from the loop. Where memory is fragmented by changing shapes, set
@@ -65,54 +63,29 @@ def allocator(
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not len(timeline.api_calls):
-        return Skipped(why="no runtime calls were recorded", record_with=RECORD_BOTH)
-    schedule = replay.recorded
-    calls = timeline.api_calls
-    role = launches.roles[schedule.call_row] if schedule.call_row.min() >= 0 else np.full(len(schedule.call_row), -1)
-    chosen = np.flatnonzero(role == list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION))
-    per_step = len(chosen) / schedule.steps
+    chosen = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    per_step = len(chosen) / work.schedule.steps
     if per_step < min_per_step or not steps.repeats:
         return Clear(
             why=f"{per_step:.1f} calls a step allocate or free device memory; reported from {min_per_step:.0f}"
             + ("" if steps.repeats else " in a repeated step")
         )
-    python = timeline.python_calls
-    empties = np.array([bool(_EMPTIES.search(n)) for n in python["name"].cat.categories], bool)[
-        python["name"].cat.codes.to_numpy()
-    ]
-    start = python["start_us"].to_numpy()[empties]
-    wrapped = WithDispatch(replay.outside(union(start, start + python["dur_us"].to_numpy()[empties])))
+    emptying = matches(timeline.python_calls, _EMPTIES)
+    wrapped = WithDispatch(replay.outside(spans_of(timeline.python_calls, emptying)))
     gone = combine(WithoutWaits(chosen), wrapped)
-    edits = Edits(WithoutWaits(chosen[::2]), gone, gone)
-    saving = replay.saving(edits, "allocating and freeing, and the waits in it")
-    share = saving.expected_us / steps.step_us
-    rows = schedule.call_row[chosen]
-    names = [str(n) for n in calls["name"].iloc[rows]]
-    if share < min_saving_share:
-        return Clear(
-            why=f"{per_step:.0f} calls a step allocate or free memory, which costs {share:.1%}; reported from {min_saving_share:.0%}"
-        )
-    evidence = folded(
-        names,
-        calls["start_us"].to_numpy()[rows],
-        calls["dur_us"].to_numpy()[rows],
-        source=lambda members: sources.most_common(rows[members[:50]]),
-    )
-    spent = float(calls["dur_us"].to_numpy()[rows].sum()) / schedule.steps
-    finding = Finding(
+    names = calls.names(chosen)
+    evidence = witness.of_calls(calls.rows[chosen], names)
+    return Found(
         title="Memory is allocated and freed inside the step",
-        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, for {milliseconds(spent)} of "
+        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, for {milliseconds(calls.us_a_step(chosen))} of "
         f"{milliseconds(steps.step_us)}, mostly {evidence[0].label}.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=0.85 if replay.basis == "simulated" else 0.6,
-        saving=saving,
+        edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
+        removes="allocating and freeing, and the waits in it",
+        quiet=f"{per_step:.0f} calls a step allocate or free memory",
         evidence=evidence,
-        fix=_fix(names, bool(empties.any())),
+        confidence=0.85,
+        fix=_fix(names, bool(emptying.any())),
     )
-    return [Judged(finding, edits)]
 
 
 def _fix(names: list[str], empties: bool) -> Fix:

@@ -6,20 +6,19 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._frames import matches
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import CopyKind, Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits
-from advisor.views.replay.schedule import Schedule
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.frames import matches
 from advisor.views.trace.steps import Steps
 
 NEAR = 64
@@ -31,17 +30,8 @@ SMALL_BYTES = 64
 _UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
 
 
-@rule("amp-scaler-sync", relies_on=("host",))
-def amp_scaler_sync(
-    timeline: Timeline,
-    steps: Steps,
-    launches: Launches,
-    ops: Ops,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_saving_share: float = 0.01,
-) -> Outcome:
+@rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01)
+def amp_scaler_sync(timeline: Timeline, steps: Steps, work: GpuWork, calls: HostCalls, witness: Witness) -> Outcome:
     """GradScaler waits for the GPU in each step
 
     What it is
@@ -54,7 +44,7 @@ def amp_scaler_sync(
 
     How it is measured
     The first read of a few bytes within 64 calls after an `_amp_foreach_non_finite_check_and_unscale_` op, where the host
-    waited for it. The step is replayed without these waits. Reported from `min_saving_share` of the step (0.01).
+    waited for it. The step is replayed without these waits. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Train in BF16, which needs no scaler, on Ampere and later. Where FP16 must stay, use a fused optimizer
@@ -67,66 +57,39 @@ def amp_scaler_sync(
     https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling
     https://docs.pytorch.org/docs/stable/notes/amp_examples.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
     if not len(timeline.cpu_ops):
-        return Skipped(why="no framework ops were recorded", record_with=RECORD_BOTH)
-    schedule = replay.recorded
-    if not matches(timeline.cpu_ops, _UNSCALE).any():
+        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+    unscaling = matches(timeline.cpu_ops, _UNSCALE)
+    if not unscaling.any():
         return Clear(why="no gradients are unscaled: no GradScaler is in use")
-    waits = _reads_of_the_flag(timeline, launches, ops, schedule)
+    waits = _reads_of_the_flag(work, calls, np.flatnonzero((calls.op >= 0) & unscaling[calls.op]))
     if not len(waits):
         return Clear(why="gradients are unscaled, but the host waits for no flag: the optimizer takes it on the GPU")
-    removed = WithoutWaits(waits)
-    edits = Edits(removed, removed, removed)
-    saving = replay.saving(edits, "the scaler's wait for the backward pass")
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share:
-        return Clear(
-            why=f"GradScaler waits {len(waits) / steps.steps:.1f} times a step, without which it would be {share:.1%} shorter; "
-            f"reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.call_row[waits]
-    calls = timeline.api_calls
-    spent = float(calls["dur_us"].to_numpy()[rows].sum()) / steps.steps
-    finding = Finding(
-        title="GradScaler waits for the GPU in each step",
-        summary=f"GradScaler reads whether a gradient was infinite {len(waits) / steps.steps:.0f} times a step and holds the host for "
-        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; the GPU idles until the optimizer is launched.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=0.8 if replay.basis == "simulated" and steps.repeats else 0.6,
-        saving=saving,
-        evidence=folded(
-            [f"found_inf read ({n})" for n in calls["name"].iloc[rows]],
-            calls["start_us"].to_numpy()[rows],
-            calls["dur_us"].to_numpy()[rows],
-            source=lambda m: sources.most_common(rows[m[:50]]),
-        ),
+    per_step = len(waits) / work.schedule.steps
+    return Found(
+        summary=f"GradScaler reads whether a gradient was infinite {per_step:.0f} times a step and holds the host for "
+        f"{milliseconds(calls.us_a_step(waits))} of {milliseconds(steps.step_us)}; the GPU idles until the optimizer is launched.",
+        edits=Edits.same(WithoutWaits(waits)),
+        removes="the scaler's wait for the backward pass",
+        quiet=f"GradScaler waits {per_step:.1f} times a step",
+        evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
+        confidence=0.8,
         fix=_fix(timeline),
     )
-    return [Judged(finding, edits)]
 
 
-def _reads_of_the_flag(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:
+def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints:
     """Positions of the first waiting read after each run of unscaling, and of the sync in the same op."""
-    frame = timeline.gpu_ops
-    unscaling = matches(timeline.cpu_ops, _UNSCALE)
-    around = ops.of_call[schedule.call_row]
-    last = np.flatnonzero((around >= 0) & unscaling[around])
-    size = frame["bytes"].to_numpy()[schedule.op_row]
-    down = (frame["copy_kind"] == CopyKind.DTOH.value).to_numpy()[schedule.op_row] & (size <= SMALL_BYTES)
-    reads = np.unique(schedule.op_call[down])
-    if not len(launches.roles):
-        return np.empty(0, np.int64)
-    sync = launches.roles[schedule.call_row] == list(cuda_api.ApiRole).index(cuda_api.ApiRole.SYNC)
-    waits = schedule.waits_for != -1
+    down = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= SMALL_BYTES)
+    reads = np.unique(work.schedule.op_call[down])
+    sync = calls.of(cuda_api.ApiRole.SYNC)
     found: set[int] = set()
     for read in reads.tolist():
-        before = last[(last < read) & (last >= read - NEAR)]
+        before = unscaling[(unscaling < read) & (unscaling >= read - NEAR)]
         between = reads[(reads > before[-1]) & (reads < read)] if len(before) else reads
         if len(before) and not len(between):
-            same = np.flatnonzero((around == around[read]) & (sync | (np.arange(len(around)) == read)) & waits)
-            found.update(same.tolist())
+            same = (calls.op == calls.op[read]) & (sync | (np.arange(len(sync)) == read)) & calls.waits
+            found.update(np.flatnonzero(same).tolist())
     return np.array(sorted(found), np.int64)
 
 

@@ -10,13 +10,13 @@ from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Ints, Spans, clip, length
 from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
 from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._frames import begins_inside, joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.timeline import CopyKind, MemoryKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps

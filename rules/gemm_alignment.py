@@ -15,13 +15,13 @@ from advisor.intervals import Floats
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

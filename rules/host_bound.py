@@ -12,13 +12,13 @@ from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, sub
 from advisor.knowledge.recording_cost import ProfilerCost
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
 from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._frames import joined, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
 from advisor.rules.recompilation import compile_spans
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import user_frame

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.evidence import folded
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
@@ -26,25 +26,19 @@ GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
 """Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
 of replayed graphs in samples/ show them."""
 
-_BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
-# Where neither ops nor optimizer ranges were recorded, kernels tell.
-_TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|dgrad|multi_tensor_apply|[Aa]dam")
-_COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 
-
-@rule("launch-gap", relies_on=("host",))
+@rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
 def launch_gap(
     timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
+    calls: HostCalls,
     gaps: Gaps,
     launches: Launches,
-    ops: Ops,
-    kernels: Kernels,
-    replay: Replay,
+    program: Program,
     sources: Sources,
     *,
     min_idle_share: float = 0.10,
-    min_saving_share: float = 0.03,
 ) -> Outcome:
     """Kernels wait to be launched
 
@@ -60,10 +54,10 @@ def launch_gap(
     Every gap in the busiest device's work inside the window ends with an op. If that op was launched after the gap began,
     the gap is the host's. The part of it in which the host was issuing ops (not waiting for the GPU, loading data,
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
-    take `min_idle_share` of the window (0.10: below that, the queue still runs ahead most of the time). The saving is a
+    take `min_idle_share` of the window ({min_idle_share}: below that, the queue still runs ahead most of the time). The saving is a
     replay of the step with cheaper launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes), for
     training a third of today's cost of issuing, as compiled training steps reach; a saving under `min_saving_share`
-    (0.03) is not reported. The profiler's own cost is taken off the host's time before the replay.
+    ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
     Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
@@ -78,69 +72,45 @@ def launch_gap(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not (launches.call >= 0).any():
-        return Skipped(
-            why="no launch calls were recorded, so a gap cannot be told from waiting",
-            record_with=RECORD_BOTH,
-        )
     window = steps.end_us - steps.start_us
     waiting = gaps.causes["launch"].to_numpy()
     share = float(waiting.sum()) / window
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the window; it would be reported from {min_idle_share:.0%}")
-    graphs = np.isin(launches.call, launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
-    inside = ((timeline.gpu_ops["start_us"] >= steps.start_us) & (timeline.gpu_ops["start_us"] < steps.end_us)).to_numpy()
-    if graphs[inside].mean() > 0.5:
+    frame = timeline.gpu_ops
+    inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
+    replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
+    if replayed > 0.5:
         return Clear(
-            why=f"{graphs[inside].mean():.0%} of the GPU's work is already replayed from CUDA graphs; "
+            why=f"{replayed:.0%} of the GPU's work is already replayed from CUDA graphs; "
             "gaps inside a replay come from recording it node by node"
         )
-    named = (*ops.categories, *timeline.annotations["name"].cat.categories)
-    training = any(_BACKWARD.search(n) for n in named) or any(
-        _TRAINING_KERNEL.search(n) for n in timeline.gpu_ops["name"].cat.categories
-    )
-    compiled = any(_COMPILED.search(n) for n in timeline.annotations["name"].cat.categories)
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-    idle_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = (
-        Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph) if training else Edits(CheaperDispatch(0.5), graph, graph)
-    )
-    saving = replay.saving(edits, "the host's cost of issuing kernels one by one", idle_us)
-    if saving.expected_us < min_saving_share * steps.step_us:
-        return Clear(
-            why=f"launch gaps are {share:.0%} of the recorded window, but without the profiler's own cost cheaper launches "
-            f"would save only {saving.expected_us / steps.step_us:.1%}"
-        )
-    big = np.flatnonzero(waiting > 0)
-    big = big[gaps.next_op[big] >= 0]
+    big = np.flatnonzero((waiting > 0) & (gaps.next_op >= 0))
     next_op = gaps.next_op[big]
-    evidence = folded(
-        _before(ops, kernels, next_op),
-        gaps.start_us[big],
-        waiting[big],
-        device=int(timeline.gpu_ops["device"].to_numpy()[next_op[0]]),
-        source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
-    )
-    kernel_us = float(np.median(timeline.gpu_ops["dur_us"].to_numpy()[inside]))
-    per_step = int(inside.sum() / steps.steps)
-    summary = (
-        f"{per_step} GPU ops a step, half of them shorter than {kernel_us:.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
-        f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one."
-    )
-    finding = Finding(
+    return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=summary,
-        severity=severity_of(saving, steps.step_us),
-        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6,
-        saving=saving,
-        evidence=evidence,
-        fix=_fix(training, compiled),
+        summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
+        f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
+        f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one.",
+        edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph)
+        if program.training
+        else Edits(CheaperDispatch(0.5), graph, graph),
+        removes="the host's cost of issuing kernels one by one",
+        at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
+        quiet=f"launch gaps are {share:.0%} of the recorded window, the profiler's own cost included",
+        evidence=folded(
+            _before(work.ops, work.kernels, next_op),
+            gaps.start_us[big],
+            waiting[big],
+            device=int(frame["device"].to_numpy()[next_op[0]]),
+            source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
+        ),
+        confidence=0.9,
+        fix=_fix(program),
     )
-    return [Judged(finding, edits)]
 
 
 def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
@@ -151,13 +121,13 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(training: bool, compiled: bool) -> Fix:
+def _fix(program: Program) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
     risk = (
         "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
         "keep their memory. Fused kernels round differently in the last bits."
     )
-    if compiled:
+    if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",
             steps=(
@@ -168,7 +138,7 @@ def _fix(training: bool, compiled: bool) -> Fix:
             url=url,
             risk=risk,
         )
-    if training:
+    if program.training:
         return Fix(
             title="Compile the training step",
             steps=(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
-from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
 from advisor.views.replay.edits import Batched, Edits
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.gpu_kernels import Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.arguments import Arguments
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
 FEW, LIKELY, MANY = 4, 16, 64
@@ -26,16 +22,13 @@ are still most of the traffic, so the step takes as long as before."""
 
 @rule("low-arithmetic-intensity", relies_on=("kernels",))
 def low_arithmetic_intensity(
-    timeline: Timeline,
     steps: Steps,
-    ops: Ops,
-    kernels: Kernels,
+    work: GpuWork,
+    arguments: Arguments,
     roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
-    max_of_ridge: float = 0.10,
+    max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
 ) -> Outcome:
     """Matrix products do too little work for what they read
@@ -51,10 +44,10 @@ def low_arithmetic_intensity(
 
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
-    ridge point (0.10: a product closer to it gains little from batching). Reported where such kernels take
-    `min_busy_share` of the time the GPU works (0.5: where other work is the larger part, that is the bound). The saving is the time of one request when 16 share a step (`low`
-    4, `high` 64): those kernels, other small ones and the host's part are shared; attention over each request's own
-    cache is not.
+    ridge point ({max_of_ridge}: a product closer to it gains little from batching). Reported where such kernels take
+    `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound).
+    The saving is the time of one request when 16 share a step (`low` 4, `high` 64): those kernels, other small ones and the
+    host's part are shared; attention over each request's own cache is not.
 
     How to fix it
     Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script). Where
@@ -68,54 +61,38 @@ def low_arithmetic_intensity(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not timeline.source.shapes:
-        return Skipped(why="input shapes were not recorded", record_with=RECORD_SHAPES)
-    schedule = replay.recorded
-    rows = schedule.op_row
-    device = int(timeline.gpu_ops["device"].to_numpy()[rows[0]]) if len(rows) else 0
-    peaks = roofline.peaks.get(device)
-    if peaks is None:
-        name = timeline.device(device).name or "this device"
-        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/knowledge/devices.toml")
-    dense = kernels.of(Family.GEMM)[rows]
+    rows, dur_us = work.rows, work.dur_us
+    peaks = roofline.peaks_of(work.device_at(0) if len(rows) else work.timeline.device(0))
+    dense = work.of(Family.GEMM)
     if not dense.any():
         return Clear(why="no matrix products in the window")
     intensity = roofline.flops[rows] / np.maximum(roofline.bytes[rows], 1.0)
-    texts = np.asarray(kernels.precision, object)[rows]
-    ridges = {p: peaks.ridge(p or "fp32") for p in set(texts.tolist())}
-    ridge = np.array([r if (r := ridges[p]) else np.nan for p in texts])
+    precision = np.asarray(work.kernels.precision, object)[rows]
+    ridges = {p: peaks.ridge(p or "fp32") or np.nan for p in set(precision.tolist())}
+    ridge = np.array([ridges[p] for p in precision])
     starved = dense & (intensity < max_of_ridge * ridge)
-    busy = float(schedule.dur_us.sum())
-    share = float(schedule.dur_us[starved].sum()) / max(busy, 1e-9)
+    share = float(dur_us[starved].sum()) / work.busy_us
     if share < min_busy_share:
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
         return Clear(
             why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}"
         )
-    shared = np.flatnonzero(starved | ~(dense | kernels.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)[rows]))
-    edits = Edits(Batched(FEW, shared), Batched(LIKELY, shared), Batched(MANY, shared))
-    saving = replay.saving(edits, "reading the same weights again for every request")
+    shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     found = np.flatnonzero(starved)
-    gpu_rows = rows[found]
-    dims = timeline.cpu_ops["dims"]
-    cost_op = roofline.cost_op[gpu_rows]
-    labels = [f"{ops.name(int(o))} {dims.iat[int(o)]}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(cost_op, found, strict=True)]
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
-    reached = float(np.nansum(roofline.bytes[gpu_rows]) / schedule.dur_us[found].sum() / 1e3)
-    summary = (
-        f"{a_step(len(found) / schedule.steps, 'matrix product', 'do', 'does')} {middle:.1f} FLOP per byte where {limit:.0f} would keep the device busy; "
-        f"such work takes {share:.0%} of its time, reading {reached:.0f} GB/s."
-    )
-    finding = Finding(
-        title="Matrix products do too little work for what they read",
-        summary=summary,
-        severity=severity_of(saving, steps.step_us),
+    reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
+    ops = roofline.cost_op[rows[found]].tolist()
+    return Found(
+        summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {middle:.1f} FLOP per byte where {limit:.0f} would keep "
+        f"the device busy; such work takes {share:.0%} of its time, reading {reached:.0f} GB/s.",
+        edits=Edits(Batched(FEW, shared), Batched(LIKELY, shared), Batched(MANY, shared)),
+        removes="reading the same weights again for every request",
+        evidence=witness.of_gpu(
+            rows[found],
+            [f"{work.ops.name(o)} {arguments.text(o)}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(ops, found, strict=True)],
+        ),
         confidence=0.75,
-        saving=saving,
-        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
         fix=Fix(
             title="Batch requests together",
             steps=(
@@ -131,4 +108,3 @@ def low_arithmetic_intensity(
             risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
         ),
     )
-    return [Judged(finding, edits)]

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import Floats, Ints, clip, intersect, length, union
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length, union
 from advisor.knowledge.devices import find
-from advisor.report.model import Clear, Code, Finding, Fix, severity_of
-from advisor.rules._copies import waits_of_copies
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
-from advisor.timeline import CopyKind, MemoryKind, Timeline
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
+from advisor.timeline import CopyKind, MemoryKind
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
-from advisor.views.replay.schedule import Schedule
-from advisor.views.time.device_time import DevicePartition, Partition
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 DEFAULT_LINK_GBPS = 22.0
@@ -37,19 +37,27 @@ _CREATES = re.compile(
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
-@rule("memcpy")
+@dataclass(frozen=True)
+class _Copies:
+    """Copies between host and device (positions), the bytes of every op, and which of all ops move pageable memory."""
+
+    at: Ints
+    bytes: Floats
+    pageable: Mask
+
+
+@rule("memcpy", min_saving_share=0.03)
 def memcpy(
-    timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
+    calls: HostCalls | None,
     launches: Launches,
     host: HostActivity,
-    ops: Ops,
     partition: Partition,
     gaps: Gaps,
     replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
-    min_saving_share: float = 0.03,
     small_bytes: int = 65536,
 ) -> Outcome:
     """Copies between host and device hold up the step
@@ -66,8 +74,8 @@ def memcpy(
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
     and on a stream of their own (`low`: still on the stream that computes; `high`: no pageable copy at all, as if the data
-    were made or kept on the GPU). Copies under `small_bytes` (64 KiB) cost their latency, not bandwidth. Reported from
-    `min_saving_share` of the step (0.03). Copies within the device are not counted here.
+    were made or kept on the GPU). Copies under `small_bytes` ({small_bytes}) cost their latency, not bandwidth. Reported from
+    `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
 
     How to fix it
     Pin the batches (`DataLoader(pin_memory=True)`), copy with `non_blocking=True`, and fetch the next batch on a side
@@ -81,101 +89,73 @@ def memcpy(
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
     https://docs.pytorch.org/docs/stable/data.html#memory-pinning
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    frame = timeline.gpu_ops
-    schedule = replay.recorded
-    between = frame["copy_kind"].isin(_HOST_COPIES).to_numpy()
+    kind, size = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
     # Small reads of a value are waits, not transfers: that rule speaks of them.
-    reads = (frame["copy_kind"] == CopyKind.DTOH.value).to_numpy() & (frame["bytes"] < small_bytes).to_numpy()
-    moves = between & ~reads
-    copies = np.flatnonzero(moves[schedule.op_row])
-    if not len(copies) or not partition.main:
+    reads = (kind == CopyKind.DTOH.value).to_numpy() & (size < small_bytes)
+    moves = kind.isin(_HOST_COPIES).to_numpy() & ~reads
+    pageable = (work.column("src_kind") == MemoryKind.PAGEABLE.value) | (work.column("dst_kind") == MemoryKind.PAGEABLE.value)
+    copies = _Copies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
+    if not len(copies.at) or not partition.main:
         return Clear(why="no copy between host and device inside the window")
-    size = frame["bytes"].to_numpy()[schedule.op_row]
-    rows = schedule.op_row[copies]
-    exposed = _exposed(timeline, partition.main, steps, np.flatnonzero(moves))
-    edits = _edits(timeline, launches, host, ops, replay, copies, size, small_bytes)
+    rows = work.rows[copies.at]
+    exposed = _us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
     # Copies cost the time that nothing hides and what the GPU then waits for the host; no fix of them gains more.
     starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps
-    saving = replay.saving(edits, "copies between host and device that overlap no compute", exposed + starved)
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share:
-        return Clear(
-            why=f"{len(copies) / schedule.steps:.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute; "
-            f"hiding them would gain {share:.1%}, reported from {min_saving_share:.0%}"
-        )
-    pageable = (frame["src_kind"] == MemoryKind.PAGEABLE.value) | (frame["dst_kind"] == MemoryKind.PAGEABLE.value)
-    pageable_share = float(pageable.to_numpy()[rows].mean())
-    created = _created_on_host(ops, rows)
-    small = float((size[copies] < small_bytes).mean())
-    labels = [f"{frame['name'].iloc[r]} by {_outer(ops, int(ops.of_gpu[r]))}" for r in rows]
-    total_bytes, busy = float(size[copies].clip(min=0).sum()), float(schedule.dur_us[copies].sum())
+    pageable_share = float(pageable[copies.at].mean())
+    moved = float(copies.bytes[copies.at].clip(min=0).sum())
     memory = f"{pageable_share:.0%} of them from or to pageable memory" if pageable_share else "all of them pinned"
-    summary = (
-        f"{a_step(len(copies) / schedule.steps, 'transfer', 'move')} {total_bytes / schedule.steps / 1e6:.2f} MB at {total_bytes / max(busy, 1e-9) / 1e3:.1f} GB/s, "
-        f"{memory}; {milliseconds(exposed)} of each {milliseconds(steps.step_us)} step overlap no compute."
+    return Found(
+        summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
+        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {milliseconds(exposed)} of each "
+        f"{milliseconds(steps.step_us)} step overlap no compute.",
+        edits=_edits(work, calls, replay, copies, np.isin(launches.call[work.rows], host.blocking_copies), small_bytes),
+        removes="copies between host and device that overlap no compute",
+        at_most_us=exposed + starved,
+        quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute",
+        evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
+        confidence=0.9,
+        fix=_fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean())),
     )
-    finding = Finding(
-        title="Copies between host and device hold up the step",
-        summary=summary,
-        severity=severity_of(saving, steps.step_us),
-        confidence=0.9 if replay.basis == "simulated" and steps.repeats else 0.6,
-        saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda members: sources.most_common(launches.call[rows[members[:50]]])),
-        fix=_fix(pageable_share, created, small),
-    )
-    return [Judged(finding, edits)]
 
 
 def _edits(
-    timeline: Timeline,
-    launches: Launches,
-    host: HostActivity,
-    ops: Ops,
-    replay: Replay,
-    copies: Ints,
-    size: Floats,
-    small_bytes: int,
+    work: GpuWork, calls: HostCalls | None, replay: Replay, copies: _Copies, blocking: Mask, small_bytes: int
 ) -> Edits:
-    schedule = replay.recorded
-    peaks = find(timeline.device(int(timeline.gpu_ops["device"].to_numpy()[schedule.op_row[copies[0]]])).name)
+    """At the rate of pinned memory; on a stream of their own too; no pageable copy at all."""
+    schedule, size = work.schedule, copies.bytes
+    peaks = find(work.device_at(int(copies.at[0])).name)
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
-    pinned_us = COPY_LATENCY_US + size.clip(min=0) / rate
-    frame = timeline.gpu_ops
-    pageable = ((frame["src_kind"] == MemoryKind.PAGEABLE.value) | (frame["dst_kind"] == MemoryKind.PAGEABLE.value)).to_numpy()
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
-    pageable = pageable | np.isin(launches.call, host.blocking_copies)
-    slow = copies[pageable[schedule.op_row[copies]]]
+    slow = copies.at[(copies.pageable | blocking)[copies.at]]
     large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
-    waits = _waits_of(launches, ops, schedule, copies)
+    waits = WithoutWaits(_waits_of(calls, schedule.op_call[copies.at]) if calls else copies.at[:0])
     faster = combine(
-        WithoutWaits(waits), FasterCopies(large, pinned_us[large]), FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US))
+        waits,
+        FasterCopies(large, COPY_LATENCY_US + size[large].clip(min=0) / rate),
+        FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
     # Copies that have a stream to themselves are ahead already.
-    computing = np.unique(schedule.stream[~np.isin(np.arange(len(schedule.op_row)), copies)])
-    hidden = combine(faster, OnSideStream(copies[np.isin(schedule.stream[copies], computing)]))
-    op = ops.of_gpu[schedule.op_row[slow]]
-    around = np.unique(ops.outermost[op[op >= 0]]) if len(ops.names) else op[:0]
-    cpu = timeline.cpu_ops
+    computing = np.unique(schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])
+    hidden = combine(faster, OnSideStream(copies.at[np.isin(schedule.stream[copies.at], computing)]))
+    op = work.op[slow]
+    around = np.unique(work.ops.outermost[op[op >= 0]]) if len(work.ops.names) else op[:0]
+    cpu = work.timeline.cpu_ops
     start = cpu["start_us"].to_numpy()[around]
     copying = union(start, start + cpu["dur_us"].to_numpy()[around])
-    gone = combine(WithoutWaits(waits), WithoutOps(slow), WithDispatch(replay.outside(copying)), hidden)
-    return Edits(faster, hidden, gone)
+    return Edits(faster, hidden, combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), hidden))
 
 
-def _waits_of(launches: Launches, ops: Ops, schedule: Schedule, copies: Ints) -> Ints:
+def _waits_of(calls: HostCalls, copying: Ints) -> Ints:
     """Positions of the calls that wait for these copies: the copying call itself, and the sync that goes with it."""
-    own = schedule.op_call[copies]
-    waiting = schedule.waits_for != -1
-    return np.unique(np.r_[own[waiting[own]], np.flatnonzero(waiting & waits_of_copies(launches, ops, schedule, own))])
+    return np.unique(np.r_[copying[calls.waits[copying]], np.flatnonzero(calls.waits & calls.waits_of_copies(copying))])
 
 
-def _exposed(timeline: Timeline, main: DevicePartition, steps: Steps, rows: Ints) -> float:
+def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
     """Time a step in which these copies run and nothing else does."""
-    start = timeline.gpu_ops["start_us"].to_numpy()[rows]
-    spans = clip(union(start, start + timeline.gpu_ops["dur_us"].to_numpy()[rows]), steps.start_us, steps.end_us)
-    return length(intersect(spans, main.copy)) / steps.steps
+    frame = work.timeline.gpu_ops
+    start = frame["start_us"].to_numpy()[rows]
+    running = clip(union(start, start + frame["dur_us"].to_numpy()[rows]), steps.start_us, steps.end_us)
+    return length(intersect(running, spans)) / steps.steps
 
 
 def _created_on_host(ops: Ops, rows: Ints) -> float:

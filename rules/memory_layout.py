@@ -12,11 +12,11 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules import _arguments as arguments
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 

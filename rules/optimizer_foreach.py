@@ -14,13 +14,13 @@ from advisor.intervals import Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Finding, Fix, Severity, severity_of
 from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._frames import matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, FewerLaunches, combine
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

@@ -12,12 +12,12 @@ from advisor.intervals import Floats, Spans, clip, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
 from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps

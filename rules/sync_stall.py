@@ -6,21 +6,20 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, union
 from advisor.knowledge import cuda_api
-from advisor.report.model import MEDIUM_SHARE, Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._copies import waits_of_copies
-from advisor.rules._evidence import a_step, folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
-from advisor.timeline import CopyKind, Timeline
+from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
+from advisor.timeline import CopyKind
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, WithDispatch, WithoutOps, WithoutWaits, combine
-from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.time.device_time import Partition
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
@@ -36,16 +35,17 @@ removing a wait a step that left 3 % idle gained nothing."""
 BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
 
+_TIMES_A_RUN = re.compile(r"DeviceSynchronize|CtxSynchronize")
+
 
 @rule("sync-stall", relies_on=("host",))
 def sync_stall(
-    timeline: Timeline,
     steps: Steps,
-    launches: Launches,
-    ops: Ops,
+    work: GpuWork,
+    calls: HostCalls,
     partition: Partition,
     replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
     min_saving_share: float = 0.01,
     min_per_step: float = 2.0,
@@ -65,7 +65,7 @@ def sync_stall(
     step is replayed without them (`low`), and without the ops and Python calls that exist only to wait: the host runs ahead
     as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
-    `min_saving_share` of the step (0.01), or as a note from `min_per_step` waits a step (2: one a step may be logging). In a
+    `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
     recording without steps, waits for the whole device outside any op are left out: they time the run.
 
     How to fix it
@@ -81,103 +81,77 @@ def sync_stall(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not len(timeline.api_calls):
-        return Skipped(why="no runtime calls were recorded", record_with=RECORD_BOTH)
-    schedule = replay.recorded
-    waits = _waits(timeline, launches, ops, schedule)
+    waits = _waits(work, calls)
     if not steps.repeats:
         # Around a single run, waiting for the whole device is how the run is timed.
-        whole = timeline.api_calls["name"].astype(str).str.contains("DeviceSynchronize|CtxSynchronize").to_numpy()
-        waits = waits[~whole[schedule.call_row[waits]] | (ops.of_call[schedule.call_row[waits]] >= 0)]
-    per_step = len(waits) / schedule.steps
+        whole = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]]
+        waits = waits[~whole | (calls.op[waits] >= 0)]
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
-    removed = _without_waiting_ops(timeline, ops, replay, waits)
+    removed = _without_waiting_ops(work, calls, replay, waits)
+    share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
+    costs = share >= min_saving_share
+    if not costs and (per_step < min_per_step or not steps.repeats):
+        return Clear(
+            why=f"{per_step:.1f} waits a step; without them the step would gain {share:.1%}, reported from {min_saving_share:.0%}"
+        )
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * (steps.end_us - steps.start_us)
-    edits = Edits(combine() if full else WithoutWaits(waits), removed, removed)
-    saving = replay.saving(edits, "the host's waits for the GPU")
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share and (per_step < min_per_step or not steps.repeats):
-        return Clear(
-            why=f"{per_step:.1f} waits a step, whose removal would gain {share:.1%}; reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.call_row[waits]
-    calls = timeline.api_calls
-    names = [_label(ops, int(r), str(calls["name"].iloc[r])) for r in rows]
-    evidence = folded(
-        names,
-        calls["start_us"].to_numpy()[rows],
-        calls["dur_us"].to_numpy()[rows],
-        source=lambda members: sources.most_common(rows[members[:50]]),
-    )
-    severity = severity_of(saving, steps.step_us)
-    costs = share >= min_saving_share
-    spent = milliseconds(calls["dur_us"].to_numpy()[rows].sum() / schedule.steps)
-    summary = f"{a_step(per_step, 'call', 'block')} the host for {spent}, mostly {evidence[0].label}; " + (
-        "the GPU then idles until the host has launched again."
-        if share >= MEDIUM_SHARE
-        else f"removing them alone gains {share:.0%}, because something else bounds the step."
-    )
-    finding = Finding(
-        title="The host waits for the GPU inside the step",
-        summary=summary,
-        severity=severity if costs else "low",
-        confidence=0.85 if replay.basis == "simulated" and steps.repeats else 0.6,
-        saving=saving,
+    rows = calls.rows[waits]
+    names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
+    evidence = witness.of_calls(rows, names)
+    return Found(
+        summary=f"{a_step(per_step, 'call', 'block')} the host for {milliseconds(calls.us_a_step(waits))}, mostly {evidence[0].label}; "
+        + (
+            "the GPU then idles until the host has launched again."
+            if share >= MEDIUM_SHARE
+            else f"removing them alone gains {share:.0%}, because something else bounds the step."
+        ),
+        edits=Edits(combine() if full else WithoutWaits(waits), removed, removed),
+        removes="the host's waits for the GPU",
         evidence=evidence,
+        confidence=0.85,
+        at_most="high" if costs else "low",
         fix=_fix(names),
     )
-    return [Judged(finding, edits)]
 
 
-def _waits(timeline: Timeline, launches: Launches, ops: Ops, schedule: Schedule) -> Ints:
+def _waits(work: GpuWork, calls: HostCalls) -> Ints:
     """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy."""
-    frame = timeline.gpu_ops
-    names = list(cuda_api.ApiRole)
-    role = launches.roles[schedule.call_row]
-    is_sync = (role == names.index(cuda_api.ApiRole.SYNC)) & (schedule.waits_for != -1)
-    kind, size = frame["copy_kind"], frame["bytes"].to_numpy()
-    down = (kind == CopyKind.DTOH.value).to_numpy()[schedule.op_row]
-    small = size[schedule.op_row] <= BIG_READ_BYTES
-    transfer = (kind == CopyKind.HTOD.value).to_numpy()[schedule.op_row] | (down & ~small)
-    of_copy = waits_of_copies(launches, ops, schedule, np.unique(schedule.op_call[transfer]))
-    is_read = np.zeros(len(role), bool)
-    is_read[schedule.op_call[down & small]] = True
-    return np.flatnonzero((is_sync & ~of_copy) | (is_read & (schedule.waits_for != -1)))
+    kind = work.column("copy_kind")
+    small = work.column("bytes") <= BIG_READ_BYTES
+    transfer = (kind == CopyKind.HTOD.value) | ((kind == CopyKind.DTOH.value) & ~small)
+    of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
+    reading = calls.launching((kind == CopyKind.DTOH.value) & small)
+    return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 
-def _without_waiting_ops(timeline: Timeline, ops: Ops, replay: Replay, waits: Ints) -> Edit:
+def _without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints) -> Edit:
     """The waits go, with the ops and Python calls that exist only to wait, their kernels and the host time in them."""
-    cpu, python, schedule = timeline.cpu_ops, timeline.python_calls, replay.recorded
+    cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
     doomed = np.zeros(len(cpu), bool)
-    at = ops.of_call[schedule.call_row[waits]]
+    at = calls.op[waits]
     for op in np.unique(at[at >= 0]):
         while op >= 0 and _WAITING_OPS.search(ops.name(int(op))):
             doomed[op] = True
             op = ops.parent[op]
     rows = np.flatnonzero(doomed)
-    starts, ends = cpu["start_us"].to_numpy()[rows], (cpu["start_us"] + cpu["dur_us"]).to_numpy()[rows]
-    if len(python):
-        names = np.array([bool(_WAITING_CALLS.search(n)) for n in python["name"].cat.categories])
-        calls = names[python["name"].cat.codes.to_numpy()]
-        starts = np.r_[starts, python["start_us"].to_numpy()[calls]]
-        ends = np.r_[ends, (python["start_us"] + python["dur_us"]).to_numpy()[calls]]
-    op = ops.of_gpu[schedule.op_row]
-    gone = np.zeros(len(op), bool)
-    gone[op >= 0] = np.isin(ops.outermost_where(doomed)[op[op >= 0]], rows)
+    calling = matches(python, _WAITING_CALLS)
+    starts = np.r_[cpu["start_us"].to_numpy()[rows], python["start_us"].to_numpy()[calling]]
+    durations = np.r_[cpu["dur_us"].to_numpy()[rows], python["dur_us"].to_numpy()[calling]]
+    gone = np.zeros(len(work.op), bool)
+    known = work.op >= 0
+    gone[known] = np.isin(ops.outermost_where(doomed)[work.op[known]], rows)
     return combine(
         WithoutWaits(waits),
         WithoutOps(np.flatnonzero(gone)),
-        WithDispatch(replay.outside(union(starts, ends))),
+        WithDispatch(replay.outside(union(starts, starts + durations))),
     )
 
 
-def _label(ops: Ops, call: int, name: str) -> str:
+def _label(ops: Ops, op: int, name: str) -> str:
     """The op that waits, as the user knows it, and the call it made."""
-    chain = [n for n in ops.chain(int(ops.of_call[call])) if n.startswith("aten::")]
+    chain = [n for n in ops.chain(op) if n.startswith("aten::")]
     if not chain:
         return name
     waiting = next((n for n in reversed(chain) if _WAITING_OPS.search(n)), chain[-1])

@@ -12,7 +12,6 @@ from advisor.engine.rule import Judged, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.report.model import Clear, Code, Finding, Fix, severity_of
-from advisor.rules import _arguments as arguments
 from advisor.rules._evidence import gpu_evidence, milliseconds
 from advisor.rules._needs import NO_GPU_WORK
 from advisor.timeline import GpuKind, Timeline
@@ -20,6 +19,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, Fused
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.source_lines import Sources

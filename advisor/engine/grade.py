@@ -24,7 +24,7 @@ class Weight:
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
     """The finding; `Clear` where it gains less than is asked for."""
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
-    least = options.get(LEAST_GAIN, 0.0)
+    least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     if share < least:
         return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {share:.1%}, reported from {least:.0%}")
     severity = severity_of(weight.saving, weight.whole)

@@ -1,0 +1,71 @@
+"""The host's calls in the replayed steps, position by position of the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.errors import Unavailable
+from advisor.intervals import Ints, Mask
+from advisor.knowledge import cuda_api
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.timeline import Timeline
+from advisor.views.replay.build import Replay
+from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
+
+
+@dataclass(frozen=True, eq=False)
+class HostCalls:
+    """The n calls of the recorded schedule, in order. Unavailable where no call that launches was recorded.
+
+    rows: (n,) of `api_calls`. roles: (n,) positions in `list(cuda_api.ApiRole)`. op: (n,) of `cpu_ops`, the op around each,
+    -1 where none was recorded. waits: (n,) whether it waits for the GPU.
+    """
+
+    schedule: Schedule
+    rows: Ints
+    roles: Ints
+    op: Ints
+    waits: Mask
+    timeline: Timeline
+
+    def of(self, role: cuda_api.ApiRole) -> Mask:
+        """(n,) whether each has that role."""
+        return self.roles == list(cuda_api.ApiRole).index(role)
+
+    def launching(self, ops: Mask) -> Mask:
+        """(n,) whether each launches one of these GPU ops (a mask over positions)."""
+        found = np.zeros(len(self.rows), bool)
+        found[self.schedule.op_call[ops]] = True
+        return found
+
+    def us_a_step(self, at: Ints) -> float:
+        """Recorded time of the calls at some positions, a step."""
+        return float(self.timeline.api_calls["dur_us"].to_numpy()[self.rows[at]].sum()) / self.schedule.steps
+
+    def names(self, at: Ints) -> list[str]:
+        """Names of the calls at some positions."""
+        return [str(name) for name in self.timeline.api_calls["name"].iloc[self.rows[at]]]
+
+    def waits_of_copies(self, calls: Ints) -> Mask:
+        """(n,) the synchronising calls that wait for copies made by `calls` (positions).
+
+        PyTorch makes a blocking copy of an asynchronous one and a stream sync inside one op. Where ops were not recorded,
+        the sync that directly follows the copy is its.
+        """
+        sync = self.of(cuda_api.ApiRole.SYNC)
+        copying = self.op[calls]
+        following = np.zeros(len(sync), bool)
+        following[np.minimum(calls[copying < 0] + 1, len(sync) - 1)] = True
+        return sync & (np.isin(self.op, copying[copying >= 0]) | following)
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
+        schedule = replay.recorded
+        rows = schedule.call_row
+        if not len(rows) or rows[0] < 0:
+            raise Unavailable("no calls that launch GPU work were recorded", RECORD_BOTH)
+        return cls(schedule, rows, launches.roles[rows], ops.of_call[rows], schedule.waits_for != -1, timeline)

@@ -1,0 +1,64 @@
+"""What was recorded of an op's inputs, as lists that hold what they must, whatever the trace holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from advisor.errors import Unavailable
+from advisor.knowledge.how_to_record import RECORD_SHAPES
+from advisor.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The inputs of each row of `cpu_ops`. Unavailable where shapes were not recorded."""
+
+    timeline: Timeline
+
+    def text(self, op: int) -> str:
+        """The shapes as recorded."""
+        return str(self.timeline.cpu_ops["dims"].iat[op])
+
+    def shapes(self, op: int) -> list[list[Any]]:
+        """One list an input: [] for what is no tensor, a list of lists for a list of tensors."""
+        return numbers(self.text(op))
+
+    def strides(self, op: int) -> list[list[Any]]:
+        """As `shapes`."""
+        return numbers(str(self.timeline.cpu_ops["strides"].iat[op]))
+
+    def types(self, op: int) -> list[str]:
+        """One an input; "" where none was recorded."""
+        return names(str(self.timeline.cpu_ops["types"].iat[op]))
+
+    @classmethod
+    def build(cls, timeline: Timeline) -> Arguments:
+        if not timeline.source.shapes:
+            raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+        return cls(timeline)
+
+
+@lru_cache(maxsize=1 << 14)
+def numbers(text: str) -> list[list[Any]]:
+    """Shapes or strides, one list an input: [] for what is no tensor, a list of lists for a list of tensors."""
+    return [item if _is_numbers(item) else [] for item in _list(text)]
+
+
+@lru_cache(maxsize=1 << 14)
+def names(text: str) -> list[str]:
+    """Types, one an input; "" where none was recorded."""
+    return [item if isinstance(item, str) else "" for item in _list(text)]
+
+
+def _list(text: str) -> list[Any]:
+    made = json.loads(text) if text else []
+    return made if isinstance(made, list) else []
+
+
+def _is_numbers(item: Any) -> bool:
+    return isinstance(item, list) and all(
+        (isinstance(n, int) and not isinstance(n, bool)) or (isinstance(n, list) and all(isinstance(m, int) for m in n)) for n in item
+    )
