@@ -22,7 +22,7 @@ if not os.path.isdir(os.path.join(_HERE, "rules")):
 if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
-    from advisor.engine.run import analyze
+    from advisor.engine.run import analyze, schedule
     from advisor.lab.record import record, trace_handler
     from advisor.recording import Recording
     from advisor.report.model import (
@@ -49,6 +49,7 @@ _HOMES = {
     "Recording": "advisor.recording",
     "BytesSaved": "advisor.report.model",
     "ShareSaved": "advisor.report.model",
+    "schedule": "advisor.engine.run",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
     "record": "advisor.lab.record",
@@ -68,9 +69,30 @@ _HOMES = {
 }
 
 __all__ = [
-    "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving", "ShareSaved",
-    "Skipped", "Timeline", "analyze", "compare", "load", "read", "record", "rule", "severity_of", "trace_handler",
-]  # fmt: skip
+    "BytesSaved",
+    "Clear",
+    "Code",
+    "Edits",
+    "Evidence",
+    "Finding",
+    "Fix",
+    "Found",
+    "Recording",
+    "Report",
+    "Saving",
+    "ShareSaved",
+    "Skipped",
+    "Timeline",
+    "analyze",
+    "compare",
+    "load",
+    "read",
+    "record",
+    "rule",
+    "schedule",
+    "severity_of",
+    "trace_handler",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,11 @@ from advisor.report.model import (
     Severity,
     Skipped,
 )
-from advisor.sources import read
+from advisor.sources import load, read
 from advisor.timeline import Timeline
+from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.schedule import Schedule
 from advisor.views.workspace import Workspace
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
@@ -48,6 +50,15 @@ def analyze(
     """
     recording = trace if isinstance(trace, (Timeline, Recording)) else read(trace)
     return run(recording, catalog().values() if rules is None else rules, options, allow, step_ms)
+
+
+def schedule(trace: str | os.PathLike[str] | Timeline) -> Schedule:
+    """The step of a trace as a schedule that edits and replays work on, less what recording cost; `schedule(t).graph()` shows it.
+
+    Raises TraceError where the trace cannot be read.
+    """
+    timeline = trace if isinstance(trace, Timeline) else load(trace)
+    return Workspace(timeline).get(Replay).corrected
 
 
 def run(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 EARLIER = -2
 """In `waits_for`: what the repeat before launched, for a call at the start of the window."""
@@ -48,6 +52,12 @@ class Schedule:
     def edit(self, **arrays: np.ndarray) -> Schedule:
         """The same schedule with some arrays replaced."""
         return replace(self, **arrays)  # type: ignore[arg-type]
+
+    def graph(self, repeats: int = 1) -> nx.DiGraph[str]:
+        """The schedule as a networkx graph: see `advisor.views.replay.graph`."""
+        from advisor.views.replay.graph import graph
+
+        return graph(self, repeats)
 
     def ops_of(self, gpu_rows: Ints) -> Ints:
         """Positions in this schedule of rows of `gpu_ops`; rows outside the schedule are left out."""
