@@ -93,6 +93,7 @@ def low_arithmetic_intensity(
             [f"{work.ops.name(o)} {arguments.text(o)}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(ops, found, strict=True)],
         ),
         confidence=0.75,
+        per="request",
         fix=Fix(
             title="Batch requests together",
             steps=(

@@ -1,44 +1,38 @@
-"""The report in a line: what bounds the step, and what it would take with every fix."""
+"""The report in a line: what bounds the step, what it would take with every fix, and whether all that could be judged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from advisor.engine.rule import Judged
-from advisor.intervals import overlap_with
-from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Headline, Prediction
-from advisor.timeline import GpuKind, Timeline
+from advisor.knowledge.cuda_api import ApiRole
+from advisor.report.model import Failed, Headline, Prediction
+from advisor.timeline import Timeline
+from advisor.views.health import FEWEST_OPS, TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edits
-from advisor.views.time.device_time import DevicePartition, Partition, total
-from advisor.views.time.idle_gaps import Gaps
-from advisor.views.trace.gpu_kernels import Kernels
-from advisor.views.trace.host_activity import HostActivity
+from advisor.views.time.bound import Bound
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 
-IDLE_BOUND = 1 / 3
-"""A device that idles for a third of the step is not its bottleneck, whatever keeps it busy meanwhile."""
+Judgement = tuple[Literal["yes", "partly", "no"], str]
+"""Whether a recording could be judged, and where not in full, why."""
 
-_IDLE = {
-    "sync": ("sync-bound", "while the host waits for it and then has nothing queued"),
-    "data_loading": ("data-bound", "waiting for the next batch"),
-    "launch": ("launch-bound", "waiting for the host to issue the next kernel"),
-    "allocator": ("allocator-bound", "while the host allocates or frees device memory"),
-    "host": ("host-bound", "while the host does other work than issuing kernels"),
-    "dependency": ("dependency-bound", "between kernels that were already queued"),
-    "profiler": ("profiler-bound", "while the profiler writes its own buffers"),
-    "unknown": ("idle", "for reasons the trace does not show"),
-}
-_DENSE = (Family.GEMM, Family.CONV, Family.ATTENTION)
+MOSTLY = 0.5
+"""A window of which more than this happens once says nothing of the second run."""
+
+IDLE_CAPTURE = 0.95
+"""A device that is idle for more than this while kernels are captured into a graph is not run yet."""
 
 
-def headline(workspace: Workspace, found: Sequence[Judged]) -> Headline:
-    """Bottleneck and summary of the busiest device, and the replayed step with every fix applied."""
-    steps, replay = workspace.get(Steps), workspace.get(Replay)
-    edits = [f.edits for f in found if f.edits and f.counted]
+def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Failed] = ()) -> Headline:
+    """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
+    steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
+    edits = [f.edits for f in found if f.edits and f.counted and f.finding.shortens]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     known = workspace.get(Calibration).step_us
     step = known or steps.step_us
@@ -48,60 +42,36 @@ def headline(workspace: Workspace, found: Sequence[Judged]) -> Headline:
         expected=step - scale * (saving.expected_us if saving else 0.0),
         high=step - scale * (saving.low_us if saving else 0.0),
     )
-    main = workspace.get(Partition).main
-    if main is None or not main.busy_us:
-        return Headline(
-            bottleneck="cpu-only", summary="The trace records no GPU work.", step_us=step, predicted_step_us=predicted
-        )
-    bottleneck, summary = _bound(workspace, main, steps)
-    return Headline(bottleneck=bottleneck, summary=summary, step_us=step, predicted_step_us=predicted)
-
-
-def _bound(workspace: Workspace, main: DevicePartition, steps: Steps) -> tuple[str, str]:
-    window = steps.end_us - steps.start_us
-    idle = float(total(main.idle).sum())
-    span = "step" if steps.repeats else "traced time"
-    if idle >= IDLE_BOUND * window:
-        causes = workspace.get(Gaps).by_device[main.device]
-        name, why = _IDLE[max(causes, key=causes.__getitem__)]
-        where = _blocked_in(workspace) if name == "host-bound" else ""
-        return name, f"The GPU is idle for {idle / window:.0%} of the {span}, mostly {why}{where}."
-    shares = {
-        "copy": float(total(main.copy).sum()),
-        "communication": float(total(main.communication).sum()),
-        "compute": float(total(main.compute).sum()),
-    }
-    largest = max(shares, key=shares.__getitem__)
-    share = shares[largest] / window
-    if largest == "copy":
-        return "copy-bound", f"Copies that overlap no compute take {share:.0%} of the {span}."
-    if largest == "communication":
-        return "communication-bound", f"Communication that overlaps no compute takes {share:.0%} of the {span}."
-    kernels, ops = workspace.get(Kernels), workspace.get(Timeline).gpu_ops
-    inside = ((ops["start_us"] >= steps.start_us) & (ops["start_us"] < steps.end_us)).to_numpy() & kernels.compute
-    dur = ops["dur_us"].to_numpy()
-    graphs = float(dur[inside & (ops["kind"] == GpuKind.GRAPH.value).to_numpy()].sum())
-    if graphs > 0.5 * float(dur[inside].sum()):
-        return "gpu-bound", f"Kernels run for {share:.0%} of the {span}, mostly in CUDA graphs recorded whole: what they are is unknown."
-    dense = float(dur[inside & kernels.of(*_DENSE)].sum()) / max(float(dur[inside].sum()), 1e-9)
-    if dense >= 0.5:
-        return (
-            "compute-bound",
-            f"Kernels run for {share:.0%} of the {span}; {dense:.0%} of that is matrix products, convolutions and attention.",
-        )
-    return "memory-bound", (
-        f"Kernels run for {share:.0%} of the {span}, but only {dense:.0%} of that is matrix products, convolutions or attention: "
-        "the rest moves memory."
+    judged, why = judge(workspace, failed)
+    return Headline(
+        bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why
     )
 
 
-def _blocked_in(workspace: Workspace) -> str:
-    """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
-    gaps, host, calls = workspace.get(Gaps), workspace.get(HostActivity), workspace.get(Timeline).os_calls
-    mine = calls[host.on_threads(calls)]
-    start = mine["start_us"].to_numpy()
-    inside = overlap_with(start, start + mine["dur_us"].to_numpy(), (gaps.start_us, gaps.end_us))
-    if inside.sum() < 0.5 * gaps.causes["host"].sum() or not inside.sum():
-        return ""
-    by_name = mine.assign(inside=inside).groupby("name", observed=True)["inside"].sum()
-    return f", blocked in {by_name.idxmax()}"
+def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
+    """Whether the trace carries a verdict. "Nothing found" where nobody could look is the worst thing to say."""
+    timeline, checks, bound = workspace.get(Timeline), workspace.get(TraceHealth), workspace.get(Bound)
+    launches = workspace.get(Launches)
+    issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
+    if bound.name == "cpu-only":
+        lost = f", although the program launched {len(issued):,} kernels: their events were lost or not recorded" if len(issued) else ""
+        return "no", f"the trace holds no GPU work{lost}"
+    captured = int(captured_calls(timeline.api_calls, issued).sum())
+    if bound.shares.idle > IDLE_CAPTURE and captured > len(issued) / 2:
+        return "no", f"{captured:,} of {len(issued):,} launches were captured into CUDA graphs, which runs nothing: record replays of the graphs"
+    broken = [check for check in checks.results if check.status == "failed"]
+    if broken:
+        touched = {part for check in broken for part in check.touches}
+        told = f"the trace fails {', '.join(check.check for check in broken)}"
+        return ("no", told) if touched >= {"host", "kernels"} else ("partly", f"{told}, so rules that rest on it could not look")
+    steps, startup = workspace.get(Steps), workspace.get(StartUp)
+    ops = timeline.gpu_ops["start_us"].to_numpy()
+    count = int(((ops >= steps.start_us) & (ops < steps.end_us)).sum())
+    if count < FEWEST_OPS:
+        return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
+    once = startup.once_share(steps.start_us, steps.end_us)
+    if once > MOSTLY:
+        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
+    if failed:
+        return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"
+    return "yes", ""

@@ -83,6 +83,8 @@ class Found:
     """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
     counted: bool = True
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
+    per: Literal["step", "request"] = "step"
+    """Whether the step becomes shorter, or stays as it is and serves more requests."""
     cause: str = ""
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"

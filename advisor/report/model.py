@@ -69,6 +69,8 @@ class Saving(msgspec.Struct, frozen=True, tag_field="unit", tag="us"):
     basis: Basis
     removes: str = ""
     level: float = LEVEL
+    per: Literal["step", "request"] = "step"
+    """What becomes shorter: the step, or the time of each of several requests that share a step as long as now."""
 
     def __post_init__(self) -> None:
         _ordered(self.low_us, self.expected_us, self.high_us)
@@ -177,6 +179,11 @@ class Finding(msgspec.Struct, frozen=True):
     """The health checks it rests on: each of them passed, or at worst degraded."""
     edits: tuple[Change, ...] = ()
     """What the fix is expected to do to the step, part by part."""
+
+    @property
+    def shortens(self) -> bool:
+        """Whether the fix, as far as it is known to help, makes the step itself shorter."""
+        return isinstance(self.saving, Saving) and self.saving.per == "step" and self.status == "found"
 
     def __post_init__(self) -> None:
         if not self.evidence:

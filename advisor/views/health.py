@@ -16,6 +16,7 @@ from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.simulate import period_us
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
 CAUSALITY_SLACK_US = 5.0
@@ -66,7 +67,7 @@ class TraceHealth:
         return tuple(h for h in self.results if {*h.touches} & {*relies_on})
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration) -> TraceHealth:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration, startup: StartUp) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
@@ -79,6 +80,7 @@ class TraceHealth:
                 _gpu_events(timeline, launches, steps),
                 _stream_order(timeline, steps),
                 _steps(timeline, steps),
+                _startup(steps, startup),
                 _profiler_cost(replay, known),
                 _replay(timeline, replay),
             )
@@ -178,7 +180,7 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     calls = timeline.api_calls
     names, start = calls["name"].to_numpy()[rows], calls["start_us"].to_numpy()[rows]
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us) & ~np.char.endswith(names.astype(str), "HostFunc")
-    inside &= ~_captured(calls, rows)
+    inside &= ~captured_calls(calls, rows)
     rows, start = rows[inside], start[inside]
     if not len(rows) or not (launches.call >= 0).any():
         return Health(check=check, status="ok", detail="no launches in the window to compare with")
@@ -195,7 +197,7 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     )
 
 
-def _captured(calls: pd.DataFrame, rows: Ints) -> Mask:
+def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
     """Which of these calls were made while their thread captured a graph: they run nothing yet."""
     names = calls["name"].astype(str).str
     begins = names.contains("StreamBeginCapture", regex=False).to_numpy()
@@ -269,6 +271,26 @@ def _steps(timeline: Timeline, steps: Steps) -> Health:
         status="degraded",
         detail=f"{detail}: they differ, so no step stands for all" + (f" (far from the median: {listed})" if len(far) else ""),
         record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
+    )
+
+
+START_UP = 0.05
+"""A window of which more than a twentieth happens once does not show how the program runs."""
+
+
+def _startup(steps: Steps, startup: StartUp) -> Health:
+    """Whether the window holds what happens once: loading kernels, making contexts."""
+    check = "start-up"
+    share = startup.once_share(steps.start_us, steps.end_us)
+    if share <= START_UP:
+        return Health(check=check, status="ok", detail="the window holds no calls that happen once", touches=HOST)
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts), the longest "
+        f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
+        touches=HOST,
+        record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",
     )
 
 

@@ -19,6 +19,7 @@ from advisor.report.model import (
     AnySaving,
     DeviceInfo,
     DeviceTime,
+    Finding,
     Health,
     Idle,
     Recorded,
@@ -58,7 +59,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
     """The edits replayed, as a part of the recorded step."""
     replay, repeats = workspace.get(Replay), workspace.get(Steps).repeats
     if found.edits is not None:
-        saving: AnySaving = replay.saving(found.edits, found.removes, found.at_most_us)
+        saving: AnySaving = msgspec.structs.replace(replay.saving(found.edits, found.removes, found.at_most_us), per=found.per)
     elif found.saving is not None:
         saving = found.saving
     else:
@@ -67,10 +68,12 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """Most saving first, symptoms folded into their causes, all in the step's true time where that is known."""
-    found = sorted(found, key=lambda f: (-f.finding.saving.expected, SEVERITIES.index(f.finding.severity), f.finding.rule))
+    """The severest first, and of those the one that saves most; symptoms folded into their causes; in the step's true time where
+    that is known. What a request gains while the step stays as it is comes after what the step gains."""
+    found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
     found = [_with_changes(f, replay) for f in _folded(replay, found)]
+    found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
 
 
@@ -92,6 +95,15 @@ def _with_changes(found: Judged, replay: Replay) -> Judged:
     return found._replace(finding=msgspec.structs.replace(found.finding, edits=made))
 
 
+SURE = 0.4
+"""A finding less sure than this explains no other: withdrawn, it would take that one with it."""
+
+
+def _explains(finding: Finding) -> bool:
+    """Whether others may be symptoms of it: it is sure of itself, and about the time of the step."""
+    return finding.shortens and finding.status == "found" and finding.confidence >= SURE and not (finding.allowed or finding.folded_into)
+
+
 FOLDED_SHARE = 0.15
 """A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
 
@@ -103,16 +115,17 @@ def _folded(replay: Replay, found: list[Judged]) -> list[Judged]:
     for item in found:
         finding = item.finding
         own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
-        if finding.allowed or own < LOW_SHARE or item.edits is None:
+        if finding.allowed or own < LOW_SHARE or item.edits is None or not finding.shortens:
             done.append(item)
             continue
         both = combine(fixed, item.edits.expected) if item.counted else fixed
         left = replay.share(replay.corrected, both) - replay.share(replay.corrected, fixed)
-        cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
+        cause = next((d.finding.rule for d in done if _explains(d.finding) and d.finding.rule != finding.rule), "")
         if cause and left < FOLDED_SHARE * own:
             severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
             item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=severity))
-        fixed = both
+        if _explains(item.finding) or item.finding.folded_into:
+            fixed = both
         done.append(item)
     return done
 
@@ -146,7 +159,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
-        headline=headline(workspace, [f for f in found if not f.finding.allowed]),
+        headline=headline(workspace, [f for f in found if not f.finding.allowed], outcomes.failed),
         findings=tuple(f.finding for f in found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),

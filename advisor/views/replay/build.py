@@ -11,7 +11,7 @@ from advisor.report.model import Basis, Saving
 from advisor.timeline import Timeline
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edit, Edits
-from advisor.views.replay.recorded import calls_of_window, gpu_only, schedule_of
+from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, schedule_of
 from advisor.views.replay.recording_cost import UNSURE, fitting_cost, without_profiler
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
@@ -95,7 +95,7 @@ class Replay:
         corrected, fastest = (
             (without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (cost, cost * UNSURE)
         )
-        start = timeline.api_calls["start_us"].to_numpy()[rows] if len(rows) else np.zeros(1)
+        start = begun_us(timeline, steps, rows) if len(rows) else np.zeros(1)
         return cls(schedule, corrected, fastest, start, window_step_us, _error(timeline, steps, schedule, start), known.step_us is not None)
 
 

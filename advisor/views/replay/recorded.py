@@ -36,8 +36,8 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
 
 def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, rows: Ints) -> Schedule:
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    start = calls["start_us"].to_numpy()[rows]
-    end = start + calls["dur_us"].to_numpy()[rows]
+    start = begun_us(timeline, steps, rows)
+    end = np.maximum(calls["start_us"].to_numpy()[rows] + calls["dur_us"].to_numpy()[rows], start)
     reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
@@ -90,6 +90,13 @@ def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> 
     calls = timeline.api_calls
     rows = np.flatnonzero((launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.EVENT)) & host.on_threads(calls))
     return calls["name"].iloc[rows].tolist(), calls["start_us"].to_numpy()[rows]
+
+
+def begun_us(timeline: Timeline, steps: Steps, rows: Ints) -> Floats:
+    """(n,) when each call began. In a window that begins once the device was done with work from before the recording, what was
+    called meanwhile counts from there: the host only ran ahead."""
+    start: Floats = timeline.api_calls["start_us"].to_numpy()[rows]
+    return start if steps.repeats else np.maximum(start, steps.start_us)
 
 
 def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:

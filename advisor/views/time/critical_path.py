@@ -20,6 +20,9 @@ Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "
 end of an op to the return of the call that waited for it; the host allocating, waiting for a batch, issuing ops, or at work
 of its own."""
 
+HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
+"""Links that a faster GPU leaves as long as they are."""
+
 
 @dataclass(frozen=True)
 class CriticalPath:

@@ -12,6 +12,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints
 from advisor.timeline import Timeline
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.startup import StartUp
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 
@@ -95,7 +96,7 @@ class Steps:
         return self.basis != "whole"
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches) -> Steps:
+    def build(cls, timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
         for basis, detail, marks in (
             ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
             ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
@@ -106,7 +107,7 @@ class Steps:
                 made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
                 if made and made.end_us > made.start_us:
                     return made
-        return _whole(timeline, launches)
+        return _whole(timeline, launches, startup)
 
 
 Marks = tuple[Floats, Floats]
@@ -142,11 +143,47 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
         start, end = _ranges(frame, stems == stem)
         if len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
             continue
+        if (stems == stem).sum() > 1 and _parts_of_a_step(timeline, launches, stems == stem, start, end):
+            continue
         inside = (launched >= start[0]) & (launched < end[-1])
         length = float(np.median(end - start))
         if work[inside].sum() > 0.6 * work.sum() and (best is None or length > best[0]):
             best = (length, (start, end))
     return best[1] if best else None
+
+
+ALIKE = 0.5
+"""Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
+
+
+def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, start: Floats, end: Floats) -> bool:
+    """Whether ranges whose names differ by a number are layers rather than steps: several of them stand in each repeat of a longer
+    range of their thread, or what they launch differs."""
+    frame = timeline.annotations
+    mine = named[frame["name"].cat.codes.to_numpy()]
+    thread = frame["tid"].to_numpy()
+    first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
+    others = ~mine & np.isin(thread, thread[mine])
+    held = np.searchsorted(start, last[others], "left") - np.searchsorted(start, first[others], "left")
+    around = np.flatnonzero(others)[held >= 2]
+    spans_all = (first[around] <= start[0]) & (last[around] >= end[-1])
+    if len(around[~spans_all]):
+        names, counts = np.unique(frame["name"].cat.codes.to_numpy()[around[~spans_all]], return_counts=True)
+        if counts.max() >= 2:
+            return True
+    firsts = _first_kernels(timeline, launches, start, end)
+    return len(firsts) >= MIN_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
+
+
+def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: Floats) -> Ints:
+    """The name of the first op that each range launched, for those that launched any."""
+    known = np.flatnonzero(~np.isnan(launches.start_us))
+    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    at = np.searchsorted(launches.start_us[known], start)
+    inside = at < len(known)
+    inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
+    found: Ints = timeline.gpu_ops["name"].cat.codes.to_numpy()[known[at[inside]]].astype(np.int64)
+    return found
 
 
 def _paces(start: Floats, end: Floats) -> bool:
@@ -167,7 +204,8 @@ def _optimizer_steps(timeline: Timeline) -> Marks | None:
 
 
 def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
-    """The shortest period with which the sequence of launched kernels repeats almost exactly, most of the trace long."""
+    """The shortest period with which the sequence of launched kernels repeats almost exactly, for most of the launches. What comes
+    before it is another kind of work: a server's prefill, or setting up."""
     rows = np.flatnonzero(launches.call >= 0)
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
     codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
@@ -182,14 +220,26 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
         distances = np.diff(np.flatnonzero(codes == code))
         candidates.add(int(np.median(distances)))
     for period in sorted(p for p in candidates if p >= 2 and n // p >= MIN_REPEATS):
-        same = codes[:-period] == codes[period:]
-        if same.mean() >= 0.95:
-            # Begin where the repetition begins.
-            first = int(np.argmax(np.convolve(same, np.ones(period), "valid") >= 0.95 * period))
-            start = launches.start_us[rows[first::period]]
-            if len(start) > MIN_REPEATS:
-                return start[:-1], start[1:]
+        first, last = _longest_run(np.convolve(codes[:-period] == codes[period:], np.ones(period), "valid") >= REPEATED * period)
+        last += 2 * period - 1  # what the last window compares, and what it compares that with
+        start = launches.start_us[rows[first:last:period]]
+        if last - first >= MOST * n and len(start) > MIN_REPEATS:
+            return start[:-1], start[1:]
     return None
+
+
+REPEATED, MOST = 0.95, 0.5
+"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition."""
+
+
+def _longest_run(good: np.ndarray) -> tuple[int, int]:
+    """Where the longest stretch of True begins and ends."""
+    edges = np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0]))
+    if not len(edges):
+        return 0, 0
+    begins, ends = edges[::2], edges[1::2]
+    at = int(np.argmax(ends - begins))
+    return int(begins[at]), int(ends[at])
 
 
 def _active_span(timeline: Timeline) -> tuple[float, float]:
@@ -281,16 +331,38 @@ def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
     )
 
 
-def _whole(timeline: Timeline, launches: Launches) -> Steps:
-    """From the first launch to the end of the last GPU op; without GPU work, all that the host did."""
+FEWEST_LEFT, LEAST_LEFT = 8, 0.2
+"""What stays of a recording that begins with start-up must still be a program: so many GPU ops, and this share of their time."""
+
+
+def _whole(timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
+    """From the first launch to the end of the last GPU op, less what happens once; without GPU work, all that the host did."""
     detail = "no step marks and no repeating launch sequence: the whole trace is one window"
-    if len(timeline.gpu_ops):
-        first, end = _active_span(timeline)
-        launched = launches.start_us[~np.isnan(launches.start_us)]
-        start = min(first, float(launched.min())) if len(launched) else first
-        host_end = float(launched.max()) + 1e-3 if len(launched) else end
-        return Steps("whole", detail, start, end, np.array([start, host_end]), 1, np.array([end - start]), "gpu")
-    frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
-    start = min(float(f["start_us"].min()) for f in frames)
-    end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
-    return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
+    if not len(timeline.gpu_ops):
+        frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
+        start = min(float(f["start_us"].min()) for f in frames)
+        end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
+        return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
+    first, end = _active_span(timeline)
+    launched = launches.start_us[~np.isnan(launches.start_us)]
+    start = host_start = min(first, float(launched.min())) if len(launched) else first
+    if startup.earlier_us > start:
+        detail += f"; begun where the device was done with work from before the recording, {startup.earlier_for_us / 1000:.3g} ms of it"
+        start = startup.earlier_us
+    begin = _after_startup(timeline, launches, startup, start)
+    if begin is not None:
+        detail += f"; {(begin - start) / 1000:.3g} ms of start-up left out, the longest call {startup.longest(start, begin)}"
+        start = host_start = begin
+    host_end = float(launched.max()) + 1e-3 if len(launched) else end
+    return Steps("whole", detail, start, end, np.array([host_start, host_end]), 1, np.array([end - start]), "gpu")
+
+
+def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, start: float) -> float | None:
+    """The first launch after the last one-time call that leaves enough of the program behind it; None where there is none."""
+    ops = timeline.gpu_ops
+    op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    for end in startup.once[1][::-1]:
+        left = launches.start_us >= end
+        if end > start and left.sum() >= FEWEST_LEFT and dur[left].sum() >= LEAST_LEFT * dur.sum():
+            return float(min(launches.start_us[left].min(), op_start[left].min()))
+    return None

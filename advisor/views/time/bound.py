@@ -1,0 +1,248 @@
+"""What bounds the step: decided here, once, from where its time went and from what its end had to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.intervals import overlap_with
+from advisor.knowledge.kernel_names import Family
+from advisor.timeline import CopyKind, GpuKind, Timeline
+from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
+from advisor.views.time.device_time import DevicePartition, Partition, total
+from advisor.views.time.idle_gaps import Gaps
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.startup import StartUp
+from advisor.views.trace.steps import Steps
+
+HALF = 0.5
+"""A kind of work that holds half of the time is more than all others together."""
+
+WORTH_SAYING = 0.25
+"""A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
+
+_IDLE = {
+    "sync": ("sync-bound", "while the host waits for it and then has nothing queued"),
+    "data_loading": ("data-bound", "waiting for the next batch"),
+    "launch": ("launch-bound", "waiting for the host to issue the next kernel"),
+    "allocator": ("allocator-bound", "while the host allocates or frees device memory"),
+    "host": ("host-bound", "while the host does other work than issuing kernels"),
+    "dependency": ("dependency-bound", "between kernels that were already queued"),
+    "profiler": ("profiler-bound", "while the profiler writes its own buffers"),
+    "unknown": ("idle", "for reasons the trace does not show"),
+}
+_COPIES = {
+    CopyKind.HTOD.value: "from the host to the device",
+    CopyKind.DTOH.value: "from the device to the host",
+    CopyKind.DTOD.value: "within the device",
+    CopyKind.PTOP.value: "between devices",
+}
+DENSE = (Family.GEMM, Family.CONV, Family.ATTENTION)
+MOVES_MEMORY = (
+    Family.ELEMENTWISE, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.EMBEDDING, Family.LAYOUT, Family.COPY,
+    Family.FILL, Family.OPTIMIZER, Family.FUSED, Family.RANDOM,
+)  # fmt: skip
+"""Kernels that do a few FLOPs for each byte they move, whatever their shapes."""
+
+
+class Shares(NamedTuple):
+    """Of the window of the busiest device; they sum to 1. Communication and copies only where they overlap no computing."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    copy: float = 0.0
+    idle: float = 0.0
+
+    @property
+    def largest(self) -> str:
+        """The resource with the most time."""
+        return max(self._fields, key=lambda name: float(getattr(self, name)))
+
+
+class Made(NamedTuple):
+    """What computing is made of, as shares of its time. `memory` and `dense` overlap where a product is known to wait for memory."""
+
+    dense: float
+    memory: float
+    starved: float
+    """Products that wait for memory: on few rows, by the intensity of their recorded shapes or by name."""
+    arithmetic: float
+    """Products that wait for arithmetic, by the same."""
+    unknown: float
+    """Kernels of no known kind."""
+    graphs: float
+    longest_unknown: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """name: the bottleneck, "cpu-only" where the trace records no GPU work. summary: why, in a sentence. host_share: of the
+    critical path, NaN where there is none."""
+
+    name: str
+    summary: str
+    shares: Shares
+    host_share: float
+    made: Made | None = None
+
+    @classmethod
+    def build(
+        cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
+        path: CriticalPath, host: HostActivity, startup: StartUp,
+    ) -> Bound:  # fmt: skip
+        main = partition.main
+        if main is None or not main.busy_us:
+            return cls("cpu-only", "The trace records no GPU work.", Shares(), float("nan"))
+        shares = _shares(main, steps)
+        parts = path.parts
+        host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")
+        span = "step" if steps.repeats else "traced time"
+        once = startup.once_share(steps.start_us, steps.end_us)
+        if once > HALF:
+            text = (
+                f"{once:.0%} of the {span} went into what happens once, as loading kernels and making contexts; the longest call "
+                f"is {startup.longest(steps.start_us, steps.end_us)}."
+            )
+            return cls("start-up", text, shares, host_share)
+        largest = shares.largest
+        made = _made_of(timeline, steps, kernels, roofline, main.device)
+        paced = largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
+        if largest == "idle" or paced:
+            causes = gaps.by_device[main.device]
+            name, why = _IDLE[max(causes, key=causes.__getitem__)]
+            where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
+            text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
+            if paced:
+                text += f" Its kernels take longer, but {host_share:.0%} of the critical path is the host's."
+                return cls(name, text, shares, host_share, made)
+        elif largest == "copy":
+            name, text = "copy-bound", f"Copies that overlap no compute take {shares.copy:.0%} of the {span}{_directions(timeline, steps)}."
+        elif largest == "communication":
+            name = "communication-bound"
+            text = f"Communication that overlaps no compute takes {shares.communication:.0%} of the {span}."
+        else:
+            name, text = _computing(made, shares.compute, span)
+        return cls(name, text + _beside(shares, largest, span), shares, host_share, made)
+
+
+def _shares(main: DevicePartition, steps: Steps) -> Shares:
+    window = max(steps.end_us - steps.start_us, 1e-9)
+    compute, communication, copy, memset, idle = (
+        float(total(spans).sum()) / window for spans in (main.compute, main.communication, main.copy, main.memset, main.idle)
+    )
+    return Shares(compute, communication, copy + memset, idle)
+
+
+def _beside(shares: Shares, largest: str, span: str) -> str:
+    """What else holds much of the step, in a sentence; "" where nothing does."""
+    said = {
+        "communication": "Communication that overlaps no compute takes another {:.0%}.",
+        "copy": "Copies that overlap no compute take another {:.0%}.",
+        "compute": "Kernels run for {:.0%}.",
+        "idle": "The GPU is idle for {:.0%}.",
+    }
+    others = [name for name in shares._fields if name != largest and getattr(shares, name) >= WORTH_SAYING]
+    if not others:
+        return ""
+    other = max(others, key=lambda name: float(getattr(shares, name)))
+    return " " + said[other].format(getattr(shares, other))
+
+
+def _directions(timeline: Timeline, steps: Steps) -> str:
+    """Which way most of the copied time goes, where that is known."""
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    copies = ops[(ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & (start >= steps.start_us) & (start < steps.end_us)]
+    spent = copies.groupby("copy_kind", observed=True)["dur_us"].sum()
+    kind = str(spent.idxmax()) if len(spent) else ""
+    return f", mostly {_COPIES[kind]}" if kind in _COPIES else ""
+
+
+def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofline, device: int) -> Made:
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    inside = (start >= steps.start_us) & (start < steps.end_us) & (ops["device"].to_numpy() == device) & kernels.compute
+    all_us = max(float(dur[inside].sum()), 1e-9)
+
+    def share(chosen: np.ndarray) -> float:
+        return float(dur[inside & chosen].sum()) / all_us
+
+    ridge = _ridges(kernels, roofline, device)
+    intensity = np.divide(roofline.flops, roofline.bytes, out=np.full(len(ops), np.nan), where=roofline.bytes > 0)
+    known = ~np.isnan(intensity) & ~np.isnan(ridge)
+    dense = kernels.of(*DENSE)
+    starved = dense & np.where(known, intensity < ridge, _vector_products(timeline))
+    memory = kernels.of(*MOVES_MEMORY) | starved
+    unknown = kernels.of(Family.OTHER) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
+    longest = ""
+    if (inside & unknown).any():
+        spent = ops[inside & unknown].groupby("name", observed=True)["dur_us"].sum()
+        longest = str(spent.idxmax())
+    return Made(
+        dense=share(dense),
+        memory=share(memory),
+        starved=share(starved),
+        arithmetic=share(dense & known & (intensity >= ridge)),
+        unknown=share(unknown),
+        graphs=share((ops["kind"] == GpuKind.GRAPH.value).to_numpy()),
+        longest_unknown=longest,
+    )
+
+
+def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
+    """(n_gpu,) FLOP/byte above which arithmetic is the bound in each kernel's precision, NaN where not known."""
+    peaks = roofline.peaks.get(device)
+    texts = np.asarray(kernels.precision, object)
+    by_name = {str(p): (peaks.ridge(p or "fp32") if peaks else None) for p in set(texts.tolist())}
+    return np.array([value if (value := by_name[str(p)]) is not None else np.nan for p in texts], float)
+
+
+def _vector_products(timeline: Timeline) -> np.ndarray:
+    """(n_gpu,) products of a matrix and a vector, by name: they read the matrix once for one use of it."""
+    names = timeline.gpu_ops["name"].cat
+    found = np.array(["gemv" in str(name).lower() for name in names.categories], bool)
+    return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
+
+
+_KINDS = "matrix products, convolutions and attention"
+
+
+def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
+    """Of a device that computes most of the time: what holds it up, as far as that is known."""
+    runs = f"Kernels run for {share:.0%} of the {span}"
+    if made.graphs > HALF:
+        return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
+    if made.unknown > HALF:
+        return "gpu-bound", f"{runs}; {made.unknown:.0%} of that is of no known kind, the longest {_short(made.longest_unknown)}."
+    if made.memory > HALF:
+        few = f", {made.starved:.0%} in products that wait for what they read" if made.starved >= 0.05 else ""
+        return "memory-bound", f"{runs}; {made.memory:.0%} of that moves memory rather than computes{few}."
+    if made.arithmetic > HALF:
+        return "compute-bound", f"{runs}; {made.dense:.0%} of that is {_KINDS}."
+    if made.dense > HALF:
+        return "gpu-bound", f"{runs}; {made.dense:.0%} of that is {_KINDS}. Whether arithmetic or memory holds them up cannot be told here."
+    return "gpu-bound", (
+        f"{runs}: {made.dense:.0%} of that is {_KINDS}, {made.memory:.0%} moves memory"
+        + (f", {made.unknown:.0%} is of no known kind" if made.unknown >= 0.05 else "")
+        + "."
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else name[:59] + "…"
+
+
+def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
+    """The operating system's call in which the issuing threads spend most of the device's idle time, if they do."""
+    calls = timeline.os_calls
+    mine = calls[host.on_threads(calls)]
+    start = mine["start_us"].to_numpy()
+    inside = overlap_with(start, start + mine["dur_us"].to_numpy(), (gaps.start_us, gaps.end_us))
+    if inside.sum() < 0.5 * gaps.causes["host"].sum() or not inside.sum():
+        return ""
+    by_name = mine.assign(inside=inside).groupby("name", observed=True)["inside"].sum()
+    return f", blocked in {by_name.idxmax()}"

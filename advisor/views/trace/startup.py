@@ -1,0 +1,85 @@
+"""What happens once, when a program or its recording begins: work from before the capture, contexts made, kernels loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Spans, complement, length, overlap_with, union
+from advisor.knowledge.cuda_api import ApiRole
+from advisor.timeline import Timeline
+from advisor.views.trace.launches import Launches
+
+HELD_UP_US = 1000.0
+"""A launched op starts within some 10 µs on an idle device. One that waits a millisecond while nothing that was recorded
+runs waits for work that was launched before the recording began."""
+
+LEAD_IN = 0.05
+"""Of the GPU's work: what waits for earlier work stands at the beginning of a recording, before more than this was done."""
+
+LOADING_US = 10_000.0
+"""No launch takes 10 ms on an idle device, but one that loads its module first, or makes the context, does."""
+
+IDLE_DURING = 0.9
+"""A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """earlier_us: until when the device ran what had been launched before the recording, -inf where it did not, and for how
+    long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end."""
+
+    earlier_us: float
+    earlier_for_us: float
+    once: Spans
+    calls: tuple[tuple[str, float, float], ...]
+
+    def once_share(self, start_us: float, end_us: float) -> float:
+        """How much of a window went into what the driver does once, 0 to 1."""
+        return 1 - length(complement(self.once, start_us, end_us)) / max(end_us - start_us, 1e-9)
+
+    def longest(self, start_us: float, end_us: float) -> str:
+        """The call of a window that took longest, with its time; "" where there is none."""
+        inside = [(end - start, name) for name, start, end in self.calls if start < end_us and end > start_us]
+        return f"{max(inside)[1]} with {max(inside)[0] / 1000:,.0f} ms" if inside else ""
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
+        calls = _once(timeline, launches)
+        spans = union(np.array([c[1] for c in calls], float), np.array([c[2] for c in calls], float))
+        return cls(*_earlier(timeline, launches), spans, calls)
+
+
+def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
+    """When the last op that waited for unrecorded work began, and how long the device had seemed idle before it."""
+    ops = timeline.gpu_ops
+    if not len(ops) or np.isnan(launches.start_us).all():
+        return -np.inf, 0.0
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    done_before = np.r_[-np.inf, np.maximum.accumulate(start + dur)[:-1]]
+    seemed_idle = start - np.maximum(launches.start_us, done_before)
+    lead_in = np.r_[0.0, np.cumsum(dur)[:-1]] <= LEAD_IN * dur.sum()
+    calls = timeline.api_calls
+    # Where the launching call itself was still at work, it was the host that was late.
+    returned = np.where(launches.call >= 0, (calls["start_us"] + calls["dur_us"]).to_numpy()[launches.call], np.inf) if len(calls) else np.inf
+    waited = np.flatnonzero(lead_in & (seemed_idle > HELD_UP_US) & (returned < start - 0.5 * seemed_idle))
+    if not len(waited):
+        return -np.inf, 0.0
+    last = int(waited[-1])
+    return float(start[last]), float(seemed_idle[waited].max())
+
+
+def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    if not len(calls) or not len(ops):
+        return ()
+    roles = list(ApiRole)
+    dur, start = calls["dur_us"].to_numpy(), calls["start_us"].to_numpy()
+    kinds = [roles.index(r) for r in (ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH, ApiRole.OTHER, ApiRole.ALLOCATION)]
+    long = np.flatnonzero((dur > LOADING_US) & np.isin(launches.roles, kinds))
+    op_start = ops["start_us"].to_numpy()
+    busy = union(op_start, op_start + ops["dur_us"].to_numpy())
+    idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
+    long = long[idle >= IDLE_DURING]
+    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long)
