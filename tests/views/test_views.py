@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.knowledge import cuda_api
@@ -125,6 +125,7 @@ ops = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ops, st.randoms(), st.integers(0, 10**6))
 def test_classes_sum_to_the_window_in_any_order_and_at_any_time(rows, random, shift):
     def partition(rows, shift):

@@ -82,4 +82,4 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     busy = union(op_start, op_start + ops["dur_us"].to_numpy())
     idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
     long = long[idle >= IDLE_DURING]
-    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long)
+    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long.tolist())

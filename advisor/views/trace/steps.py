@@ -164,13 +164,11 @@ def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, 
     thread = frame["tid"].to_numpy()
     first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
     others = ~mine & np.isin(thread, thread[mine])
-    held = np.searchsorted(start, last[others], "left") - np.searchsorted(start, first[others], "left")
-    around = np.flatnonzero(others)[held >= 2]
-    spans_all = (first[around] <= start[0]) & (last[around] >= end[-1])
-    if len(around[~spans_all]):
-        names, counts = np.unique(frame["name"].cat.codes.to_numpy()[around[~spans_all]], return_counts=True)
-        if counts.max() >= 2:
-            return True
+    held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
+    # A range around all of them is the loop; one that comes again and again with several in it is the step.
+    around = others & (held >= 2) & ~((first <= start[0]) & (last >= end[-1]))
+    if np.bincount(frame["name"].cat.codes.to_numpy()[around], minlength=1).max() >= 2:
+        return True
     firsts = _first_kernels(timeline, launches, start, end)
     return len(firsts) >= MIN_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
 
