@@ -39,6 +39,8 @@ class Evidence(msgspec.Struct, frozen=True):
     stream: int | None = None
     thread: int | None = None
     source: SourceLine | None = None
+    bytes: int | None = None
+    """Of memory, where that is the problem: the most held at once."""
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -110,6 +112,9 @@ class _Amount(msgspec.Struct, frozen=True, tag_field="unit"):
 
 class BytesSaved(_Amount, frozen=True, tag="bytes"):
     """What the peak of memory loses, in bytes."""
+
+    of: Literal["allocated", "reserved"] = "allocated"
+    """The peak meant: of what the program holds, or of what its allocator holds from the driver."""
 
 
 class ShareSaved(_Amount, frozen=True, tag="share"):
@@ -379,6 +384,78 @@ class Work(msgspec.Struct, frozen=True):
     """Of products and convolutions whose shapes were recorded, attention left out."""
 
 
+class HeldRow(msgspec.Struct, frozen=True):
+    """Memory of one category, place and op that is held at the peak. Rows sum to the peak of their device."""
+
+    category: str
+    module: str
+    source: str
+    """The innermost line of the program, `file.py:12`."""
+    bytes: int
+    op: str = ""
+    count: int = 1
+    lifetime: str = ""
+    """How long it lives: `part of a step`, `a step`, `several steps`, `always`."""
+
+
+class MemoryDevice(msgspec.Struct, frozen=True):
+    """One device's peaks, in bytes; `segments` are those that it ends with."""
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    end_allocated_bytes: int
+    events: int
+    out_of_memory: int = 0
+    """Requests that failed."""
+
+
+class SegmentRow(msgspec.Struct, frozen=True):
+    """A segment at the moment when most was reserved: what of it is in use, as [offset, bytes] in order."""
+
+    bytes: int
+    large: bool
+    used: tuple[tuple[int, int], ...]
+    stream: int = 0
+
+
+class MemoryCurve(msgspec.Struct, frozen=True):
+    """Memory over time, thinned to what a chart shows: the highest moment of each stretch. Lists of one length."""
+
+    time_us: tuple[float, ...]
+    """From the first event."""
+    reserved: tuple[int, ...]
+    categories: dict[str, tuple[int, ...]]
+    """Bytes allocated by category; they sum to what is allocated."""
+    peak: int
+    """The position of the peak."""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a snapshot of memory says: of the device that holds most, and in brief of the others."""
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    at_peak: tuple[HeldRow, ...]
+    named_share: float
+    """Share of the bytes at the peak whose category is known."""
+    reserved_at_peak_bytes: int = 0
+    """Reserved when most was allocated: what is beyond that is cached or in pieces."""
+    steps: int = 0
+    growth_bytes: int = 0
+    """What a step adds, where each adds about the same."""
+    replay_error: float = 0.0
+    """How far the replay of the recorded requests is from the recorded peak of reserved bytes, as a share."""
+    devices: tuple[MemoryDevice, ...] = ()
+    curve: MemoryCurve | None = None
+    segments: tuple[SegmentRow, ...] = ()
+
+    def peak(self, of: Literal["allocated", "reserved"]) -> int:
+        """The peak that a saving of that kind is a part of."""
+        return self.peak_allocated_bytes if of == "allocated" else self.peak_reserved_bytes
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
 
@@ -401,6 +478,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     critical_path: tuple[PathPart, ...] = ()
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
+    memory: Memory | None = None
 
     @property
     def picture(self) -> Picture | None:
@@ -428,6 +506,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def whole(self, saving: AnySaving) -> float:
         """What a saving is a part of, in its unit."""
+        if isinstance(saving, BytesSaved):
+            return float(self.memory.peak(saving.of)) if self.memory else 0.0
         return self.step_us if isinstance(saving, Saving) else 1.0
 
     def share(self, finding: Finding) -> float:

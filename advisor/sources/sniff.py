@@ -9,10 +9,9 @@ from advisor.errors import TraceError
 SQLITE_MAGIC = b"SQLite format 3\0"
 SNIFF_BYTES = 4096
 
-_PICKLE = (
-    "a Python pickle, perhaps a memory snapshot of torch.cuda.memory",
-    "Pickles can run code, so advisor never opens one here. Give the trace that prof.export_chrome_trace wrote.",
-)
+_SNAPSHOT = "Write a memory snapshot with torch.cuda.memory._dump_snapshot('snapshot.pickle') and give that."
+_PICKLE = ("no pickle of protocol 2 to 5, as memory snapshots are, whatever its name", _SNAPSHOT)
+_MEMORY_VIZ = ("the page that torch.cuda._memory_viz writes", f"Give the snapshot that it was made of. {_SNAPSHOT}")
 _ZIP = ("a zip archive", "Unzip it and give the trace in it. (What torch.save writes is a zip archive too, and no trace.)")
 _NSYS = ("an Nsight Systems report", "Export it first: nsys export --type sqlite {path}")
 _PERFETTO = (
@@ -23,7 +22,6 @@ _PERFETTO = (
 _MAGIC = (
     (b"PK\x03\x04", *_ZIP),
     (b"PK\x05\x06", *_ZIP),
-    *((b"\x80" + bytes([protocol]), *_PICKLE) for protocol in range(2, 6)),
     (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first: xz -dk {path}"),
     (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it first: zstd -d {path}"),
     (b"BZh", "a bzip2 archive", "Unpack it first: bzip2 -dk {path}"),
@@ -77,6 +75,8 @@ def _identify(head: bytes, text: bytes, path: str) -> tuple[str, str]:
     suffix = PurePath(path.removesuffix(".gz")).suffix.lower()
     if suffix in _SUFFIX:
         return _SUFFIX[suffix]
+    if text.startswith(b"<") and b"MemoryViz" in head:
+        return _MEMORY_VIZ
     if text.startswith(b"<"):
         return "HTML or XML", "A download may have given a login page: download the trace itself."
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."

@@ -1,0 +1,118 @@
+"""Judging a snapshot of memory: savings are bytes of its peak."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from advisor.engine.grade import Weight
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import Found, Judged
+from advisor.recording import Recording
+from advisor.report.model import (
+    SEVERITIES,
+    AnySaving,
+    BytesSaved,
+    DeviceInfo,
+    Headline,
+    Health,
+    Memory,
+    Recorded,
+    Report,
+    SourceInfo,
+)
+from advisor.snapshot import MemorySnapshot
+from advisor.views.memory.health import MemoryHealth
+from advisor.views.memory.history import MemoryHistory
+from advisor.views.memory.steps import MemorySteps
+from advisor.views.memory.summary import MemorySummary
+from advisor.views.workspace import Workspace
+
+
+def health(workspace: Workspace) -> tuple[Health, ...]:
+    """The checks of the snapshot."""
+    return workspace.get(MemoryHealth).results
+
+
+def weigh(workspace: Workspace, found: Found) -> Weight:
+    """Bytes of the peak that they are of; time, of the steps."""
+    if found.saving is None:
+        raise TypeError("a finding about memory says what it saves")
+    return Weight(found.saving, _whole(workspace, found.saving))
+
+
+def _whole(workspace: Workspace, saving: AnySaving) -> float:
+    device = workspace.get(MemoryHistory).main
+    if isinstance(saving, BytesSaved):
+        return device.peak_allocated if saving.of == "allocated" else device.peak_reserved
+    return workspace.get(MemorySteps).span_us
+
+
+def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
+    """Most severe first, then what saves most of its whole."""
+
+    def order(judged: Judged) -> tuple[int, float, str]:
+        whole = _whole(workspace, judged.finding.saving)
+        share = judged.finding.saving.expected / whole if whole else 0.0
+        return SEVERITIES.index(judged.finding.severity), -share, judged.finding.rule
+
+    return sorted(found, key=order)
+
+
+def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
+    """The report of a snapshot."""
+    snapshot, memory = workspace.get(MemorySnapshot), workspace.get(MemorySummary).memory
+    return Report(
+        kind="memory",
+        source=SourceInfo(
+            path=snapshot.path,
+            format=snapshot.format,
+            bytes=snapshot.bytes,
+            events=snapshot.events,
+            recorded=Recorded(shapes=False, stacks=bool(snapshot.stacks), steps=memory.steps, memory=True),
+        ),
+        devices=tuple(DeviceInfo(id=device.device, name="", sm_count=0) for device in snapshot.devices),
+        window=None,
+        time=None,
+        health=health(workspace),
+        headline=_headline(memory, outcomes.found, snapshot),
+        findings=tuple(f.finding for f in outcomes.found),
+        clear=tuple(outcomes.clear),
+        skipped=tuple(outcomes.skipped),
+        failed=tuple(outcomes.failed),
+        memory=memory,
+        advisor=version("trace-advisor"),
+    )
+
+
+_BOTTLENECKS = {
+    "memory-activations": "activations",
+    "memory-leak": "leaking",
+    "memory-optimizer-state": "optimizer",
+    "memory-fragmentation": "fragmented",
+    "memory-growth": "growing by copies",
+    "memory-transient": "a momentary peak",
+    "memory-gradients": "gradients kept",
+    "memory-churn": "cache given away",
+}
+
+
+def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> Headline:
+    peak, reserved = memory.peak_allocated_bytes / 1e9, memory.peak_reserved_bytes / 1e9
+    loud = [f.finding for f in found if f.finding.severity in ("high", "medium") and not f.finding.allowed]
+    parts: dict[str, int] = {}
+    for row in memory.at_peak:
+        parts[row.category] = parts.get(row.category, 0) + row.bytes
+    most = max(parts, key=parts.__getitem__, default="nothing")
+    share = parts.get(most, 0) / memory.peak_allocated_bytes if memory.peak_allocated_bytes else 0.0
+    summary = f"The peak is {peak:.3g} GB allocated, {reserved:.3g} GB reserved; {share:.0%} of it is {most}."
+    if loud and isinstance(loud[0].saving, BytesSaved):
+        saving = loud[0].saving
+        summary += f" {loud[0].fix.title}: {saving.expected / 1e9:.3g} GB less {saving.of}."
+    judged = "yes" if snapshot.stacks and snapshot.events else "partly"
+    why = "" if judged == "yes" else "the snapshot has no history of events" if snapshot.stacks else "no stacks were recorded"
+    return Headline(
+        bottleneck=_BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out",
+        summary=summary,
+        judged="yes" if judged == "yes" else "partly",
+        judged_why=why,
+    )

@@ -1,0 +1,136 @@
+"""What a snapshot of a GPU memory allocator holds: what is allocated now, and the events that led there.
+
+Bytes are bytes, times microseconds of the clock that the program ran under. Events and blocks are columns; a stack is a tuple of
+frames, innermost first, each distinct stack stored once and named by its index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+class Action(IntEnum):
+    """What the allocator did."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    """The program gave the block back; work of another stream may still use it."""
+    FREE_COMPLETED = 2
+    SEGMENT_ALLOC = 3
+    """A cudaMalloc."""
+    SEGMENT_FREE = 4
+    """A cudaFree."""
+    SEGMENT_MAP = 5
+    """Pages added to an expandable segment."""
+    SEGMENT_UNMAP = 6
+    OOM = 7
+    OTHER = 8
+
+
+class Frame(NamedTuple):
+    """One call of a stack. `file` is "" or "??" and `line` 0 where the compiler left no trace of it."""
+
+    name: str
+    file: str
+    line: int
+
+    @property
+    def python(self) -> bool:
+        return self.file.endswith(".py") or self.file.startswith("<") or (self.line > 0 and "::" not in self.name and "(" not in self.name)
+
+
+Stack = tuple[Frame, ...]
+
+
+class Block(NamedTuple):
+    """A part of a segment as the snapshot found it."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool
+    """Given to the program and not given back."""
+    active: bool
+    """Allocated, or given back and still in use by a stream."""
+    stack: int
+
+
+class Segment(NamedTuple):
+    """Memory that the allocator holds from the driver, in blocks that fill it."""
+
+    address: int
+    size: int
+    stream: int
+    large: bool
+    """Of the pool for requests above 1 MiB."""
+    pool: tuple[int, int]
+    """(0, 0) for the common pool; another for a private one, as a CUDA graph's."""
+    expandable: bool
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Events:
+    """What the allocator did, in order: columns of one length."""
+
+    action: npt.NDArray[np.int8]
+    address: Ints
+    size: Ints
+    """As requested, before rounding."""
+    stream: Ints
+    time_us: Ints
+    stack: npt.NDArray[np.int32]
+    """Index into the snapshot's stacks, -1 where none was recorded."""
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+class Mark(NamedTuple):
+    """A range that the program or PyTorch marked, as `Optimizer.step#AdamW.step`."""
+
+    name: str
+    start_us: int
+    end_us: int
+    device: int
+
+
+@dataclass(frozen=True)
+class DeviceSnapshot:
+    """One device's segments as they were found, and the events before that."""
+
+    device: int
+    segments: tuple[Segment, ...]
+    events: Events
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class MemorySnapshot:
+    """Everything that one snapshot file holds."""
+
+    part_of: ClassVar[Literal["memory"]] = "memory"
+
+    path: str
+    format: str
+    bytes: int
+    devices: tuple[DeviceSnapshot, ...]
+    stacks: tuple[Stack, ...]
+    marks: tuple[Mark, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """Events of all devices."""
+        return sum(len(device.events) for device in self.devices)

@@ -1,0 +1,269 @@
+"""Reads pickles that hold nothing but data: numbers, text, lists, tuples, dicts. Never runs what a pickle would run.
+
+The standard library's unpickler with a refusing `find_class` is not enough: until Python 3.14 twelve bytes make it allocate
+gigabytes (a memo index beyond all reason), and it keeps a copy of each text that the pickle repeats. This one memoizes in
+order, as picklers do, refuses every opcode that names, makes or changes an object of a class, and interns text.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import pickletools
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from advisor.errors import TraceError
+
+_NAMES = {opcode.code.encode("latin-1")[0]: opcode.name for opcode in pickletools.opcodes}
+_MAX_LONG_BYTES = 16
+"""Of an integer: addresses and times need eight; one of megabytes takes minutes to build."""
+
+
+class _Malformed(Exception):
+    """What the pickle holds is no data pickle: an index or a stack that does not fit."""
+
+
+class _Machine:
+    """A pickle under way: its bytes and position, the stack of values, the marks on it, and what was memoized."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: list[Any] = []
+        self.texts: dict[bytes, str] = {}
+
+    def take(self, n: int) -> bytes:
+        """The next `n` bytes."""
+        if n > len(self.data) - self.at:
+            raise _Malformed("it ends early")
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+    def number(self, n: int, signed: bool = False) -> int:
+        """The next `n` bytes as an integer, little endian."""
+        return int.from_bytes(self.take(n), "little", signed=signed)
+
+    def text(self, n: int) -> str:
+        """The next `n` bytes as text, the same object each time."""
+        raw = self.take(n)
+        found = self.texts.get(raw)
+        if found is None:
+            found = self.texts[raw] = raw.decode("utf-8", "surrogatepass")
+        return found
+
+    def since_mark(self) -> list[Any]:
+        """The values above the last mark, which goes with them."""
+        mark = self.marks.pop()
+        values = self.stack[mark:]
+        del self.stack[mark:]
+        return values
+
+    def integer(self, n: int) -> int:
+        if n > _MAX_LONG_BYTES:
+            raise _Malformed(f"it holds an integer of {n:,} bytes")
+        return self.number(n, signed=True)
+
+
+def _setitems(m: _Machine) -> None:
+    items = m.since_mark()
+    target = m.stack[-1]
+    if type(target) is not dict or len(items) % 2:
+        raise _Malformed("it sets items of what is no dict")
+    target.update(zip(items[::2], items[1::2], strict=True))
+
+
+def _setitem(m: _Machine) -> None:
+    value, key = m.stack.pop(), m.stack.pop()
+    if type(m.stack[-1]) is not dict:
+        raise _Malformed("it sets an item of what is no dict")
+    m.stack[-1][key] = value
+
+
+def _appends(m: _Machine) -> None:
+    items = m.since_mark()
+    if type(m.stack[-1]) is not list:
+        raise _Malformed("it appends to what is no list")
+    m.stack[-1].extend(items)
+
+
+def _append(m: _Machine) -> None:
+    item = m.stack.pop()
+    if type(m.stack[-1]) is not list:
+        raise _Malformed("it appends to what is no list")
+    m.stack[-1].append(item)
+
+
+def _dict(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+
+
+def _tuple(n: int) -> Callable[[_Machine], None]:
+    def make(m: _Machine) -> None:
+        if len(m.stack) < n:
+            raise _Malformed("a tuple lacks its items")
+        items = tuple(m.stack[-n:])
+        del m.stack[-n:]
+        m.stack.append(items)
+
+    return make
+
+
+def _memoize(index_of: Callable[[_Machine], int]) -> Callable[[_Machine], None]:
+    def put(m: _Machine) -> None:
+        index = index_of(m)
+        if index > len(m.memo):
+            raise _Malformed(f"it memoizes value {index:,} after {len(m.memo):,}")
+        m.memo[index : index + 1] = [m.stack[-1]]
+
+    return put
+
+
+def _push(value_of: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(value_of(m))
+
+
+_OPCODES: dict[int, Callable[[_Machine], Any]] = {
+    pickle.PROTO[0]: lambda m: m.take(1),
+    pickle.FRAME[0]: lambda m: m.take(8),
+    pickle.MARK[0]: lambda m: m.marks.append(len(m.stack)),
+    pickle.POP[0]: lambda m: m.stack.pop(),
+    pickle.POP_MARK[0]: _Machine.since_mark,
+    pickle.DUP[0]: _push(lambda m: m.stack[-1]),
+    pickle.NONE[0]: _push(lambda m: None),
+    pickle.NEWTRUE[0]: _push(lambda m: True),
+    pickle.NEWFALSE[0]: _push(lambda m: False),
+    pickle.BININT[0]: _push(lambda m: m.number(4, signed=True)),
+    pickle.BININT1[0]: _push(lambda m: m.number(1)),
+    pickle.BININT2[0]: _push(lambda m: m.number(2)),
+    pickle.LONG1[0]: _push(lambda m: m.integer(m.number(1))),
+    pickle.LONG4[0]: _push(lambda m: m.integer(m.number(4))),
+    pickle.BINFLOAT[0]: _push(lambda m: struct.unpack(">d", m.take(8))[0]),
+    pickle.SHORT_BINUNICODE[0]: _push(lambda m: m.text(m.number(1))),
+    pickle.BINUNICODE[0]: _push(lambda m: m.text(m.number(4))),
+    pickle.BINUNICODE8[0]: _push(lambda m: m.text(m.number(8))),
+    pickle.SHORT_BINBYTES[0]: _push(lambda m: m.take(m.number(1))),
+    pickle.BINBYTES[0]: _push(lambda m: m.take(m.number(4))),
+    pickle.BINBYTES8[0]: _push(lambda m: m.take(m.number(8))),
+    pickle.EMPTY_LIST[0]: _push(lambda m: []),
+    pickle.EMPTY_DICT[0]: _push(lambda m: {}),
+    pickle.EMPTY_TUPLE[0]: _push(lambda m: ()),
+    pickle.LIST[0]: _push(lambda m: m.since_mark()),
+    pickle.TUPLE[0]: _push(lambda m: tuple(m.since_mark())),
+    pickle.DICT[0]: _dict,
+    pickle.TUPLE1[0]: _tuple(1),
+    pickle.TUPLE2[0]: _tuple(2),
+    pickle.TUPLE3[0]: _tuple(3),
+    pickle.APPEND[0]: _append,
+    pickle.APPENDS[0]: _appends,
+    pickle.SETITEM[0]: _setitem,
+    pickle.SETITEMS[0]: _setitems,
+    pickle.BINGET[0]: _push(lambda m: m.memo[m.number(1)]),
+    pickle.LONG_BINGET[0]: _push(lambda m: m.memo[m.number(4)]),
+    pickle.BINPUT[0]: _memoize(lambda m: m.number(1)),
+    pickle.LONG_BINPUT[0]: _memoize(lambda m: m.number(4)),
+    pickle.MEMOIZE[0]: _memoize(lambda m: len(m.memo)),
+}
+
+
+def loads(data: bytes, path: str) -> Any:
+    """The value that the pickle `data` holds, of protocol 2 to 5.
+
+    Raises TraceError where it would make or call anything but plain data (with its name), or is damaged.
+    """
+    try:
+        with _no_collections():
+            return _run(_Machine(data))
+    except (_Malformed, IndexError, KeyError, TypeError, ValueError, struct.error, MemoryError) as error:
+        why = f"{error}" if isinstance(error, _Malformed) else f"{type(error).__name__}: {error}"
+        raise TraceError(
+            f"{path} is a damaged pickle: {why[:120]}",
+            "Write the snapshot again: torch.cuda.memory._dump_snapshot('snapshot.pickle').",
+        ) from None
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Millions of containers are made and none is garbage: looking for cycles among them takes half the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _run(m: _Machine) -> Any:
+    """Run the machine until the value is complete. The commonest opcodes stand here, where they cost no call."""
+    data, stack, marks, memo = m.data, m.stack, m.marks, m.memo
+    push, memoize, texts = stack.append, memo.append, m.texts
+    at = 0
+    while True:
+        code = data[at]
+        at += 1
+        if code == 0x68:  # BINGET
+            push(memo[data[at]])
+            at += 1
+        elif code == 0x94:  # MEMOIZE
+            memoize(stack[-1])
+        elif code == 0x6A:  # LONG_BINGET
+            push(memo[int.from_bytes(data[at : at + 4], "little")])
+            at += 4
+        elif code == 0x8C:  # SHORT_BINUNICODE
+            end = at + 1 + data[at]
+            raw = data[at + 1 : end]
+            at = end
+            text = texts.get(raw)
+            if text is None:
+                text = texts[raw] = raw.decode("utf-8", "surrogatepass")
+            push(text)
+        elif code == 0x28:  # MARK
+            marks.append(len(stack))
+        elif code == 0x7D:  # EMPTY_DICT
+            push({})
+        elif code == 0x4B:  # BININT1
+            push(data[at])
+            at += 1
+        elif code == 0x8A:  # LONG1
+            m.at = at
+            push(m.integer(m.number(1)))
+            at = m.at
+        elif code == 0x2E:  # STOP
+            return stack.pop()
+        else:
+            handle = _OPCODES.get(code)
+            m.at = at
+            if handle is None:
+                raise _refused(m, code)
+            handle(m)
+            at = m.at
+
+
+def _refused(m: _Machine, code: int) -> Exception:
+    """What to say of an opcode that no data needs."""
+    if code not in _NAMES:
+        return _Malformed(f"it holds a byte that is no opcode ({code:#x})")
+    return TraceError(
+        f"the pickle would make or call {_named(m, code)}; a snapshot holds only numbers, text, lists and dicts",
+        "It was not opened. Do not load it with anything else either, unless you trust whoever made it.",
+    )
+
+
+def _named(m: _Machine, code: int) -> str:
+    """The name that an opcode asks for, else the opcode's own."""
+    if code in (pickle.GLOBAL[0], pickle.INST[0]):
+        module, name = [*m.data[m.at : m.at + 400].split(b"\n", 2), b"", b""][:2]
+        return f"{_printable(module)}.{_printable(name)}"
+    if code == pickle.STACK_GLOBAL[0] and len(m.stack) > 1:
+        return ".".join(_printable(str(part).encode("utf-8", "replace")) for part in m.stack[-2:])
+    return f"an object (opcode {_NAMES[code]})"
+
+
+def _printable(name: bytes) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name[:80].decode("utf-8", "replace"))

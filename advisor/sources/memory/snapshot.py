@@ -1,0 +1,170 @@
+"""PyTorch's memory snapshot (`torch.cuda.memory._dump_snapshot`): a pickle of lists and dicts, made columns.
+
+Fields: FORMATS.md, section 10. What a version leaves out is filled in where the rest tells it (a block's address, its stack).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from advisor.errors import TraceError
+from advisor.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
+from advisor.sources.memory.pickles import loads
+from advisor.sources.stream import Stream
+
+RECORD = (
+    "Record with: torch.cuda.memory._record_memory_history(); run a few steps; then: "
+    "torch.cuda.memory._dump_snapshot('snapshot.pickle'). Give that file, with or without .gz."
+)
+
+_ACTIONS = {
+    "alloc": Action.ALLOC,
+    "free_requested": Action.FREE_REQUESTED,
+    "free": Action.FREE_REQUESTED,
+    "free_completed": Action.FREE_COMPLETED,
+    "segment_alloc": Action.SEGMENT_ALLOC,
+    "segment_free": Action.SEGMENT_FREE,
+    "segment_map": Action.SEGMENT_MAP,
+    "segment_unmap": Action.SEGMENT_UNMAP,
+    "oom": Action.OOM,
+}
+_ALLOCATED = ("active_allocated",)
+_IN_USE = ("active_pending_free", "active_awaiting_free")
+
+
+def read(stream: Stream, path: str) -> MemorySnapshot:
+    """Read a snapshot. Raises TraceError where it is damaged, would run code, or is no snapshot."""
+    parts = []
+    while part := stream.read(1 << 24):
+        parts.append(part)
+    if stream.truncated:
+        raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
+    data = b"".join(parts)
+    del parts
+    return from_value(loads(data, path), path, stream.packed)
+
+
+def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
+    """The snapshot that `value` holds: what torch.cuda.memory._snapshot() returns, or the list of memory_snapshot()."""
+    value = {"segments": value} if isinstance(value, list) else value
+    if not isinstance(value, dict) or not isinstance(value.get("segments"), list):
+        raise TraceError(f"{path} is a pickle, but no memory snapshot: it has no segments", RECORD)
+    try:
+        return _snapshot(value, path, size)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+        raise TraceError(f"{path} is a damaged memory snapshot: {type(error).__name__}: {str(error)[:120]}", RECORD) from None
+
+
+def _snapshot(value: dict[str, Any], path: str, size: int) -> MemorySnapshot:
+    stacks = _Stacks()
+    traces = value.get("device_traces") or []
+    found: dict[int, list[Segment]] = {device: [] for device, trace in enumerate(traces) if trace}
+    for segment in value["segments"]:
+        found.setdefault(int(segment.get("device", 0)), []).append(_segment(segment, stacks))
+    devices = tuple(
+        DeviceSnapshot(
+            device=device,
+            segments=tuple(sorted(segments)),
+            events=_events(traces[device] if device < len(traces) else [], stacks),
+        )
+        for device, segments in sorted(found.items())
+    )
+    if not devices:
+        raise TraceError(f"{path} is a memory snapshot of a program that used no GPU memory", RECORD)
+    settings = value.get("allocator_settings")
+    return MemorySnapshot(
+        path=path,
+        format="torch-memory",
+        bytes=size,
+        devices=devices,
+        stacks=tuple(stacks.made),
+        marks=_marks(value.get("external_annotations") or []),
+        settings=settings if isinstance(settings, dict) else {},
+    )
+
+
+class _Stacks:
+    """Stacks by index, each distinct one once. A snapshot shares lists of frames, so a list seen before costs one look-up."""
+
+    def __init__(self) -> None:
+        self.made: list[Stack] = []
+        self._by_stack: dict[Stack, int] = {}
+        self._by_list: dict[int, int] = {}
+        self._frames: dict[tuple[str, str, int], Frame] = {}
+
+    def index(self, frames: list[dict[str, Any]] | None) -> int:
+        """The index of the stack, -1 for an empty one."""
+        if not frames:
+            return -1
+        known = self._by_list.get(id(frames))
+        if known is not None:
+            return known
+        stack = tuple([self._frame(frame) for frame in frames])
+        index = self._by_stack.setdefault(stack, len(self.made))
+        if index == len(self.made):
+            self.made.append(stack)
+        self._by_list[id(frames)] = index
+        return index
+
+    def _frame(self, frame: Mapping[str, Any]) -> Frame:
+        key = frame["name"], frame["filename"], frame["line"]
+        made = self._frames.get(key)
+        if made is None:
+            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), int(key[2]))
+        return made
+
+
+def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
+    address = int(segment["address"])
+    blocks, at = [], address
+    for block in segment["blocks"]:
+        at = int(block.get("address", at))
+        size, state = int(block["size"]), block["state"]
+        frames = block.get("frames") or next((h.get("frames") for h in block.get("history") or ()), None)
+        allocated = state in _ALLOCATED
+        blocks.append(
+            Block(at, size, int(block.get("requested_size", size)), allocated, allocated or state in _IN_USE, stacks.index(frames))
+        )
+        at += size
+    first, second = segment.get("segment_pool_id") or (0, 0)
+    return Segment(
+        address=address,
+        size=int(segment["total_size"]),
+        stream=int(segment.get("stream", 0)),
+        large=segment.get("segment_type", "large") == "large",
+        pool=(int(first), int(second)),
+        expandable=bool(segment.get("is_expandable", False)),
+        blocks=tuple(blocks),
+    )
+
+
+def _events(trace: list[dict[str, Any]], stacks: _Stacks) -> Events:
+    n = len(trace)
+
+    def column(values: Iterable[int], kind: str) -> Any:
+        return np.fromiter(values, kind, n)
+
+    return Events(
+        action=column((_ACTIONS.get(e["action"], Action.OTHER) for e in trace), "i1"),
+        address=column((e.get("addr", -1) for e in trace), "i8"),
+        size=column((e.get("size", 0) for e in trace), "i8"),
+        stream=column((e.get("stream", 0) for e in trace), "i8"),
+        time_us=column((e.get("time_us", 0) for e in trace), "i8"),
+        stack=column((stacks.index(e.get("frames")) for e in trace), "i4"),
+    )
+
+
+def _marks(annotations: list[dict[str, Any]]) -> tuple[Mark, ...]:
+    """Ranges from their starts and ends; an end belongs to the last open start of its name and device."""
+    opened: dict[tuple[str, int], list[int]] = {}
+    marks = []
+    for note in annotations:
+        name, device, time_us = str(note["name"]), int(note.get("device", 0)), int(note["time_us"])
+        if note.get("stage") == "START":
+            opened.setdefault((name, device), []).append(time_us)
+        elif starts := opened.get((name, device)):
+            marks.append(Mark(name, starts.pop(), time_us, device))
+    return tuple(sorted(marks, key=lambda mark: (mark.start_us, -mark.end_us)))

@@ -1,0 +1,72 @@
+"""What is asked of a snapshot before any advice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.report.model import Health
+from advisor.snapshot import Action, MemorySnapshot
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.history import DeviceMemory
+from advisor.views.memory.replay import MemoryReplay
+
+HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) before the model is made"
+OLDER_SHARE = 0.3
+"""Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
+FAITHFUL = 0.02
+"""How far the replay may be from the recorded peak of reserved bytes."""
+
+
+@dataclass(frozen=True)
+class MemoryHealth:
+    """The checks, in order."""
+
+    results: tuple[Health, ...]
+
+    @classmethod
+    def build(cls, snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay) -> MemoryHealth:
+        device = attribution.device
+        return cls((_history(snapshot, device), _stacks(snapshot, device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
+
+
+def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
+    return Health(check=name, status="degraded" if problem else "ok", detail=problem or good, touches=("memory",), record_with=record_with)
+
+
+def _history(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
+    if not snapshot.events:
+        return _check("memory-history", "the snapshot holds no events: only what is held now is known", "", HISTORY)
+    a = device.allocations
+    older = int(a.size[(a.born < 0) & device.at_peak].sum())
+    share = older / device.peak_allocated if device.peak_allocated else 0.0
+    cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated
+    problem = f"{share:.0%} of the peak is older than the history{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
+    return _check("memory-history", problem, f"{share:.0%} of the peak is older than the history of {len(device.events):,} events", HISTORY)
+
+
+def _stacks(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
+    a = device.allocations
+    known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
+    share = known / device.peak_allocated if device.peak_allocated else 1.0
+    problem = "" if share > 0.5 else f"only {share:.0%} of the bytes at the peak have a stack"
+    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", "_record_memory_history(context='all', stacks='all')")
+
+
+def _balance(device: DeviceMemory) -> Health:
+    end = device.allocated[-1] if len(device.events) else device.peak_allocated
+    held = sum(block.size for segment in device.segments_end for block in segment.blocks if block.allocated)
+    off = abs(int(end) - held)
+    problem = f"events and blocks differ by {off:,} bytes at the end: events are missing" if off > 0.001 * max(held, 1) else ""
+    return _check("memory-balance", problem, "the events lead to exactly the blocks that the snapshot found", HISTORY)
+
+
+def _replayed(replay: MemoryReplay) -> Health:
+    problem = f"the simulated allocator is {replay.fidelity:.1%} off the recorded peak of reserved bytes" if replay.fidelity > FAITHFUL else ""
+    return _check("memory-replay", problem, f"the simulated allocator reserves what was recorded, within {replay.fidelity:.1%}")
+
+
+def _out_of_memory(snapshot: MemorySnapshot) -> Health:
+    failed = sum(int(np.count_nonzero(device.events.action == Action.OOM)) for device in snapshot.devices)
+    return _check("memory-exhausted", f"{failed} requests failed for want of memory" if failed else "", "no request failed for want of memory")

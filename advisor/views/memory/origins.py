@@ -1,0 +1,150 @@
+"""Where each allocation comes from: what its stack says of the op, the line of the program, the module and the phase of a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.snapshot import Frame, MemorySnapshot, Stack
+
+
+class Phase(IntEnum):
+    """What the program was doing."""
+
+    FORWARD = 0
+    """Or anything else that is neither of the others: setting up, evaluating."""
+    BACKWARD = 1
+    OPTIMIZER = 2
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What one stack says; "" and 0 where it does not."""
+
+    op: str = ""
+    """As torch names it: `addmm`, `_softmax`; a Python function where C++ frames were not recorded."""
+    file: str = ""
+    line: int = 0
+    """Innermost line that is neither PyTorch's nor an installed package's."""
+    function: str = ""
+    module: str = ""
+    """Calls of `forward`, outermost first, as `model.py:attend > linear`."""
+    phase: Phase = Phase.FORWARD
+    node: str = ""
+    """The autograd node, as `AddmmBackward0`."""
+    sets_up: bool = False
+    """Made while a model was built, loaded or moved."""
+    recomputes: bool = False
+    """Made while a checkpointed part was run again."""
+    checkpointed: bool = False
+    workspace: bool = False
+    """Scratch memory of cuBLAS, cuDNN and their like, kept for the next call."""
+    known: bool = True
+    """Whether there was a stack at all."""
+
+    @property
+    def source(self) -> str:
+        """`file.py:12`, "" where no line of the program is known."""
+        return f"{PurePosixPath(self.file).name}:{self.line}" if self.file else ""
+
+
+# Ops that only make room for the op that called them.
+_MAKES_ROOM = re.compile(r"^(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|resize_output|_empty\w*)$")
+_OP = re.compile(r"^at::_ops::(\w+?)(?:_Tensor\w*|_Scalar\w*|_out|_dim\w*|_memory_format|_default)?::(?:call|redispatch)")
+_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*Backward\d*|AccumulateGrad)\b")
+_WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.*(?:Workspace|workspace)|cufft")
+_LIBRARY = re.compile(r"(^|/)(torch|site-packages|dist-packages|torchvision|transformers|lightning|accelerate|lib/python3\.\d+|contextlib\.py|functools\.py|runpy\.py|threading\.py)(/|$)|^<")
+_OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam\w*\.py|sgd\.py|adafactor\.py)")
+_SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The origin of each stack of a snapshot; the last one stands for allocations without a stack (index -1)."""
+
+    of: tuple[Origin, ...]
+    native: bool
+    """Whether C++ frames were recorded: only then does an op of the backward pass show where it is."""
+
+    @classmethod
+    def build(cls, snapshot: MemorySnapshot) -> Origins:
+        native = any("::" in frame.name for stack in snapshot.stacks[:64] for frame in stack)
+        # Without C++ frames the thread that runs the backward pass has no frames at all.
+        missing = Origin(known=False, phase=Phase.BACKWARD if snapshot.stacks and not native else Phase.FORWARD)
+        return cls((*(_origin(stack) for stack in snapshot.stacks), missing), native)
+
+    def column(self, name: str, stack: npt.NDArray[np.int32]) -> npt.NDArray[np.generic]:
+        """An attribute of the origin of each stack index."""
+        return np.array([getattr(origin, name) for origin in self.of])[stack]
+
+
+def _origin(stack: Stack) -> Origin:
+    python = [frame for frame in stack if frame.python]
+    native = [frame for frame in stack if not frame.python]
+    user = next((frame for frame in python if not _LIBRARY.search(frame.file)), None)
+    # Files of the program may lie in folders with a library's name: what calls its own main is the program.
+    node = next((m[1] for m in (_NODE.search(frame.name) for frame in native) if m), "")
+    recomputes = any(_in_checkpoint(frame) and frame.name in ("recompute_fn", "unpack_hook", "recompute") for frame in python)
+    stepping = any(_OPTIMIZER.search(frame.file) and frame.name not in ("zero_grad",) for frame in python)
+    return Origin(
+        op=_op(native) or _python_op(python),
+        file=user.file if user else "",
+        line=user.line if user else 0,
+        function=user.name if user else "",
+        module=_module(python),
+        phase=_phase(python, native, recomputes, stepping),
+        node=node,
+        sets_up=any(frame.name in _SETS_UP for frame in python) and not stepping,
+        recomputes=recomputes,
+        checkpointed=any(_in_checkpoint(frame) for frame in python),
+        workspace=any(_WORKSPACE.search(frame.name) for frame in native[:14]),
+    )
+
+
+def _phase(python: list[Frame], native: list[Frame], recomputes: bool, stepping: bool) -> Phase:
+    backward = recomputes or any("torch::autograd::Engine::" in frame.name for frame in native)
+    backward = backward or any(frame.name in ("_engine_run_backward",) for frame in python)
+    if backward:
+        return Phase.BACKWARD
+    return Phase.OPTIMIZER if stepping else Phase.FORWARD
+
+
+def _in_checkpoint(frame: Frame) -> bool:
+    return frame.file.endswith("utils/checkpoint.py")
+
+
+def _op(native: Iterable[Frame]) -> str:
+    found = ""
+    for frame in native:
+        match = _OP.match(frame.name)
+        if match:
+            found = match[1]
+            if not _MAKES_ROOM.match(found):
+                return found
+    return found
+
+
+def _python_op(python: list[Frame]) -> str:
+    """The function of PyTorch that the program called, where nothing says more."""
+    if not python:
+        return ""
+    inner = python[0]
+    if inner.name == "forward" and inner.file:
+        return PurePosixPath(inner.file).stem
+    return inner.name
+
+
+_PLUMBING = ("_call_impl", "_wrapped_call_impl")
+
+
+def _module(python: list[Frame]) -> str:
+    """The calls of `forward`, outermost first. Which instance a module is, a stack does not say."""
+    calls = [frame for frame in python if frame.name == "forward" and PurePosixPath(frame.file).name != "container.py"]
+    names = [PurePosixPath(frame.file).stem + (f":{frame.line}" if not _LIBRARY.search(frame.file) else "") for frame in reversed(calls)]
+    return " > ".join(names)

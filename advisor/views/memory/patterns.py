@@ -1,0 +1,144 @@
+"""Patterns over steps: what is kept from every step, what grows by copying itself, what stands out for a moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.snapshot import Ints
+from advisor.views.memory.attribution import Attribution, Category
+from advisor.views.memory.history import Allocations, Bools
+from advisor.views.memory.steps import FEWEST, MemorySteps
+
+LEAKING_STEPS = 0.6
+"""Share of the steps since it began in which a leak adds something: some are conditional, as logging each tenth step is."""
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What is kept from step after step until the window ends."""
+
+    rows: Bools
+    step: Ints
+    """In which step each allocation was born."""
+    steps: MemorySteps
+
+    @classmethod
+    def build(cls, attribution: Attribution, steps: MemorySteps) -> Leaks:
+        a = attribution.device.allocations
+        step = steps.of(np.maximum(a.born, 0))
+        settled = attribution.of(Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.WORKSPACES, Category.GRADIENTS)
+        kept = (a.born >= 0) & (a.freed > a.born.max(initial=-1)) & ~settled & (a.stack >= 0)
+        lived = steps.of(np.minimum(a.freed, steps.n_events)) - step
+        rows = np.zeros(len(a), bool)
+        if len(steps) >= FEWEST:
+            for stack in np.unique(a.stack[kept]).tolist():
+                same = a.stack == stack
+                if _leaks(np.unique(step[kept & same]), bool((same & ~kept & (a.born >= 0) & (lived > 1)).any()), len(steps)):
+                    rows |= kept & same
+        return cls(rows, step, steps)
+
+    def growth(self, size: Ints) -> int:
+        """Bytes that a step adds."""
+        grown = [int(size[self.rows & (self.step == one)].sum()) for one in np.unique(self.step[self.rows]).tolist()]
+        return int(np.median(grown)) if grown else 0
+
+
+def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:
+    """Whether a place whose survivors were born in these steps leaks: in enough of them, up to the end, and none given back late
+    (a queue of bounded length keeps the last few)."""
+    if len(born_in) < FEWEST or some_given_back:
+        return False
+    return born_in[-1] >= steps - 2 and len(born_in) >= LEAKING_STEPS * (steps - 1 - int(born_in[0]))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One buffer that grew: its allocations in order of size, each a copy of the one before with a little more. The first may be
+    of another place: what the first copy was made from."""
+
+    rows: Ints
+
+
+MOST_GROWTH = 0.3
+"""By how much of itself such a buffer grows at a time; batches of other lengths differ by more."""
+OTHERS_GROW = 0.5
+"""Where results of all kinds grow alike, inputs get longer: no buffer is copied."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Buffers that grow by being copied, as `torch.cat` does to a cache."""
+
+    chains: tuple[Chain, ...]
+
+    @classmethod
+    def build(cls, attribution: Attribution) -> Growth:
+        a = attribution.device.allocations
+        by_place: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for row in np.flatnonzero(a.born >= 0).tolist():
+            origin = attribution.origin(row)
+            if origin.op in ("cat", "concat", "concatenate", "hstack", "vstack", "") or (not attribution.origins.native and origin.known):
+                by_place[origin.file, origin.function, int(a.stack[row])].append(row)
+        return cls(_with_first(a, [chain for rows in by_place.values() for chain in _chains(a, np.array(rows))]))
+
+
+def _with_first(a: Allocations, chains: list[Ints]) -> tuple[Chain, ...]:
+    """The chains, each with the allocation that it was first copied from: a little smaller, and given back before the next copy."""
+    taken: set[int] = set()
+    made = []
+    for rows in chains:
+        first, second = rows[0], rows[1]
+        size = a.requested[first]
+        near = (a.born < a.born[first]) & (a.freed > a.born[first]) & (a.freed < a.born[second])
+        near &= (a.requested < size) & (a.requested >= (1 - MOST_GROWTH) * size)
+        found = [row for row in np.flatnonzero(near).tolist() if row not in taken]
+        taken.update(found[:1])
+        made.append(Chain(np.r_[found[:1], rows].astype("i8")))
+    return tuple(made)
+
+
+def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
+    """Allocations of one place as buffers side by side: the first of each size belongs to the first, and so on."""
+    sizes = np.unique(a.requested[rows])
+    if len(sizes) < FEWEST + 1 or np.median(np.diff(sizes) / sizes[:-1]) > MOST_GROWTH:
+        return
+    side_by_side: dict[int, list[int]] = defaultdict(list)
+    for size in sizes:
+        for turn, row in enumerate(rows[a.requested[rows] == size].tolist()):
+            side_by_side[turn].append(row)
+    for chain in side_by_side.values():
+        at = np.array(chain)
+        # Each is made from the one before, so that one is still there.
+        follows = (np.diff(a.born[at]) > 0) & (a.freed[at[:-1]] > a.born[at[1:]])
+        if len(at) > FEWEST and follows.mean() > 0.9:
+            yield at
+
+
+MOMENT = 0.34
+"""Share of a step's events for which memory may be above what it would be without a transient: longer, and it is no spike."""
+
+
+APART = 0.05
+"""Share of a step's events that lies between two rises: less, and they are one."""
+
+
+class Excursion(NamedTuple):
+    """How the step with the peak rises above a level: for which share of its events, and how often."""
+
+    share: float
+    times: int
+
+
+def above(attribution: Attribution, level: int, steps: MemorySteps) -> Excursion:
+    """How the step with the peak rises above `level` bytes."""
+    device = attribution.device
+    step = int(steps.of(np.array([device.peak]))[0])
+    start, end = int(steps.start[step]) if step else 0, int(min(steps.end[step], len(device.events)))
+    high = np.flatnonzero(device.allocated[start:end] > level)
+    apart = np.diff(high) > APART * (end - start)
+    return Excursion(len(high) / max(end - start, 1), int(apart.sum()) + 1)

@@ -1,0 +1,59 @@
+"""What the rules about memory share: places as evidence, savings in bytes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Literal
+
+import numpy as np
+
+from advisor.report.model import BytesSaved, Evidence, SourceLine
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.history import Bools
+
+ROWS = 8
+LEAST_BYTES = 128 << 20
+"""What a fix must free to be worth a word: a sixtieth of the smallest GPUs that people train on."""
+
+
+def gigabytes(count: float) -> str:
+    """Bytes as people say them: `1.25 GB`, `640 MB`."""
+    return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
+
+
+def saved(
+    peak: int, low: float, expected: float, high: float, removes: str, of: Literal["allocated", "reserved"] = "allocated"
+) -> BytesSaved:
+    """Bytes of the peak that a fix frees; each bound is put in order and kept within the peak."""
+    expected = min(max(expected, 0), peak)
+    return BytesSaved(
+        low=float(max(min(low, expected), 0)), expected=float(expected), high=float(min(max(high, expected), peak)),
+        basis="simulated", removes=removes, of=of,
+    )  # fmt: skip
+
+
+def places(attribution: Attribution, rows: Bools) -> tuple[Evidence, ...]:
+    """One row of evidence a place, most bytes first: its allocations, and the most of them held at once at the peak."""
+    a, device = attribution.device.allocations, attribution.device
+    by_place: dict[str, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(rows).tolist():
+        origin = attribution.origin(row)
+        by_place[" ".join(part for part in (origin.op, f"in {origin.module}" if origin.module else "") if part) or "allocation"].append(row)
+    weight = {place: int(a.size[members].sum()) for place, members in by_place.items()}
+    first_us = int(device.events.time_us[0]) if len(device.events) else 0
+    found = []
+    for place in sorted(weight, key=lambda p: -weight[p])[:ROWS]:
+        members = np.array(by_place[place])
+        lines = Counter((o.file, o.line) for o in (attribution.origin(int(row)) for row in members) if o.file)
+        born = np.maximum(a.born[members], 0)
+        held = device.at_peak[members]
+        line = lines.most_common(1)[0][0] if lines else None
+        found.append(
+            Evidence(
+                label=place, start_us=float(device.events.time_us[born.min()] - first_us) if len(device.events) else 0.0, dur_us=0.0,
+                count=len(members), device=device.device, source=SourceLine(*line) if line else None,
+                bytes=int(a.size[members][held].sum()) or int(a.size[members].max()),
+            )
+        )  # fmt: skip
+    return tuple(found)
+

@@ -1,0 +1,138 @@
+"""Activations of all layers are kept for the backward pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.views.memory.attribution import Attribution, Category
+from advisor.views.memory.edits import Layers, checkpointed, layers_of
+from advisor.views.memory.history import Bools
+from advisor.views.memory.replay import MemoryReplay
+from advisor.views.memory.scores import Scores
+
+URL = "https://docs.pytorch.org/docs/stable/checkpoint.html"
+
+
+@rule("memory-activations", relies_on=("memory",))
+def memory_activations(
+    attribution: Attribution, replay: MemoryReplay, scores: Scores, *, min_share: float = 0.2, least_bytes: int = LEAST_BYTES, worth_bytes: int = 2 << 30
+) -> Outcome:
+    """Activations of all layers are kept for the backward pass
+
+    What it is
+    Each layer keeps what its backward pass needs. At the end of the forward pass all layers' activations are held at once:
+    they grow with layers, batch and sequence, and hand-written attention adds its N × N scores in every layer.
+
+    Why it costs time
+    Memory sets the batch size, and small batches leave the GPU idle. Checkpointing trades compute for memory: a layer's forward
+    pass runs again, up to a third more compute a step. Scores that are never formed cost nothing to leave out, and save time.
+
+    How it is measured
+    Activations are what the forward pass makes and the backward pass gives back. Layers are the part of that sequence which
+    repeats, stack for stack and size for size. Allocations are replayed with each layer's dropped at its end, but for the
+    smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time; `high`:
+    every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size; they are
+    replayed away. Reported from `min_share` of the peak (0.2: less is not worth computing twice) and `least_bytes`; where checkpointing frees less than `worth_bytes` (2 GiB, a
+    quarter of the smallest GPUs that people train on), it is not worth its price, and the finding is low.
+
+    How to fix it
+    `torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)` around each layer; where scores are the most of it,
+    `F.scaled_dot_product_attention` first.
+
+    When to ignore it
+    When the program fits with the batch that it needs.
+
+    References
+    https://docs.pytorch.org/docs/stable/checkpoint.html
+    """
+    device = attribution.device
+    peak = device.peak_allocated
+    kept = attribution.of(Category.ACTIVATIONS)
+    held = int(device.allocations.size[kept & device.at_peak].sum())
+    if not attribution.backwards:
+        return Clear(why="no backward pass in the window: nothing is kept for one")
+    found: list[Found] = []
+    lives = replay.recorded
+    without_scores = lives.without(scores.rows)
+    freed = peak - replay.allocated(without_scores)
+    if scores.kept and freed >= max(min_share / 2 * peak, least_bytes):
+        found.append(_scores(attribution, scores, peak, freed))
+        lives = without_scores
+    layers = layers_of(attribution)
+    if layers is not None and layers.per_pass > 1:
+        before = replay.allocated(lives)
+        expected = before - replay.allocated(checkpointed(attribution, lives, layers))
+        if expected >= max(min_share * peak, least_bytes):
+            low = before - replay.allocated(checkpointed(attribution, lives, layers, together=2))
+            inner = np.zeros(len(device.allocations), bool)
+            inner[layers.row[~layers.boundary]] = True
+            high = before - replay.allocated(lives.without(inner[lives.row]))
+            found.append(_layers(attribution, layers, inner, held, (low, expected, high), worth_bytes))
+    if found:
+        return found
+    return Clear(
+        why=f"activations are {gigabytes(held)} of the peak of {gigabytes(peak)}, and checkpointing would free less than {min_share:.0%} of it"
+    )
+
+
+def _layers(
+    attribution: Attribution, layers: Layers, inner: Bools, held: int, freed: tuple[int, int, int], worth_bytes: int
+) -> Found:
+    peak, expected = attribution.device.peak_allocated, freed[1]
+    what = f"{layers.per_pass} layers keep" if layers.alike else "The forward pass keeps"
+    return Found(
+        summary=f"{what} {gigabytes(held)} of activations, {held / peak:.0%} of the peak of {gigabytes(peak)}; "
+        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {gigabytes(expected)} for one more forward pass of them.",
+        confidence=0.8 if layers.alike else 0.7,
+        at_most="high" if expected >= worth_bytes else "low",
+        saving=saved(peak, *freed, "activations that can be computed again"),
+        evidence=places(attribution, inner),
+        fix=Fix(
+            title="Checkpoint each layer",
+            steps=(
+                "Wrap the layers: each keeps its input and runs again in the backward pass.",
+                "It costs about one more forward pass of these layers, up to a third of a step's compute.",
+                "Checkpoint every second layer if half the saving is enough; raise the batch with what is freed.",
+            ),
+            code=Code(
+                before="for layer in self.layers:\n    x = layer(x)",
+                after="for layer in self.layers:\n    x = checkpoint(layer, x, use_reentrant=False)",
+            ),
+            url=URL,
+            risk="Layers that draw random numbers or update statistics run twice; checkpoint restores the random state.",
+        ),
+    )
+
+
+def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> Found:
+    saving = saved(peak, 0.7 * freed, freed, 1.1 * freed, "the N × N scores of each layer")
+    at_peak = int(attribution.device.allocations.size[scores.rows & attribution.device.at_peak].sum())
+    return Found(
+        title="Attention keeps its N × N scores in every layer",
+        summary=f"Attention scores and what is made of them hold {gigabytes(at_peak)} of the peak of {gigabytes(peak)}; "
+        f"scaled_dot_product_attention never forms them and frees {gigabytes(freed)}.",
+        confidence=0.8,
+        saving=saving,
+        evidence=places(attribution, scores.rows),
+        fix=SDPA,
+    )
+
+
+SDPA = Fix(
+    title="Use scaled_dot_product_attention",
+    steps=(
+        "Replace the product, mask, softmax and product by F.scaled_dot_product_attention(q, k, v, is_causal=…).",
+        "Give masks as is_causal or attn_mask; a mask that needs the scores themselves goes to flex_attention.",
+    ),
+    code=Code(
+        before="scores = q @ k.transpose(-2, -1) / d ** 0.5\nout = scores.masked_fill(~mask, -inf).softmax(-1) @ v",
+        after="out = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+    ),
+    url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+    risk="float32 inputs and dense masks may fall back to a kernel that forms the scores: use bfloat16 or float16.",
+)
+
+

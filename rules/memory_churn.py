@@ -1,0 +1,93 @@
+"""Cached segments are given back and asked for again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
+from advisor.rules._memory import gigabytes
+from advisor.snapshot import Action
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.history import DeviceMemory
+
+
+@rule("memory-churn", relies_on=("memory",))
+def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_share: float = 0.02) -> Outcome:
+    """Cached segments are given back and asked for again
+
+    What it is
+    `torch.cuda.empty_cache()` in a loop, or a device so full that the allocator gives back its cache to serve a request: what
+    was cached is freed and the next step asks the driver for it again.
+
+    Why it costs time
+    cudaMalloc and cudaFree wait for the GPU and take up to milliseconds each; the host cannot run ahead meanwhile.
+
+    How it is measured
+    Rounds in which segments go back to the driver and at least half of their bytes are asked for again before the next. Their
+    time is that between a segment's event and the one before, from the first round on
+    (`high`: with the wait for the GPU before each round). Reported from `min_rounds` (3: once at a change of phase is
+    sensible) and `min_time_share` of the window's time (0.02). It frees no bytes at the peak: the saving is time, of what the history covers.
+
+    How to fix it
+    Remove `empty_cache()` from the loop. If the device is full, free memory first: see the other findings.
+
+    When to ignore it
+    When another process needs the memory between steps.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
+    """
+    device = attribution.device
+    events = device.events
+    given = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
+    asked = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)))
+    if not len(given):
+        return Clear(why="no segment was given back to the driver")
+    starts = given[np.diff(given, prepend=-2) > 1]
+    rounds = _rounds(device, starts, given, asked)
+    if rounds < min_rounds:
+        return Clear(why=f"cached segments were given back and asked for again {rounds} times; reported from {min_rounds}")
+    waits = np.diff(events.time_us, prepend=events.time_us[:1])
+    both = np.r_[given, asked[asked > starts[0]]]
+    # The first event of a round has waited for the GPU to finish, which other work would have done as well.
+    window = float(events.time_us[-1] - events.time_us[starts[0]])
+    spent, waited = float(waits[np.setdiff1d(both, starts)].sum()), float(waits[starts[1:]].sum())
+    share = spent / window if window else 0.0
+    if share < min_time_share:
+        return Clear(why=f"{rounds} rounds of giving back and asking again took {share:.1%} of the window's time")
+    again = int(events.size[asked[asked > starts[0]]].sum())
+    where = next((attribution.origins.of[int(events.stack[i])] for i in starts.tolist() if events.stack[i] >= 0), None)
+    full = bool((events.action == Action.OOM).any())
+    return Found(
+        summary=f"{rounds} times cached segments went back to the driver and {gigabytes(again / rounds)} were asked for again: "
+        f"{share:.0%} of the window's time, {spent / 1e3:.3g} ms, passed in cudaMalloc and cudaFree.",
+        confidence=0.85,
+        saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree; of the time that the history covers"),
+        evidence=(
+            Evidence(
+                label="segments given back", count=len(given), device=device.device, start_us=float(events.time_us[starts[0]] - events.time_us[0]),
+                dur_us=spent, bytes=int(events.size[given].sum()), source=SourceLine(where.file, where.line) if where and where.file else None,
+            ),
+        ),
+        fix=Fix(
+            title="Free memory first, so that the cache can stay" if full else "Leave the cache to the allocator",
+            steps=(
+                "Remove torch.cuda.empty_cache() from the loop: freed blocks are used again without it.",
+                "Where a request failed for want of memory, the allocator empties its cache itself: lower the peak instead.",
+            ),
+            code=Code(before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()", after="for batch in loader:\n    step(batch)"),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html",
+            risk="Other processes on the GPU see less free memory.",
+        ),
+    )  # fmt: skip
+
+
+def _rounds(device: DeviceMemory, starts: np.ndarray, given: np.ndarray, asked: np.ndarray) -> int:
+    """How often at least half of what was given back was asked for again before the next time."""
+    size = device.events.size
+    rounds = 0
+    for start, end in zip(starts, np.r_[starts[1:], len(device.events)], strict=True):
+        back = int(size[given[(given >= start) & (given < end)]].sum())
+        rounds += int(size[asked[(asked >= start) & (asked < end)]].sum()) >= back / 2 > 0
+    return rounds

@@ -1,0 +1,79 @@
+"""Reserved memory lies in pieces that no request fits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._memory import LEAST_BYTES, gigabytes, saved
+from advisor.snapshot import Action
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.replay import MemoryReplay
+
+
+@rule("memory-fragmentation", relies_on=("memory",))
+def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_share: float = 0.2, least_bytes: int = 4 * LEAST_BYTES) -> Outcome:
+    """Reserved memory lies in pieces that no request fits
+
+    What it is
+    The allocator holds much more from the driver than the program uses: requests whose sizes change from step to step fit into
+    none of the free blocks, so that each gets a segment of its own.
+
+    Why it costs time
+    The GPU is full while memory is free. Each new segment is a cudaMalloc, and once the device is full each failed one gives
+    all cached segments back and starts again, with the GPU waiting.
+
+    How it is measured
+    The recorded requests are replayed through a simulation of the caching allocator, first as they were (it must give the
+    recorded peak of reserved bytes within 2 %), then with expandable segments. The difference is the saving (`low`: as much is
+    left again as expandable segments leave beyond what is allocated). Reported from `min_share` of the reserved peak
+    (0.2: rounding and caching cost healthy programs up to a sixth) and `least_bytes`.
+
+    How to fix it
+    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or pad lengths to a few buckets, so that sizes come again.
+
+    When to ignore it
+    When nothing else needs the memory and the reserved bytes no longer grow.
+
+    References
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf
+    """
+    device = attribution.device
+    peak = device.peak_reserved
+    idle = peak - device.peak_allocated
+    if replay.settings.expandable:
+        return Clear(why=f"segments are expandable already; {gigabytes(max(idle, 0))} are reserved beyond the peak of what is allocated")
+    if idle < max(min_share * peak, least_bytes):
+        return Clear(why=f"{gigabytes(max(idle, 0))} of {gigabytes(peak)} are reserved beyond the peak of what is allocated")
+    after = replay.run(replay.recorded, expandable=True)
+    expected = peak - after.reserved
+    if expected < max(min_share * peak, least_bytes):
+        return Clear(why=f"expandable segments would free {gigabytes(max(expected, 0))} of {gigabytes(peak)} reserved")
+    left = max(after.reserved - after.allocated, 0)
+    saving = saved(peak, expected - left, expected, peak - after.allocated, "segments that no request fits", "reserved")
+    at = int(np.argmax(device.reserved))
+    got = int((device.events.action[: at + 1] == Action.SEGMENT_ALLOC).sum())
+    return Found(
+        summary=f"{gigabytes(peak)} are reserved for a peak of {gigabytes(device.peak_allocated)} allocated; "
+        f"expandable segments would need {gigabytes(after.reserved)} for the same requests.",
+        confidence=0.9 if replay.fidelity < 0.02 else 0.6,
+        saving=saving,
+        evidence=(
+            Evidence(
+                label="segments when most was reserved", count=got, device=device.device, dur_us=0.0, bytes=peak,
+                start_us=float(device.events.time_us[at] - device.events.time_us[0]) if len(device.events) else 0.0,
+            ),
+        ),
+        fix=Fix(
+            title="Let segments grow, or let sizes come again",
+            steps=(
+                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the program starts: one segment a stream grows and is filled again.",
+                "Or pad batches to a few lengths (powers of two, multiples of 512), so that blocks fit again.",
+                "Or run the largest batch first: later ones fit into what it leaves.",
+            ),
+            code=Code(before="python train.py", after="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
+            url="https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+            risk="Memory shared with other processes by CUDA IPC may need expandable segments off.",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+"""Gradients are kept through the forward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.snapshot import MemorySnapshot
+from advisor.views.memory.attribution import Attribution, Category
+from advisor.views.memory.history import Bools
+from advisor.views.memory.origins import Phase
+from advisor.views.memory.replay import Lives, MemoryReplay
+
+
+@rule("memory-gradients", relies_on=("memory",))
+def memory_gradients(
+    snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay, *, min_share: float = 0.05, least_bytes: int = LEAST_BYTES
+) -> Outcome:
+    """Gradients are kept through the forward pass
+
+    What it is
+    `zero_grad(set_to_none=False)` fills gradients with zeros and keeps them: they are there while the forward pass piles up its
+    activations, and each new gradient is made beside the old one and then added to it.
+
+    Why it costs time
+    The peak holds parameters' worth of zeros. Filling them and adding to them are passes over memory as well.
+
+    How it is measured
+    Gradients that are born in one backward pass and still there in the next, with an optimizer's step in between (by the marks of
+    `Optimizer.step` or what it allocates: without one they are accumulated, as they should be). They are replayed as dropped
+    after the step and made by the next backward pass (`low`: half of that). Reported from `min_share` of the peak (0.05) and
+    `least_bytes`.
+
+    How to fix it
+    `optimizer.zero_grad()` with its default, `set_to_none=True`.
+
+    When to ignore it
+    When gradients must stay in place: a CUDA graph, or buckets of a distributed optimizer.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    """
+    device, a, peak = attribution.device, attribution.device.allocations, attribution.device.peak_allocated
+    backward = attribution.runs.starts_of(Phase.BACKWARD)
+    if len(backward) < 2:
+        return Clear(why=f"the window holds {len(backward)} backward passes, and gradients are kept from one to the next")
+    passes = np.searchsorted(backward, a.freed) - np.searchsorted(backward, np.maximum(a.born, 0), side="right")
+    rows = attribution.of(Category.GRADIENTS) & (a.born >= 0) & (passes > 0)
+    updates = _updates(snapshot, attribution)
+    stepped = np.searchsorted(updates, np.minimum(a.freed, len(device.events))) > np.searchsorted(updates, np.maximum(a.born, 0))
+    rows &= stepped
+    expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward))
+    if not rows.any() or expected < max(min_share * peak, least_bytes):
+        return Clear(why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}")
+    saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
+    return Found(
+        summary=f"{gigabytes(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
+        f"at the peak of {gigabytes(peak)}; dropped after each update they free {gigabytes(expected)}.",
+        confidence=0.85,
+        saving=saving,
+        evidence=places(attribution, rows),
+        fix=Fix(
+            title="Drop the gradients instead of filling them with zeros",
+            steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0, right after the optimizer's step.",),
+            code=Code(before="optimizer.zero_grad(set_to_none=False)", after="optimizer.zero_grad(set_to_none=True)"),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+            risk="Parameters that got no gradient have grad None, which optimizers skip.",
+        ),
+    )
+
+
+def _updates(snapshot: MemorySnapshot, attribution: Attribution) -> np.ndarray:
+    """Events at which an optimizer's step ended."""
+    marked = [m.end_us for m in snapshot.marks if m.name.startswith("Optimizer.step#")]
+    allocated = attribution.runs.end[attribution.runs.phase == Phase.OPTIMIZER]
+    by_mark = np.searchsorted(attribution.device.events.time_us, sorted(marked))
+    return np.unique(np.r_[by_mark, allocated])
+
+
+def _dropped(attribution: Attribution, lives: Lives, rows: Bools, backward: np.ndarray) -> Lives:
+    """Gradients given back as the forward pass after their update begins, and taken over from what each backward pass makes."""
+    a, runs = attribution.device.allocations, attribution.runs
+    ends = runs.end[runs.phase == Phase.BACKWARD]
+    drop = np.where(rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed)
+    freed = np.where(rows, np.minimum(drop, a.freed), lives.freed)
+    made = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.BACKWARD)
+    for start, end in zip(backward.tolist(), ends.tolist(), strict=True):
+        # What a later pass makes in the place of a gradient comes from the same node, and is of its size.
+        wanted = Counter(zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True))
+        for row in np.flatnonzero(made & (a.born >= start) & (a.born < end)).tolist():
+            key = int(a.stack[row]), int(a.requested[row])
+            if wanted[key] > 0:
+                wanted[key] -= 1
+                freed[row] = end
+    return lives._replace(freed=freed, completed=np.maximum(freed, np.where(freed == lives.freed, lives.completed, freed)))

@@ -1,0 +1,93 @@
+"""Each step leaves memory behind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Fix, Skipped
+from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.snapshot import Ints
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.history import Allocations
+from advisor.views.memory.patterns import Leaks
+from advisor.views.memory.replay import MemoryReplay
+from advisor.views.memory.steps import FEWEST
+
+
+@rule("memory-leak", relies_on=("memory",))
+def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *, min_share: float = 0.05, least_bytes: int = LEAST_BYTES) -> Outcome:
+    """Each step leaves memory behind
+
+    What it is
+    Something of every step is never given back: a list of losses that hold their graphs (and with them all activations of
+    their step), outputs collected on the GPU, a hook or a global that keeps tensors.
+
+    Why it costs time
+    Memory grows until the program fails, hours into a run; until then the batch is smaller than it could be.
+
+    How it is measured
+    Steps are the optimizer's marks, backward passes, or what else repeats. An allocation leaks where its place leaves some behind
+    in at least three steps, up to the last two, and never gives one back late (a queue of bounded length does). Allocations
+    are replayed with each given back at the end of its own step (`low`: one step later); where the window has no backward pass,
+    after the next two, as without a graph. Reported from `min_share` of the peak (0.05) and `least_bytes`.
+
+    How to fix it
+    Keep numbers, not tensors: `loss.item()`, or `loss.detach()` where the host must not wait. Evaluate under
+    `torch.inference_mode()`. Move what must be kept to the host.
+
+    When to ignore it
+    When the program fills a buffer of known size and the window holds the filling.
+
+    References
+    https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
+    """
+    device, steps = attribution.device, leaks.steps
+    if len(steps) < FEWEST:
+        return Skipped(
+            why=f"the history shows {len(steps)} steps, and growth needs {FEWEST}",
+            record_with="torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
+        )
+    lives, peak = replay.recorded, device.peak_allocated
+    evaluates = not attribution.backwards
+    end = _evaluated(device.allocations) if evaluates else np.minimum(device.allocations.freed, steps.end[leaks.step])
+    expected = peak - replay.allocated(lives.freed_at(leaks.rows, end))
+    if not leaks.rows.any() or expected < max(min_share * peak, least_bytes):
+        return Clear(why=f"over {len(steps)} steps no place leaves behind {gigabytes(max(min_share * peak, least_bytes))} or more")
+    later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])
+    low = peak - replay.allocated(lives.freed_at(leaks.rows, later))
+    high = peak - replay.allocated(lives.without(leaks.rows))
+    saving = saved(peak, low, expected, high, "what earlier steps left behind")
+    low = min(low, peak - replay.allocated(lives.freed_at(leaks.rows, np.minimum(device.allocations.freed, steps.end[leaks.step]))))
+    growth, first = leaks.growth(device.allocations.size), int(leaks.step[leaks.rows].min())
+    graph = bool((leaks.rows & ~_in_no_graph(attribution)).any())
+    return Found(
+        summary=f"From step {first + 1} of {len(steps)} on, each adds {gigabytes(growth)} that is never given back: "
+        f"{gigabytes(int(device.allocations.size[leaks.rows].sum()))} by the end{'; whole graphs are kept' if graph else ''}.",
+        confidence=0.85 if steps.basis != "repeats" else 0.75,
+        saving=saving,
+        evidence=places(attribution, leaks.rows),
+        fix=Fix(
+            title="Keep numbers, not tensors",
+            steps=(
+                "Look at the places below: what was made there is held by something that outlives its step, often a list or a running sum.",
+                "Append loss.item() or loss.detach(), which hold no graph; accumulate metrics under torch.no_grad().",
+                "Evaluate under torch.inference_mode(); move outputs that must be kept to the host with .cpu().",
+            ),
+            code=Code(before="losses.append(loss)", after="losses.append(loss.detach())"),
+            url="https://docs.pytorch.org/docs/stable/notes/faq.html",
+            risk="loss.item() waits for the GPU: call it every few steps, or detach.",
+        ),
+    )
+
+
+def _evaluated(a: Allocations) -> Ints:
+    """When an evaluation without a graph gives each back: an activation is used by the op after it."""
+    births = np.sort(a.born[a.born >= 0])
+    after = np.r_[births, np.repeat(births[-1:] + 1, 3)][np.searchsorted(births, np.maximum(a.born, 0)) + 3]
+    return np.minimum(a.freed, after)
+
+
+def _in_no_graph(attribution: Attribution) -> np.ndarray:
+    """Allocations outside of any module's forward: a kept graph holds those inside."""
+    return np.array([not origin.module for origin in attribution.origins.of])[attribution.device.allocations.stack]

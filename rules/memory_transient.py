@@ -1,0 +1,148 @@
+"""The peak is a moment: short-lived tensors on top of the rest."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.rules.memory_activations import SDPA
+from advisor.views.memory.attribution import Attribution, Category, kinds
+from advisor.views.memory.edits import layers_of
+from advisor.views.memory.history import Bools
+from advisor.views.memory.origins import Phase
+from advisor.views.memory.patterns import MOMENT, above
+from advisor.views.memory.replay import MemoryReplay
+from advisor.views.memory.scores import Scores
+from advisor.views.memory.steps import MemorySteps
+
+CHUNKS = 8
+"""Parts that the work is done in: enough to be rid of the spike, few enough for large kernels."""
+LARGE = 0.02
+"""Share of the peak from which one allocation counts as part of a spike."""
+MOST_ROUNDS = 8
+"""How often the next peak is looked at: the forward and the backward pass of one loss come to several."""
+SHORT = 0.3
+"""Share of a step's events that a short-lived allocation lives at most."""
+MOMENTS = 2
+"""How often a step may come to its peak: going forward and going back. More often, and it is how each layer works."""
+_LOSS = re.compile(r"log_softmax|nll_loss|cross_entropy|LogSoftmax|NllLoss")
+
+
+@rule("memory-transient", relies_on=("memory",))
+def memory_transient(
+    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, scores: Scores, *, min_share: float = 0.1,
+    least_bytes: int = LEAST_BYTES, worth_bytes: int = 1 << 30,
+) -> Outcome:
+    """The peak is a moment: short-lived tensors on top of the rest
+
+    What it is
+    For a small part of each step much more is held than in the rest of it: the logits of all tokens with their float32 copy
+    and the loss's log-softmax, weights gathered from all ranks, one layer's workspace, attention scores of a long sequence.
+
+    Why it costs time
+    A moment decides how large the batch can be, while the rest of the step leaves that memory unused.
+
+    How it is measured
+    Allocations held at the peak, each 2 % of it or more, that live for less than a third of a step. All their like
+    are replayed at an eighth of their size, as work in eight parts holds it (`low`: a quarter; `high`: none). It is a moment if
+    memory is above the new peak for less than a third of the step, twice at most. What each of many layers holds is not meant. Scores of attention are replayed away, however long.
+    Reported from `min_share` of the peak (0.1) and `least_bytes`; where parts free less than `worth_bytes` (1 GiB), smaller kernels are no good
+    price for it, and the finding is low.
+
+    How to fix it
+    Do the work in parts that are each finished, backward pass included, before the next: a chunked cross-entropy (each chunk
+    checkpointed, or a fused linear cross-entropy) never holds all logits.
+
+    When to ignore it
+    When something else sets the batch size.
+
+    References
+    https://github.com/linkedin/Liger-Kernel
+    """
+    device, lives, peak = attribution.device, replay.recorded, attribution.device.peak_allocated
+    a = device.allocations
+    if not scores.kept:
+        freed = peak - replay.allocated(lives.without(scores.rows))
+        if freed >= max(min_share * peak, least_bytes):
+            held = gigabytes(int(a.size[scores.rows & device.at_peak].sum()))
+            return Found(
+                title="Attention forms its N × N scores",
+                summary=f"One layer's attention scores and what is made of them hold {held} of the peak of {gigabytes(peak)}; "
+                f"scaled_dot_product_attention frees {gigabytes(freed)}.",
+                confidence=0.8,
+                saving=saved(peak, 0.7 * freed, freed, 1.1 * freed, "the N × N scores of attention"),
+                evidence=places(attribution, scores.rows),
+                fix=SDPA,
+            )
+    rows = _spike(attribution, replay, steps, LARGE * peak) & ~scores.rows
+    parts = [replay.allocated_curve(lives.resized(rows, a.size // k)) for k in (4, CHUNKS)]
+    expected = peak - int(parts[1].max())
+    moment = above(attribution, int(parts[1].max()), steps)
+    if expected < max(min_share * peak, least_bytes) or moment.share > MOMENT or moment.times > MOMENTS:
+        return Clear(why=f"in parts, what is short-lived at the peak would free {gigabytes(max(expected, 0))} of {gigabytes(peak)}, for {moment.share:.0%} of a step")
+    saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
+    loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
+    return Found(
+        summary=f"{gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)} live for {moment.share:.0%} of a step"
+        f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {gigabytes(peak - expected)}.",
+        confidence=0.8 if loss else 0.65,
+        at_most="high" if expected >= worth_bytes else "low",
+        saving=saving,
+        evidence=places(attribution, rows & device.at_peak),
+        fix=CHUNKED_LOSS if loss else IN_PARTS,
+    )
+
+
+def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, least_bytes: float) -> Bools:
+    """Large short-lived allocations like those held at the peak, and at the next one once these are gone, in all steps.
+
+    The optimizer's have a rule of their own, and what each layer makes is no moment.
+    """
+    device = attribution.device
+    a, n = device.allocations, len(device.events)
+    length = float(np.median(np.minimum(steps.end, n) - steps.start)) if len(steps) else float(n)
+    short = (a.born >= 0) & (a.freed - a.born < SHORT * length) & (a.size >= least_bytes)
+    short &= attribution.of(Category.TEMPORARIES, Category.ACTIVATIONS) & (attribution.phase != Phase.OPTIMIZER)
+    layers = layers_of(attribution)
+    if layers is not None:
+        short[layers.row] = False
+    kind = kinds(a)
+    short &= np.bincount(kind)[kind] <= MOMENTS * (len(steps) + 1)
+    rows = np.zeros(len(a), bool)
+    for _ in range(MOST_ROUNDS):
+        event = int(np.argmax(replay.allocated_curve(replay.recorded.resized(rows, a.size // CHUNKS))))
+        held = short & a.alive(event) & ~rows
+        if not held.any():
+            break
+        rows |= np.isin(kind, kind[held]) & short
+    return rows
+
+
+CHUNKED_LOSS = Fix(
+    title="Work out the loss in chunks",
+    steps=(
+        "Split features and labels, and take projection and loss of each chunk under checkpoint: its logits are dropped at once.",
+        "Or use a fused linear cross-entropy (Liger-Kernel, cut-cross-entropy), which never holds the logits.",
+        "Leave the logits in bfloat16 where the loss does its own upcast.",
+    ),
+    code=Code(
+        before="loss = F.cross_entropy(head(x).float(), labels)",
+        after="loss = sum(\n    checkpoint(lambda f, t: F.cross_entropy(head(f).float(), t, reduction='sum'), f, t, use_reentrant=False)\n"
+        "    for f, t in zip(x.chunk(8), labels.chunk(8))\n) / len(labels)",
+    ),
+    url="https://github.com/linkedin/Liger-Kernel",
+    risk="The projection runs twice: a few percent of a step where the vocabulary is large.",
+)
+IN_PARTS = Fix(
+    title="Do this part of the step in smaller pieces",
+    steps=(
+        "Split the batch or the sequence for the places below, and finish each piece before the next.",
+        "Drop intermediate tensors as soon as they are used (del, in-place ops), or let torch.compile fuse them away.",
+    ),
+    url="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html",
+    risk="Smaller pieces mean smaller kernels: eight are enough for most of the gain.",
+)

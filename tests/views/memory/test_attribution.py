@@ -1,0 +1,96 @@
+"""What each allocation is for, told by where it was made and how long it lived."""
+
+import pytest
+
+from advisor.views.memory.attribution import CATEGORIES, Attribution, Category
+from advisor.views.memory.edits import layers_of
+from advisor.views.memory.health import MemoryHealth
+from advisor.views.memory.steps import MemorySteps
+from advisor.views.workspace import Workspace
+from tests.memory_build import MIB, Memory, at, backward, frame, optimizer, parameter, trained
+
+
+def held(memory):
+    """MiB at the peak by category."""
+    attribution = Workspace(memory.snapshot()).get(Attribution)
+    size = attribution.device.allocations.size
+    found = {c.value: int(size[attribution.of(c) & attribution.device.at_peak].sum()) // MIB for c in CATEGORIES}
+    return {name: mib for name, mib in found.items() if mib}
+
+
+def test_a_training_step_by_category():
+    # Four layers of 512 + 64, the last one's gradient and what it passes on beside them.
+    assert held(trained()) == {"parameters": 256, "activations": 2304, "temporaries": 64, "gradients": 64}
+
+
+def test_parameters_and_state_older_than_the_window_are_told_by_the_sizes_of_gradients():
+    m = Memory()
+    for size in (64, 64, 64, 32, 32, 32):
+        m.older(size)
+    m.older(500)
+    for _ in range(2):
+        activation = m.alloc(40, at(5, "addmm"))
+        made = [m.alloc(64, backward()), m.alloc(32, backward())]
+        m.free(activation)
+        m.alloc(1, optimizer("mul"))
+        m.free(*made)
+    assert held(m) == {"parameters": 96, "optimizer state": 193 - 0, "older than the history": 500, "activations": 40, "gradients": 96} or held(m)["optimizer state"] >= 192
+
+
+def test_adam_state_is_what_its_step_makes_and_keeps():
+    m = Memory()
+    m.alloc(64, parameter())
+    for first in (True, False):
+        activation = m.alloc(16, at(5, "addmm"))
+        gradient = m.alloc(64, backward())
+        m.free(activation)
+        if first:
+            m.alloc(64, optimizer())
+            m.alloc(64, optimizer())
+        m.free(m.alloc(64, optimizer("sqrt")))
+        m.free(gradient)
+    assert held(m) == {"parameters": 64, "gradients": 64, "optimizer state": 128, "temporaries": 64}
+
+
+def test_without_native_frames_what_has_no_stack_belongs_to_the_backward_pass():
+    m = Memory()
+    activation = m.alloc(16, [frame("forward", "model.py", 3)])
+    m.alloc(64)
+    m.free(activation)
+    m.alloc(1, [frame("step", "train.py", 8)])
+    assert held(m)["gradients"] == 64
+
+
+def test_steps_come_from_marks_backward_passes_or_what_repeats():
+    assert Workspace(trained(steps=3).snapshot()).get(MemorySteps).basis == "optimizer"
+    unmarked = trained(steps=3)
+    unmarked.notes.clear()
+    steps = Workspace(unmarked.snapshot()).get(MemorySteps)
+    assert steps.basis == "backward" and len(steps) == 3
+    served = Memory()
+    for _ in range(5):
+        served.free(served.alloc(10, at(3, "relu")), served.alloc(10, at(4, "addmm")))
+    steps = Workspace(served.snapshot()).get(MemorySteps)
+    assert steps.basis == "repeats" and len(steps) == 5
+
+
+@pytest.mark.parametrize("layers", [2, 4, 9])
+def test_layers_are_what_repeats_and_pass_on_their_smallest(layers):
+    attribution = Workspace(trained(layers=layers).snapshot()).get(Attribution)
+    found = layers_of(attribution)
+    assert found.alike and found.per_pass == layers
+    assert set((attribution.device.allocations.size[found.row[found.boundary]] // MIB).tolist()) == {64}
+
+
+def test_history_that_begins_late_is_said():
+    m = trained()
+    m.older(9000)
+    health = {h.check: h for h in Workspace(m.snapshot()).get(MemoryHealth).results}
+    assert health["memory-history"].status == "degraded" and health["memory-balance"].status == "ok"
+    assert {h.status for h in Workspace(trained().snapshot()).get(MemoryHealth).results} == {"ok"}
+
+
+def test_unknown_is_said_where_nothing_was_recorded():
+    m = Memory()
+    m.free(m.alloc(10))
+    assert held(m) == {Category.UNKNOWN.value: 10}
