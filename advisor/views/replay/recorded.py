@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from advisor.intervals import Floats, Ints, overlap_with
 from advisor.knowledge import cuda_api
@@ -57,11 +58,12 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     op_call = op_call[op_row]
     op_start = op_start_all[op_row]
     op_end = op_start + ops["dur_us"].to_numpy()[op_row]
-    _, stream = np.unique(np.c_[ops["device"].to_numpy()[op_row], ops["stream"].to_numpy()[op_row]], axis=0, return_inverse=True)
+    place = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
+    places, stream = np.unique(place[op_row], axis=0, return_inverse=True)
     stream = stream.reshape(-1)
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
-    latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told)
+    latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_start, op_end, earlier)
     return Schedule(
@@ -83,6 +85,17 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         steps=steps.steps,
         periodic=steps.repeats,
     )
+
+
+def _busy_until(ops: pd.DataFrame, place: Ints, places: Ints, op_start: Floats, stream: Ints) -> Floats:
+    """(n_streams,) when what ran on each stream before its first op of the window ended, -inf where nothing did."""
+    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    found = np.full(len(places), -np.inf)
+    for s, key in enumerate(places):
+        before = (place == key).all(axis=1) & (start < op_start[stream == s].min())
+        if before.any():
+            found[s] = end[before].max()
+    return found
 
 
 def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> tuple[list[str], Floats]:

@@ -24,18 +24,19 @@ MOST_LOOKED_AT = 64
 
 
 def gpu_rules(
-    start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints
+    start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats
 ) -> tuple[Floats, Floats, Ints]:
     """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
 
     staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was
-    told to wait for, by events, -1 where none.
+    told to wait for, by events, -1 where none. busy_until: (n_streams,) when what ran on each before these ops ended: in a
+    window that repeats the first op follows the last of the repeat before, not a stale launch.
     """
     n = len(start)
     previous_end = np.full(n, -np.inf)
     for s in np.unique(stream):
         rows = np.flatnonzero(stream == s)
-        previous_end[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
+        previous_end[rows] = np.maximum.accumulate(np.r_[busy_until[s], end[rows]])[:-1]
     starved = launch > previous_end - CLOCK_SKEW_US
     delay, idle_gap = start - launch, start - previous_end
     close = ~starved & (idle_gap >= 0) & (idle_gap < BACK_TO_BACK_US)
