@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from advisor.report.model import AnySaving, BytesSaved, Change, DeviceTime, Evidence, Finding, Report, Saving, ShareSaved
+from advisor.report.model import (
+    AnySaving,
+    BytesSaved,
+    Change,
+    DeviceTime,
+    Evidence,
+    Finding,
+    PathPart,
+    Report,
+    Saving,
+    ShareSaved,
+)
 from advisor.reports._numbers import counted, duration, interval, percent, share, size, speedup
 
 _BUSY = (
@@ -73,8 +84,12 @@ def link(kind: str) -> str:
 
 def critical_path(report: Report) -> str:
     """The critical path in a line; "" where there is none."""
-    parts = [f"{link(part.link)} {percent(part.share)}" for part in report.critical_path if part.share >= 0.01][:4]
-    return f"Critical path: {', '.join(parts)}." if parts else ""
+    now, after = _path(report.critical_path), _path(report.critical_path_after)
+    return (f"Critical path: {now}" + (f"; after the fixes: {after}" if after else "") + ".") if now else ""
+
+
+def _path(parts: tuple[PathPart, ...]) -> str:
+    return ", ".join(f"{link(part.link)} {percent(part.share)}" for part in parts[:3] if part.share >= 0.01)
 
 
 _UNITS: dict[type, Callable[[float], str]] = {Saving: duration, BytesSaved: size, ShareSaved: percent}

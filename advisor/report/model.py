@@ -476,6 +476,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     kernels: tuple[KernelRow, ...] = ()
     utilization: tuple[UtilizationRow, ...] = ()
     critical_path: tuple[PathPart, ...] = ()
+    critical_path_after: tuple[PathPart, ...] = ()
+    """Of the step with every fix: what would bound it then. Empty where nothing was found."""
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
     memory: Memory | None = None

@@ -22,6 +22,7 @@ from advisor.report.model import (
     Finding,
     Health,
     Idle,
+    PathPart,
     Recorded,
     Report,
     Saving,
@@ -36,7 +37,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import changes, combine
 from advisor.views.time.breakdown import Breakdown
-from advisor.views.time.critical_path import CriticalPath
+from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.kernel_table import KernelTable
@@ -167,10 +168,20 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         kernels=workspace.get(KernelTable).rows,
         utilization=workspace.get(Utilization).rows,
         critical_path=workspace.get(CriticalPath).parts,
+        critical_path_after=_path_after(workspace, found),
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
         advisor=version("trace-advisor"),
     ).with_picture(picture(workspace, [f.finding for f in found]))
+
+
+def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:
+    """The critical path once every fix is in, as the replay sees it."""
+    edits = [f.edits.expected for f in found if f.edits and f.counted]
+    if not edits:
+        return ()
+    schedule = combine(*edits).apply(workspace.get(Replay).corrected)
+    return parts_of_schedule(schedule, workspace.get(Timeline))
 
 
 def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,7 @@ from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
 from advisor.report.model import PathPart
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
+from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
@@ -44,10 +46,7 @@ class CriticalPath:
     @property
     def parts(self) -> tuple[PathPart, ...]:
         """The path by kind of link, most time first."""
-        spent = {link: self.total_us(link) for link in dict.fromkeys(self.links)}
-        whole = max(sum(spent.values()), 1e-9)
-        made = [PathPart(link=k, total_us=us, share=us / whole, count=self.links.count(k)) for k, us in spent.items()]
-        return tuple(sorted(made, key=lambda part: -part.total_us))
+        return _parts(zip(self.links, (self.end_us - self.start_us).tolist(), strict=True))
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, replay: Replay, host: HostActivity) -> CriticalPath:
@@ -55,6 +54,23 @@ class CriticalPath:
         if not len(schedule.op_row) or schedule.call_row[0] < 0:
             return cls((), np.empty(0), np.empty(0), np.empty(0, np.int64))
         return walk(timeline, schedule, host, _begin_us(timeline, schedule, steps))
+
+
+def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart, ...]:
+    """The critical path of a steady window of a schedule that no one has recorded, by kind of link, most time first."""
+    is_copy = (timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value).to_numpy()
+    return _parts(
+        (link if op < 0 else "copy" if is_copy[schedule.op_row[op]] else "kernel", us) for link, us, op in longest_path(schedule)
+    )
+
+
+def _parts(links: Iterable[tuple[str, float]]) -> tuple[PathPart, ...]:
+    spent: dict[str, list[float]] = {}
+    for link, us in links:
+        spent.setdefault(link, []).append(us)
+    whole = max(sum(map(sum, spent.values())), 1e-9)
+    made = [PathPart(link=link, total_us=sum(us), share=sum(us) / whole, count=len(us)) for link, us in spent.items()]
+    return tuple(sorted(made, key=lambda part: -part.total_us))
 
 
 RETURN_US = 100.0
