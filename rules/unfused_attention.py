@@ -5,18 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints, Mask
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_costs.fused_attention import CAUSAL, attention_us
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
+from advisor.views.replay.attention import Attentions
 from advisor.views.replay.edits import Edits, Fused
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
 SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
-"""Time of a fused attention kernel, as a share of what the two products took. It does their arithmetic, skips the half
-that a causal mask hides, and runs somewhat below a plain product's rate: 0.48 in the captures of this project."""
+"""Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
+
+SLOWER, FASTER = 1.5, 0.6
+"""The same over the time that its arithmetic takes at the measured rates: it varies with the sizes of head and sequence, and a
+causal mask halves it."""
 
 MOST_BETWEEN = 12
 """Kernels between two products of one attention: scale, mask, casts, softmax, dropout; each may be two."""
@@ -26,7 +32,15 @@ _LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
 
 @rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03)
-def unfused_attention(steps: Steps, work: GpuWork, witness: Witness, *, min_between_share: float = 0.3) -> Outcome:
+def unfused_attention(
+    steps: Steps,
+    work: GpuWork,
+    written: Attentions,
+    roofline: Roofline,
+    witness: Witness,
+    *,
+    min_between_share: float = 0.3,
+) -> Outcome:
     """Attention is written out instead of fused
 
     What it is
@@ -38,11 +52,15 @@ def unfused_attention(steps: Steps, work: GpuWork, witness: Witness, *, min_betw
     them on the chip: its traffic grows with N, not with its square, and so does its memory.
 
     How it is measured
-    A softmax with a matrix product before and after it on its stream, at most 12 kernels in all between the two,
-    pointwise, copies or softmax only. Where ops were recorded, products with a weight (linear layers, routers) do not
-    count; where they were not, what stands between must take `min_between_share` of the products' time ({min_between_share}: a softmax
-    over a few classes takes far less). One kernel takes the place of all: 0.7 times what the two products took
-    (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
+    By shapes where they were recorded: a product of two activations whose result is a tensor of scores, an exponential or a
+    softmax of as many elements, and a product that takes it in; in the backward pass four products that share the scores.
+    Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
+    arithmetic of the products (five quarters of it backward) at the rate that fused kernels were measured to reach in that
+    type, with a mask or dropout or without: 0.13 to 0.45 of the peak in 16 bits, less for short or unaligned sequences. None takes FP32 at the rate of Tensor Cores,
+    so there it saves little. `low` is 1.5 times that time, `high` 0.6. Without shapes: a softmax with a product before and
+    after it on its stream, at most 12 kernels in all, pointwise, copies or softmax only, that takes `min_between_share` of the
+    products' time ({min_between_share}); then 0.7 times what the two products took (`low` 1.2, `high` 0.4). The step is replayed
+    with it; reported from `min_saving_share` ({min_saving_share}).
 
     How to fix it
     Call `torch.nn.functional.scaled_dot_product_attention`, with `is_causal=True` instead of a mask where it is causal.
@@ -55,27 +73,33 @@ def unfused_attention(steps: Steps, work: GpuWork, witness: Witness, *, min_betw
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     Dao et al.: FlashAttention, 2022, https://arxiv.org/abs/2205.14135
     """
-    found = _attentions(work, min_between_share)
+    if work.timeline.source.shapes:
+        found, times = _by_shapes(written, work, roofline)
+        kept = [one.products for one in written.found]
+    else:
+        found, times = _by_order(work, min_between_share)
+        kept = [chain[[0, -1]] for chain in found]
     if not found:
         fused_already = bool(work.of(Family.ATTENTION).any())
         return Clear(why="no softmax between two matrix products" + (": attention is fused" if fused_already else ""))
-    products = np.array([work.dur_us[a[0]] + work.dur_us[a[-1]] for a in found])
     members = np.concatenate(found)
     spent = milliseconds(work.us_a_step(members))
-    between = 1 - float(products.sum()) / max(float(work.dur_us[members].sum()), 1e-9)
+    between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
+    single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     return Found(
         summary=f"{a_step(work.a_step(found), 'attention', 'take')} {spent} of {milliseconds(steps.step_us)}, "
-        f"{between:.0%} of it between the two products, on scores that a fused kernel never writes.",
-        edits=Edits(*(Fused.chains(found, factor * products) for factor in (SLOWEST, LIKELY, FASTEST))),
+        f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
+        edits=Edits(*(_fused(kept, found, column) for column in times.T)),
         removes="the N × N scores' way through memory",
         quiet=f"written-out attention takes {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
-        confidence=0.9 if work.timeline.source.shapes else 0.75,
+        confidence=0.95 if work.timeline.source.shapes else 0.75,
         fix=Fix(
             title="Use scaled_dot_product_attention",
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
+                *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),
             ),
             code=Code(
                 before="scores = q @ k.transpose(-2, -1) / math.sqrt(d) + mask\nout = scores.softmax(-1) @ v",
@@ -85,6 +109,38 @@ def unfused_attention(steps: Steps, work: GpuWork, witness: Witness, *, min_betw
             risk="The order of additions differs, so the last bits do. Attention weights are no longer available.",
         ),
     )
+
+
+def _fused(kept: list[Ints], found: list[Ints], dur_us: Floats) -> Fused:
+    """One kernel in place of each; the call that launches it costs the host what launching the products did."""
+    at = np.concatenate(kept)
+    each = np.repeat(dur_us / [len(k) for k in kept], [len(k) for k in kept])
+    return Fused(at, np.setdiff1d(np.concatenate(found), at), each)
+
+
+def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[list[Ints], Floats]:
+    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. Never above their own."""
+    found, times = [], []
+    for one in written.found:
+        peaks = roofline.peaks.get(work.device_at(int(one.members[0])).id)
+        products, whole = float(work.dur_us[one.products].sum()), float(work.dur_us[one.members].sum())
+        # A causal mask is told, not read: half of the arithmetic. Read after all, it is the slow end.
+        known = peaks and attention_us(
+            one.flops, one.dtype, one.scores[2], peaks, backward=one.backward, masked=one.masked and not one.causal, dropped=one.dropped
+        )
+        slower = SLOWER * (2 if one.causal else 1)
+        known = known and known * (CAUSAL if one.causal else 1)
+        likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
+        found.append(one.members)
+        times.append([min(time, whole) for time in likely])
+    return found, np.array(times)
+
+
+def _by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floats]:
+    """The same without shapes: a product, what lies between, a product."""
+    found = _attentions(work, min_between_share)
+    products = np.array([work.dur_us[a[0]] + work.dur_us[a[-1]] for a in found])
+    return found, np.outer(products, (SLOWEST, LIKELY, FASTEST))
 
 
 def _attentions(work: GpuWork, min_between_share: float) -> list[Ints]:

@@ -401,10 +401,17 @@ def test_allocations_outside_a_repeated_step_are_start_up():
 # unfused-attention
 
 
-def attention(trace, host, gpu, ops=("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm"), each=40):
+HEADS = [[16, 512, 64], [16, 64, 512]], [[16, 512, 512], [16, 512, 64]]
+SCORES = [[16, 512, 512]]
+ATTENTION = ("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm")
+
+
+def attention(trace, host, gpu, ops=ATTENTION, each=40, shapes=True):
+    """A product, pointwise work, a softmax, a product, of 16 heads of 64 and 512 words."""
     names = {"aten::bmm": "nvjet_sm90_tst", "aten::mm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
     for k, op in enumerate(ops):
-        trace.op(op, host + 4 * k, 3, N * 2).launch(
+        dims = HEADS[k > 0] if op == "aten::bmm" else [[8192, 64], [64, 8192]] if op == "aten::mm" else SCORES
+        trace.op(op, host + 4 * k, 3, dims if shapes else None, ["c10::Half"] * len(dims)).launch(
             host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, names.get(op, "vectorized_elementwise_kernel")
         )
 
@@ -412,12 +419,19 @@ def attention(trace, host, gpu, ops=("aten::bmm", "aten::mul", "aten::add", "ate
 def test_attention_written_out_is_found():
     finding = found("unfused-attention", queued(attention, gpu=200))
     assert finding.severity == "high" and "scaled_dot_product_attention" in finding.fix.code.after
+    # 2 products of 2 x 16 x 512 x 64 x 512 = 0.54 GFLOP, at a half (512 words) of 0.4 (masked) of 989.5 TFLOP/s: 5.4 µs.
+    assert finding.edits[0].gpu_us == pytest.approx(197.5 - 5.4, abs=0.2)
+
+
+def test_attention_is_found_by_its_order_where_no_shapes_were_recorded():
+    finding = found("unfused-attention", queued(lambda t, h, g: attention(t, h, g, shapes=False), gpu=200))
     assert 200 - finding.saving.expected_us == pytest.approx(0.7 * 79, abs=3)
 
 
 def test_a_classifiers_softmax_is_no_attention():
     ops = ("aten::mm", "aten::add", "aten::_softmax", "aten::mul", "aten::mm")
-    clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
+    for shapes in (True, False):
+        clear("unfused-attention", queued(lambda t, h, g, s=shapes: attention(t, h, g, ops, shapes=s), gpu=200))
 
 
 def test_a_softmax_without_products_around_it_is_no_attention():
@@ -425,11 +439,11 @@ def test_a_softmax_without_products_around_it_is_no_attention():
     clear("unfused-attention", queued(lambda t, h, g: attention(t, h, g, ops), gpu=200))
 
 
-def test_other_work_between_the_products_ends_the_search():
+def test_without_shapes_other_work_between_the_products_ends_the_search():
     ops = ("aten::bmm", "aten::sort", "aten::_softmax", "aten::mul", "aten::bmm")
 
     def body(trace, host, gpu):
-        attention(trace, host, gpu, ops)
+        attention(trace, host, gpu, ops, shapes=False)
         trace.rows["gpu_ops"][-4]["name"] = "DeviceRadixSortOnesweepKernel"
 
     clear("unfused-attention", queued(body, gpu=200))

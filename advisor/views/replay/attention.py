@@ -1,0 +1,193 @@
+"""Attention that is written out, by what its ops work on: two products that share a tensor of scores, and a softmax of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.kernel_names import Family
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.shapes import Shapes
+
+FURTHEST = 60
+"""Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
+
+MIN_SCORES = 1024
+"""Scores of one head, below which a fused kernel has nothing to gain: 32 queries by 32 keys."""
+
+_EXPONENTIAL = re.compile(r"softmax|^aten::exp_?$")
+_PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
+_DROPOUT = re.compile(r"dropout|bernoulli")
+_MASK = re.compile(r"masked_fill|where|triu|tril|^aten::add_?$")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batched product [batch, rows, inner] x [batch, inner, columns] and the kernels (positions) that compute it."""
+
+    at: Ints
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    first: bool
+    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient."""
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
+
+    scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
+    causal: the mask is one square for all heads and sequences.
+    """
+
+    members: Ints
+    products: Ints
+    scores: tuple[int, int, int]
+    flops: float
+    backward: bool
+    dtype: str
+    masked: bool
+    causal: bool
+    dropped: bool
+
+
+@dataclass(frozen=True)
+class Attentions:
+    """Every written-out attention of the steps replayed; none where shapes were not recorded."""
+
+    found: tuple[WrittenOut, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes) -> Attentions:
+        return cls(tuple(_Reader(work, shapes).attentions()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    work: GpuWork
+    shapes: Shapes
+
+    @cached_property
+    def size(self) -> Ints:
+        """(n,) elements of the largest tensor that each kernel's op reads; -1 where unknown."""
+        return self.shapes.elements[self.work.rows]
+
+    @cached_property
+    def exponential(self) -> Mask:
+        return self.work.of(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
+
+    def attentions(self) -> Iterator[WrittenOut]:
+        if not self.work.timeline.source.shapes:
+            return
+        for stream in np.unique(self.work.schedule.stream):
+            here = np.flatnonzero((self.work.schedule.stream == stream) & self.work.kernel)
+            by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
+            for key, product in self._products(here):
+                by_scores.setdefault(key, []).append(product)
+            for (batch, sides), products in by_scores.items():
+                yield from self._pairs(here, products, batch * prod(sides) * (max(sides) if len(sides) == 1 else 1))
+
+    def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
+        """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
+        op = self.work.op[here]
+        dense = self.work.of(Family.GEMM)[here] & (op >= 0)
+        for value in dict.fromkeys(op[dense].tolist()):
+            sizes = _batched(self.shapes.inputs(value))
+            if sizes is None:
+                continue
+            batch, rows, inner, columns = sizes
+            at = here[(op == value) & dense]
+            for pair, first in (((rows, columns), True), ((rows, inner), False), ((inner, columns), False)):
+                if pair[0] * pair[1] >= MIN_SCORES:
+                    yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
+
+    def _pairs(self, here: Ints, products: list[Product], scores: int) -> Iterator[WrittenOut]:
+        """Forward: the product that makes the scores, a softmax, the one that uses them. Backward: two, the softmax's, two."""
+        products.sort(key=lambda p: int(p.at[0]))
+        k = 0
+        while k < len(products):
+            for count, softmax_after in ((2, 0), (4, 1)):
+                chosen = products[k : k + count]
+                if len(chosen) == count and (made := self._one(here, chosen, softmax_after, scores)):
+                    yield made
+                    k += count - 1
+                    break
+            k += 1
+
+    def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
+        work, backward = self.work, len(products) == 4
+        firsts = [p.first for p in products]
+        ends = [*products[0].at, *products[-1].at]
+        if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
+            return None
+        if len({int(p.at[0]) for p in products}) < len(products):
+            return None
+        span = here[(here >= min(products[0].at)) & (here <= max(products[-1].at))]
+        if len(span) > FURTHEST:
+            return None
+        between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
+        of_scores = self.size[between] * 2 >= scores
+        if not (self.exponential[between] & of_scores).any() and not (backward and self._softmax_backward(between, of_scores)):
+            return None
+        own = np.concatenate([p.at for p in products])
+        members = np.union1d(own, span[self.size[span] * 2 >= scores])
+        members = np.setdiff1d(members, span[work.of(Family.GEMM)[span] & ~np.isin(span, own)])
+        members = np.union1d(members, self._within(here, own))
+        first = next(p for p in products if p.first)
+        names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
+        return WrittenOut(
+            members=members,
+            products=own,
+            scores=(first.batch, first.rows, first.columns),
+            flops=sum(p.flops for p in products),
+            backward=backward,
+            dtype=self.shapes.dtype(int(work.op[first.at[0]])),
+            masked=any(_MASK.search(name) for name in names),
+            causal=self._causal(np.setdiff1d(members, own), first.rows, first.columns),
+            dropped=any(_DROPOUT.search(name) for name in names),
+        )
+
+    def _causal(self, between: Ints, rows: int, columns: int) -> bool:
+        """Whether a mask is one square for every head and sequence, which is what causal masks are."""
+        square = (rows, columns)
+        return rows == columns and any(
+            tuple(size for size in shape if size != 1) == square
+            for k in between.tolist()
+            if _MASK.search(self.work.name(k))
+            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+        )
+
+    def _within(self, here: Ints, products: Ints) -> Ints:
+        """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
+        outermost = self.work.ops.outermost
+        calls = [op for op in np.unique(outermost[self.work.op[products]]).tolist() if _PRODUCT_OP.search(self.work.ops.name(op))]
+        near = here[(here >= products.min() - FURTHEST) & (here <= products.max())]
+        near = near[self.work.op[near] >= 0]
+        return near[np.isin(outermost[self.work.op[near]], calls)]
+
+    def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
+        """A softmax written out is undone by products and a sum over the scores."""
+        return bool((self.work.of(Family.REDUCTION)[between] & of_scores).any())
+
+
+def _batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
+    """batch, rows, inner and columns of the last two tensors of an op, if they are batches of matrices that multiply."""
+    matrices = [shape for shape, _ in inputs if len(shape) >= 3][-2:]
+    if len(matrices) != 2:
+        return None
+    (*lead, rows, inner), (*other, inner_too, columns) = matrices
+    if inner != inner_too or prod(lead) != prod(other) or prod(lead) < 1:
+        return None
+    return prod(lead), rows, inner, columns

@@ -1,0 +1,64 @@
+"""What was recorded of the tensors that each op reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.timeline import Timeline
+from advisor.views.trace import arguments
+from advisor.views.trace.ops import Ops
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 where that was not recorded."""
+
+    elements: Ints
+    timeline: Timeline
+    _inputs: dict[tuple[str, str], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
+
+    def inputs(self, op: int) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and type of each tensor among the inputs of a row of `cpu_ops`, in order; [] where they were not recorded."""
+        if op < 0:
+            return []
+        frame = self.timeline.cpu_ops
+        key = str(frame["dims"].iat[op]), str(frame["types"].iat[op])
+        if key not in self._inputs:
+            self._inputs[key] = _tensors(*key)
+        return self._inputs[key]
+
+    def dtype(self, op: int) -> str:
+        """Type of the first tensor, as recorded; "" where there is none."""
+        return next((kind for _, kind in self.inputs(op)), "")
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops) -> Shapes:
+        dims = timeline.cpu_ops["dims"]
+        by_category = np.array([*(_largest(text) for text in dims.cat.categories), -1], np.int64)
+        codes = np.r_[dims.cat.codes.to_numpy(), -1]
+        return cls(by_category[codes[ops.of_gpu]], timeline)
+
+
+def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:
+    return [
+        (tuple(shape), kind)
+        for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False)
+        if kind in DTYPE_BYTES and all(isinstance(size, int) for size in shape)
+    ]
+
+
+def _largest(dims: str) -> int:
+    """Elements of the largest tensor, one in a list of tensors among them."""
+    return max((_elements(item) for item in arguments.numbers(dims)), default=-1)
+
+
+def _elements(item: list[Any]) -> int:
+    if item and isinstance(item[0], list):
+        return max((prod(shape) for shape in item), default=-1)
+    return prod(item) if item else -1

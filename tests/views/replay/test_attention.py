@@ -1,0 +1,96 @@
+"""Written-out attention is told by its shapes: who makes the scores, who uses them, and a softmax in between."""
+
+import pytest
+
+from advisor.views.replay.attention import Attentions
+from tests.build import Trace
+
+B, N, D = 8, 256, 64
+SCORES, HEAD = [B, N, N], [B, N, D]
+FORWARD = (
+    ("aten::bmm", [HEAD, [B, D, N]]),
+    ("aten::_softmax", [SCORES]),
+    ("aten::bmm", [SCORES, HEAD]),
+)
+BACKWARD = (
+    ("aten::bmm", [[B, N, N], HEAD]),  # of the weights and the gradient: that of the values
+    ("aten::bmm", [HEAD, [B, D, N]]),  # of the gradient and the values: that of the weights
+    ("aten::_softmax_backward_data", [SCORES, SCORES]),
+    ("aten::mul", [SCORES]),
+    ("aten::bmm", [SCORES, HEAD]),
+    ("aten::bmm", [[B, N, N], HEAD]),
+)
+
+
+def attentions(*ops, dtype="c10::BFloat16"):
+    trace = Trace()
+    for s in range(4):
+        at = 1000.0 * s
+        trace.step(at, 999, s + 1)
+        for k, (name, dims) in enumerate(ops):
+            kernel = "nvjet_sm90_tst" if name in ("aten::bmm", "aten::mm", "aten::addmm") else "vectorized_elementwise_kernel"
+            kernel = "softmax_warp_forward" if "softmax" in name else "reduce_kernel" if name.split("::")[1] in ("amax", "sum") else kernel
+            trace.op(name, at + 20 * k, 18, dims, [dtype] * len(dims)).launch(at + 20 * k + 5, at + 20 * k + 12, at + 20 * k + 30, kernel)
+    found = trace.get(Attentions).found
+    return found[: len(found) // 3] if found else found
+
+
+def between(*ops):
+    return (FORWARD[0], *ops, FORWARD[2])
+
+
+def test_forward():
+    (one,) = attentions(*FORWARD)
+    assert len(one.members) == 3 and not one.backward and one.scores == (B, N, N) and one.dtype == "c10::BFloat16"
+    assert one.flops == 2 * 2 * B * N * N * D and not one.masked and not one.dropped
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_backward(order):
+    (one,) = attentions(*(BACKWARD[k] for k in order), *BACKWARD[2:])
+    assert one.backward and len(one.members) == 6 and len(one.products) == 4 and one.flops == 4 * 2 * B * N * N * D
+
+
+def test_forward_then_backward():
+    assert [a.backward for a in attentions(*FORWARD, *FORWARD, *BACKWARD, *BACKWARD)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (("aten::div", [SCORES]), ("aten::_softmax", [SCORES])),
+        (("aten::triu", [SCORES]), ("aten::masked_fill_", [SCORES]), ("aten::_softmax", [SCORES]), ("aten::native_dropout", [SCORES])),
+        (("aten::where", [SCORES]), ("aten::copy_", [SCORES]), ("aten::_softmax", [SCORES]), ("aten::copy_", [SCORES])),
+        (("aten::amax", [SCORES]), ("aten::sub", [SCORES]), ("aten::exp", [SCORES]), ("aten::sum", [SCORES]), ("aten::div", [SCORES])),
+    ],
+)
+def test_what_works_on_the_scores_belongs_to_it(ops):
+    (one,) = attentions(*between(*ops))
+    assert len(one.members) == len(ops) + 2
+
+
+def test_a_mask_and_dropout_are_seen_and_a_square_mask_is_causal():
+    mask = ("aten::add", [SCORES, [N, N]])
+    (one,) = attentions(*between(mask, ("aten::_softmax", [SCORES]), ("aten::native_dropout", [SCORES])))
+    assert one.masked and one.causal and one.dropped
+    (one,) = attentions(*between(("aten::add", [SCORES, [B, 1, N]]), ("aten::_softmax", [SCORES])))
+    assert one.masked and not one.causal
+
+
+def test_the_projection_of_the_values_between_the_products_stays():
+    (one,) = attentions(*between(("aten::_softmax", [SCORES]), ("aten::addmm", [[64], [2048, 64], [64, 64]])))
+    assert len(one.members) == 3
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        between(("aten::relu", [SCORES])),
+        (("aten::mm", [[2048, 64], [64, 2048]]), ("aten::_softmax", [[2048, 2048]]), ("aten::mm", [[2048, 2048], [2048, 64]])),
+        (FORWARD[0], FORWARD[1]),
+        (FORWARD[1], FORWARD[2]),
+        (("aten::bmm", [[B, 8, D], [B, D, 8]]), ("aten::_softmax", [[B, 8, 8]]), ("aten::bmm", [[B, 8, 8], [B, 8, D]])),
+    ],
+)
+def test_what_is_no_attention(ops):
+    assert not attentions(*ops)
