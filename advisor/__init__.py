@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze, schedule
+    from advisor.lab.attention import attention_session, identify_bottleneck, optimize_attention, profile_attention_components
+    from advisor.lab.bench import bench, bench_all, bench_batches, bench_sizes, benchmark_fn, benchmark_function
+    from advisor.lab.intensity import estimate_arithmetic_intensity
+    from advisor.lab.memory import measure_memory_usage, profile_memory
     from advisor.lab.record import record, trace_handler
+    from advisor.lab.session import full_profiling_session
+    from advisor.lab.verify import verify
     from advisor.recording import Recording
     from advisor.report.model import (
         BytesSaved,
@@ -52,8 +58,23 @@ _HOMES = {
     "schedule": "advisor.engine.run",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
+    "attention_session": "advisor.lab.attention",
+    "identify_bottleneck": "advisor.lab.attention",
+    "optimize_attention": "advisor.lab.attention",
+    "profile_attention_components": "advisor.lab.attention",
+    "bench": "advisor.lab.bench",
+    "bench_all": "advisor.lab.bench",
+    "bench_batches": "advisor.lab.bench",
+    "bench_sizes": "advisor.lab.bench",
+    "benchmark_fn": "advisor.lab.bench",
+    "benchmark_function": "advisor.lab.bench",
+    "estimate_arithmetic_intensity": "advisor.lab.intensity",
+    "measure_memory_usage": "advisor.lab.memory",
+    "profile_memory": "advisor.lab.memory",
     "record": "advisor.lab.record",
     "trace_handler": "advisor.lab.record",
+    "full_profiling_session": "advisor.lab.session",
+    "verify": "advisor.lab.verify",
     "Found": "advisor.engine.rule",
     "Edits": "advisor.views.replay.edits",
     "Clear": "advisor.report.model",
@@ -69,30 +90,12 @@ _HOMES = {
 }
 
 __all__ = [
-    "BytesSaved",
-    "Clear",
-    "Code",
-    "Edits",
-    "Evidence",
-    "Finding",
-    "Fix",
-    "Found",
-    "Recording",
-    "Report",
-    "Saving",
-    "ShareSaved",
-    "Skipped",
-    "Timeline",
-    "analyze",
-    "compare",
-    "load",
-    "read",
-    "record",
-    "rule",
-    "schedule",
-    "severity_of",
-    "trace_handler",
-]
+    "BytesSaved", "Clear", "Code", "Edits", "Evidence", "Finding", "Fix", "Found", "Recording", "Report", "Saving",
+    "ShareSaved", "Skipped", "Timeline", "analyze", "attention_session", "bench", "bench_all", "bench_batches", "bench_sizes",
+    "benchmark_fn", "benchmark_function", "compare", "estimate_arithmetic_intensity", "full_profiling_session",
+    "identify_bottleneck", "load", "measure_memory_usage", "optimize_attention", "profile_attention_components",
+    "profile_memory", "read", "record", "rule", "schedule", "severity_of", "trace_handler", "verify",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

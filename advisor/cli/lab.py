@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
+from advisor.cli.terminal import ForceOption, OutputOption, check_target, write
 from advisor.errors import UsageError
+
+T = TypeVar("T")
 
 
 def validate(
-    directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has.")],
+    directory: Annotated[
+        Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has, or a ledger that verify wrote.")
+    ],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
@@ -29,7 +34,7 @@ def validate(
         found = coverage.samples(directory, catalog().values())
         print(coverage.as_markdown(found, coverage.reasons(directory), str(directory)))
         return
-    pairs = ledger.validate(directory, catalog().values())
+    pairs = ledger.read_ledger(directory) if directory.suffix == ".jsonl" else ledger.validate(directory, catalog().values())
     if markdown or svg:
         print(ledger.as_markdown(pairs, str(directory)) if markdown else ledger.as_svg(pairs))
         return
@@ -61,8 +66,7 @@ def record(
     from advisor.lab.launch import launch
     from advisor.lab.record import Options
 
-    if steps not in get_args(Steps):
-        raise UsageError(f"--steps {steps} is none", f"Give one of {', '.join(get_args(Steps))}.")
+    _check_steps(steps)
     options = Options(warmup=warmup, timed=timed, light=0 if nsys else light, deep=0 if nsys else deep, nsys=light if nsys else 0)
     code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going)
     for line in _recorded(output):
@@ -84,3 +88,174 @@ def _recorded(directory: Path) -> Iterator[str]:
         written = [saved[name] for name in ("light", "deep", "nsys") if name in saved]
         if written:
             yield f"wrote {' and '.join(written)} to {path.parent}; now: advisor analyze {path.parent}"
+
+
+def bench(
+    targets: Annotated[list[str], typer.Argument(help="module:function, called without arguments; several are compared.")],
+    batch: Annotated[str, typer.Option(help="Batch sizes, as 1,2,4: module:function is called with each and returns what is timed.")] = "",
+    sizes: Annotated[str, typer.Option(help="Sizes, the same way, the targets compared at each.")] = "",
+    limit_ms: Annotated[float | None, typer.Option(help="With --batch: the largest batch whose p95 stays within.")] = None,
+    flush_l2: Annotated[bool, typer.Option("--flush-l2", help="Overwrite the L2 cache before each call.")] = False,
+    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Time functions on the device that they use, side by side, or one over batch sizes."""
+    from advisor.lab import bench as lab
+    from advisor.lab.page import lines, page, preformatted
+
+    if batch and (sizes or len(targets) > 1):
+        raise UsageError("--batch is for one function", "Compare several with --sizes.")
+    check_measured(format, output, force)
+    functions = {target: _imported(target) for target in targets}
+    if batch:
+        found = lab.bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
+        points = {"p50 ms": [(r.batch, r.p50_ms) for r in found.rows], "p95 ms": [(r.batch, r.p95_ms) for r in found.rows]}
+        html = page(f"{targets[0]} by batch size", preformatted(str(found)), lines(points, "batch", "ms"))
+        write_measured(str(found), found.to_json(), html, format, output)
+        return
+    if not sizes:
+        table = _tracked(len(functions), lambda step: lab.bench_all(functions, flush_l2=flush_l2, progress=step))
+        write_measured(str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
+        return
+    tables = lab.bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
+    text = "\n\n".join(f"Size {size}\n{table}" for size, table in tables.items())
+    saved = json.dumps({size: json.loads(table.to_json()) for size, table in tables.items()}, indent=1)
+    series = {name: [(size, table.timings[i].device_us) for size, table in tables.items()] for i, name in enumerate(functions)}
+    write_measured(text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), format, output)
+
+
+def attention(
+    seq_lengths: Annotated[str, typer.Option(help="Sequence lengths.")] = "128,256,512,1024,2048",
+    impl: Annotated[str, typer.Option(help="What to compare: naive,compile,sdpa,flash.")] = "naive,compile,sdpa,flash",
+    dtype: Annotated[str, typer.Option(help="bf16, fp16 or fp32.")] = "bf16",
+    d_model: Annotated[int, typer.Option(help="Channels of the layer.")] = 512,
+    num_heads: Annotated[int, typer.Option(help="Heads; they divide the channels.")] = 8,
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 8,
+    causal: Annotated[bool, typer.Option("--causal", help="Each position sees those before it alone.")] = False,
+    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    output: OutputOption = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Where to write the plots, as SVG.")] = None,
+    force: ForceOption = False,
+) -> None:
+    """Measure attention on this machine: baseline, profile, cause, fixes, what they gain. Changes nothing."""
+    from advisor.lab import attention as lab
+    from advisor.lab.page import page, preformatted
+
+    kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    if dtype not in kinds:
+        raise UsageError(f"--dtype {dtype} is none", f"Give one of {', '.join(kinds)}.")
+    check_measured(format, output, force)
+    lengths = _numbers("--seq-lengths", seq_lengths)
+    session = _tracked(
+        len(lengths),
+        lambda step: lab.attention_session(
+            lengths, impl.split(","), dtype=kinds[dtype], d_model=d_model, num_heads=num_heads, batch=batch, causal=causal, progress=step
+        ),
+    )
+    charts = dict(lab.session_charts(session))
+    html = page("Attention, measured", session._repr_html_(), *charts.values(), preformatted(str(session)))
+    write_measured(str(session), session.to_json(), html, format, output)
+    if output_dir:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        for name, svg in charts.items():
+            write(svg, output_dir / name)
+
+
+def verify(
+    before: Annotated[str, typer.Option("--before", help="The command before the change, as the shell would run it.")],
+    after: Annotated[str, typer.Option("--after", help="The command after it.")],
+    runs: Annotated[int, typer.Option(help="Runs of each, by turns.")] = 3,
+    timed: Annotated[int, typer.Option(help="Steps timed in each run.")] = 30,
+    warmup: Annotated[int, typer.Option(help="Steps before them; more follow until they are steady.")] = 10,
+    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward or auto.")] = "auto",
+    finding: Annotated[str | None, typer.Option(help="report.json#finding: hold the gain against what was predicted.")] = None,
+    ledger: Annotated[Path, typer.Option(help="With --finding: where the result is appended.")] = Path("accuracy.jsonl"),
+    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Say what a change gains on this machine: both programs run by turns, steps timed without a profiler."""
+    from advisor.lab import verify as lab
+    from advisor.lab.page import page, preformatted
+
+    _check_steps(steps)
+    check_measured(format, output, force)
+    predicted = lab.prediction(finding) if finding else None
+    found = _tracked(
+        2 * runs, lambda step: lab.verify_commands(before, after, runs=runs, timed=timed, warmup=warmup, steps=steps, progress=step)
+    )
+    if predicted:
+        found = lab.against(found, predicted)
+        lab.append(ledger, found)
+    write_measured(str(found), found.to_json(), page("Verified", preformatted(str(found))), format, output)
+
+
+def _check_steps(steps: str) -> None:
+    from advisor.lab.find_steps import Steps
+
+    if steps not in get_args(Steps):
+        raise UsageError(f"--steps {steps} is none", f"Give one of {', '.join(get_args(Steps))}.")
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Whole numbers above 0, separated by commas."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UsageError(f"{option} {text} is no list of sizes", "Give whole numbers, separated by commas: 1,2,4")
+    return found
+
+
+def _imported(target: str) -> Callable[..., Any]:
+    """What `module:function` names; the current directory is looked in too, as `python -m` does."""
+    import importlib
+
+    module, _, name = target.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"{target} cannot be imported: {error}", "Give it as module:function, from where the module can be imported.") from None
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise UsageError(f"{target} is no function", "Give one that is called without arguments.")
+    return cast("Callable[..., Any]", found)
+
+
+FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
+
+
+def check_measured(name: str | None, output: Path | None, force: bool) -> None:
+    """Refuse a format that does not exist or a target that is somebody's, before minutes are spent measuring."""
+    if name is not None and name not in FORMATS:
+        raise UsageError(f"there is no format {name}", f"Formats are: {', '.join(FORMATS)}.")
+    if output and str(output) != "-":
+        check_target(output, force, "")
+
+
+def write_measured(text: str, as_json: str, html: str, name: str | None, output: Path | None) -> None:
+    """One of the three, as asked for or as the file's suffix says."""
+    target = None if output is None or str(output) == "-" else output
+    name = name or next((known for known, suffix in FORMATS.items() if target and target.suffix == suffix), "text")
+    write({"text": text, "json": as_json, "html": html}[name], target)
+
+
+def _tracked(total: int, work: Callable[[Callable[[object], None]], T]) -> T:
+    """Do the work with a progress bar on a terminal's standard error; each call of what it is given is one part begun."""
+    if not sys.stderr.isatty():
+        return work(lambda what: None)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("measuring", total=total)
+        begun = iter(range(total))
+
+        def step(what: object) -> None:
+            bar.update(task, description=str(what), completed=next(begun, total))
+
+        return work(step)

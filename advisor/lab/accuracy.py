@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from xml.sax.saxutils import escape
 
+import msgspec
 import numpy as np
 
 from advisor.engine.rule import Rule
@@ -71,6 +72,17 @@ def validate(directory: Path, rules: Iterable[Rule]) -> list[Pair]:
         pairs.append(Pair(name, wanted[0], low, expected, high, max(0.0, 1 - case["fixed_ms"] / case["slow_ms"])))
     if not pairs:
         raise TraceError(f"{manifest} lists no pair with a measured saving", "See samples/README.md for its shape.")
+    return pairs
+
+
+def read_ledger(path: Path) -> list[Pair]:
+    """The pairs that `advisor verify --finding` appended, a line of JSON each. Raises TraceError where one is none."""
+    try:
+        pairs = msgspec.json.Decoder(Pair).decode_lines(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise TraceError(f"{path} is no ledger: {error}", "Its lines are written by: advisor verify --finding REPORT#FINDING") from None
+    if not pairs:
+        raise TraceError(f"{path} holds no measurement", "Add one with: advisor verify --finding REPORT#FINDING")
     return pairs
 
 

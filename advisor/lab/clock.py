@@ -45,6 +45,28 @@ def synchronize(kind: str) -> None:
         torch.get_device_module(kind).synchronize()
 
 
+def reset_peak_memory(kind: str) -> None:
+    """From here on the peak counts; a CPU's process keeps its own."""
+    import torch
+
+    if kind != "cpu":
+        torch.get_device_module(kind).reset_peak_memory_stats()
+
+
+def peak_memory(kind: str) -> int:
+    """Most bytes that tensors on the device held at once since the reset; of a CPU, the process's resident memory at its peak."""
+    import torch
+
+    if kind != "cpu":
+        return int(torch.get_device_module(kind).max_memory_allocated())
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def compilations() -> int:
     """How many graphs torch.compile has made in this process so far; 0 where it was never used."""
     dynamo = sys.modules.get("torch._dynamo.utils")

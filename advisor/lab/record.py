@@ -18,7 +18,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from advisor.errors import UsageError
-from advisor.lab.clock import SETTLED_STEPS, StepClock, compilations, device_in_use, device_name, settled, synchronize
+from advisor.lab.clock import (
+    SETTLED_STEPS,
+    StepClock,
+    compilations,
+    device_in_use,
+    device_name,
+    peak_memory,
+    reset_peak_memory,
+    settled,
+    synchronize,
+)
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -77,6 +87,7 @@ class Run:
         self._warn = warn or _warn
         self._traces: dict[str, str] = {}
         self._device = "cpu"
+        self._peak_bytes = 0
         self._parts: Generator[None] | None = None
 
     def __enter__(self) -> Run:
@@ -173,6 +184,7 @@ class Run:
     def _time(self) -> Generator[None]:
         """Time steady steps without a profiler, synchronising at the ends alone; the first, which finds an empty queue, is dropped."""
         synchronize(self._device)
+        reset_peak_memory(self._device)
         yield
         clock = StepClock(self._device)
         clock.mark()
@@ -187,6 +199,7 @@ class Run:
                     break
         finally:
             self.unprofiled_step_us = [round(us, 3) for us in clock.step_us()]
+            self._peak_bytes = peak_memory(self._device)
 
     def _trace(self, name: str, steps: int, deep: bool = False) -> Generator[None]:
         from torch.profiler import ProfilerActivity, profile, schedule
@@ -237,6 +250,7 @@ class Run:
         return {
             "unprofiled_step_us": self.unprofiled_step_us,
             "steady": self.steady,
+            "peak_memory_bytes": self._peak_bytes,
             "device": device_name(self._device),
             "torch": torch.__version__,
             "options": asdict(self.options),

@@ -1,0 +1,76 @@
+"""How measurements look: HTML tables, plots as SVG, and a page that opens offline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+Points = Sequence[tuple[float, float]]
+
+_COLOURS = ("#1668b8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c")
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 320, 64, 40
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
+    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .7rem;border-bottom:1px solid #ddd;text-align:right}"
+    "th:first-child,td:first-child{text-align:left}pre{white-space:pre-wrap;background:#f6f6f6;padding:1rem}"
+)
+
+
+def table(rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """An HTML table; the first row is its header."""
+    head, *body = [[escape(cell) for cell in row] for row in rows]
+    parts = ["<table>", f"<caption>{escape(caption)}</caption>" if caption else "", "<tr>" + "".join(f"<th>{c}</th>" for c in head) + "</tr>"]
+    parts += ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in body]
+    return "".join([*parts, "</table>"])
+
+
+def page(title: str, *parts: str) -> str:
+    """One HTML file that loads nothing. `parts` are HTML."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="generator" content="trace-advisor">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
+    )
+
+
+def preformatted(text: str) -> str:
+    """Text as it stands."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def lines(series: Mapping[str, Points], x: str, y: str) -> str:
+    """A line a series over a logarithmic plane, as SVG. Values must be positive; an empty series stands in the legend alone."""
+    points = [point for some in series.values() for point in some]
+    if not points:
+        return '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 40"><text x="8" y="24">nothing was measured</text></svg>'
+    xs, ys = [math.log10(px) for px, _ in points], [math.log10(py) for _, py in points]
+    low_x, high_x, low_y, high_y = min(xs), max(xs), math.floor(min(ys)), math.ceil(max(ys))
+    wide, high = _WIDTH - _LEFT - 150, _HEIGHT - _BOTTOM - 16
+
+    def across(value: float) -> float:
+        return round(_LEFT + wide * (math.log10(value) - low_x) / ((high_x - low_x) or 1.0), 1)
+
+    def up(value: float) -> float:
+        return round(16 + high * (1 - (math.log10(value) - low_y) / ((high_y - low_y) or 1)), 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+        'font-family="sans-serif" font-size="12" fill="#222">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
+    ]
+    for power in range(low_y, high_y + 1):
+        at = up(10.0**power)
+        parts.append(f'<path d="M{_LEFT} {at}H{_LEFT + wide}" stroke="#ddd"/><text x="{_LEFT - 6}" y="{at + 4}" text-anchor="end">{10.0**power:g}</text>')
+    values = sorted({px for px, _ in points})
+    parts += [f'<text x="{across(value)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{value:g}</text>' for value in values]
+    for i, (name, some) in enumerate(series.items()):
+        colour = _COLOURS[i % len(_COLOURS)]
+        path = "M" + "L".join(f"{across(px)} {up(py)}" for px, py in some) if some else ""
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{across(px)}" cy="{up(py)}" r="3" fill="{colour}"><title>{escape(name)}: {px:g}, {py:.4g}</title></circle>' for px, py in some]
+        parts.append(f'<text x="{_LEFT + wide + 12}" y="{28 + 18 * i}" fill="{colour}">{escape(name)}</text>')
+    parts.append(f'<text x="{_LEFT + wide / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x)}</text>')
+    parts.append(f'<text transform="translate(14 {16 + high / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text></svg>')
+    return "".join(parts)

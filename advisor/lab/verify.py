@@ -1,0 +1,243 @@
+"""Holds a change against measurement: before and after by turns, the gain with its interval, and a prediction if there was one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from advisor.errors import TraceError, UsageError
+
+NO_DIFFERENCE = 0.02
+"""Unprofiled step times repeat within about this share: a smaller gain is none (`accuracy.TOLERANCE` has the same)."""
+
+RESAMPLES = 2000
+RUNS = 3
+"""Runs a side: the fewest whose spread says something, and each costs a program's start."""
+
+_SEED = 0
+"""The same measurements give the same interval."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A share of the time (or memory) before that the change takes away; negative where it adds. low, high: 95 % interval."""
+
+    before: float
+    after: float
+    low: float
+    expected: float
+    high: float
+    unit: str = "us"
+
+    @property
+    def verdict(self) -> str:
+        """"faster", "slower" or "no difference"; of memory "less" and "more"."""
+        if self.low <= 0 <= self.high or abs(self.expected) < NO_DIFFERENCE:
+            return "no difference"
+        return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
+
+    def __str__(self) -> str:
+        scale, unit = (1e-3, "ms") if self.unit == "us" else (1e-9, "GB")
+        sides = f"{self.before * scale:.4g} {unit} before, {self.after * scale:.4g} {unit} after"
+        share = f"{abs(self.expected):.1%}"
+        if self.verdict == "no difference":
+            return f"no difference: {sides} (gain {self.expected:+.1%}, 95 % interval {self.low:+.1%} to {self.high:+.1%})"
+        return f"{share} {self.verdict}: {sides} (95 % interval {self.low:+.1%} to {self.high:+.1%})"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a finding of a saved report said: shares of the step."""
+
+    rule: str
+    finding: str
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The measured gain in time and, where it was measured, in peak memory; and the prediction that it is held against."""
+
+    time: Gain
+    memory: Gain | None = None
+    prediction: Prediction | None = None
+    steady: bool = True
+    device: str = ""
+    torch: str = ""
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the measured gain lies within the predicted interval, or the intervals' ends meet; None without a prediction."""
+        p = self.prediction
+        return None if p is None else p.low - NO_DIFFERENCE <= self.time.expected <= p.high + NO_DIFFERENCE
+
+    def __str__(self) -> str:
+        lines = [f"Time: {self.time}"]
+        if self.memory:
+            lines.append(f"Peak memory: {self.memory}")
+        if self.prediction:
+            p = self.prediction
+            lines.append(
+                f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {'it held' if self.held else 'it did not hold'}"
+            )
+        if not self.steady:
+            lines.append("Step times did not settle in every run: take the interval with care.")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "verdict": self.time.verdict, "held": self.held}
+
+    def to_json(self) -> str:
+        """`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def _repr_html_(self) -> str:
+        from advisor.lab.page import preformatted
+
+        return preformatted(str(self))
+
+
+def gain(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], unit: str = "us") -> Gain:
+    """1 - after/before, each side the median of its runs' medians, with a bootstrap interval.
+
+    before, after: measurements by run. Runs are drawn with replacement and measurements within them, since what differs between two
+    starts of a program (placement, clocks, neighbours) does not average out within one. With fewer than five runs a side their
+    spread is drawn wider by sqrt(n/(n - 1)), which the plain bootstrap of so few would miss (Davison and Hinkley 1997, section 2.3).
+    """
+    sides = [[np.asarray(run, float) for run in side if len(run)] for side in (before, after)]
+    if not all(sides):
+        raise TraceError("one side has no measured step", "Let the program run longer, or measure fewer steps.")
+    rng = np.random.default_rng(_SEED)
+    drawn = [_resampled(side, rng) for side in sides]
+    middles = [float(np.median([np.median(run) for run in side])) for side in sides]
+    low, high = np.quantile(1 - drawn[1] / drawn[0], (0.025, 0.975))
+    expected = 1 - middles[1] / middles[0]
+    return Gain(middles[0], middles[1], float(min(low, expected)), expected, float(max(high, expected)), unit)
+
+
+def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """(RESAMPLES,) bootstrap values of the median of runs' medians."""
+    n = len(runs)
+    medians = np.array([np.median(run) for run in runs])
+    middle = np.median(medians)
+    wider = np.sqrt(n / (n - 1)) if n > 1 else 1.0
+    # One row a resample: which runs, and by how much each one's median moves when its steps are drawn again.
+    chosen = rng.integers(0, n, (RESAMPLES, n))
+    moved = np.stack([np.median(rng.choice(run, (RESAMPLES, len(run))), axis=1) - np.median(run) for run in runs], axis=1)
+    values: np.ndarray = np.median(
+        middle + wider * (medians[chosen] - middle) + np.take_along_axis(moved, chosen, axis=1), axis=1
+    )
+    return values
+
+
+def verify(before: Callable[[], object], after: Callable[[], object], *, rounds: int = 10, min_s: float = 0.1) -> Verification:
+    """Hold two functions against each other on this machine: by turns, `rounds` times each, waited for, after warm-up.
+
+    Says "no difference" where the interval holds 0 or the gain is below 2 %. Memory is the peak of one call of each.
+    """
+    from advisor.lab.bench import measure_calls
+    from advisor.lab.clock import device_in_use, device_name
+    from advisor.lab.memory import measure_memory_usage
+
+    if rounds < 2:
+        raise UsageError(f"{rounds} rounds have no spread", "Give 2 or more.")
+    times: tuple[list[list[float]], list[list[float]]] = ([], [])
+    measures = [measure_calls(fn) for fn in (before, after)]
+    for turn in range(rounds):
+        # Each side is first as often as the other: what a turn leaves behind (caches, heat) falls on both.
+        for side in (0, 1) if turn % 2 == 0 else (1, 0):
+            times[side].append(measures[side](min_s / rounds))
+    peaks = [float(measure_memory_usage(fn).peak_bytes) for fn in (before, after)]
+    memory = gain([[peaks[0]]], [[peaks[1]]], "bytes") if all(peaks) else None
+    import torch
+
+    return Verification(gain(*times), memory, device=device_name(device_in_use()), torch=torch.__version__)
+
+
+def verify_commands(
+    before: str, after: str, *, runs: int = RUNS, timed: int = 30, warmup: int = 10, steps: str = "auto",
+    progress: Callable[[str], None] | None = None,
+) -> Verification:  # fmt: skip
+    """Run two commands by turns and hold their steps against each other, found as `advisor record` finds them; nothing is profiled.
+
+    progress: called with what runs now. Raises TraceError where a command fails or has no steps.
+    """
+    if runs < 2:
+        raise UsageError(f"{runs} run a side has no spread", "Give 2 or more.")
+    sides: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for turn in range(runs):
+        for side in (0, 1) if turn % 2 == 0 else (1, 0):
+            if progress:
+                progress(f"run {turn + 1} of {runs}, {('before', 'after')[side]}")
+            sides[side].append(_timed((before, after)[side], timed, warmup, steps))
+    memory = [[[float(run["peak_memory_bytes"])] for run in side if run.get("peak_memory_bytes")] for side in sides]
+    first = sides[0][0]
+    return Verification(
+        gain([run["unprofiled_step_us"] for run in sides[0]], [run["unprofiled_step_us"] for run in sides[1]]),
+        gain(memory[0], memory[1], "bytes") if all(memory) else None,
+        steady=all(run["steady"] for side in sides for run in side),
+        device=first["device"],
+        torch=first["torch"],
+    )
+
+
+def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
+    """One run's recording: its step times and peak memory."""
+    from advisor.lab.launch import launch
+    from advisor.lab.record import FILE, Options
+
+    with TemporaryDirectory(prefix="advisor-") as folder:
+        options = Options(warmup=warmup, timed=timed, light=0, deep=0)
+        code = launch(shlex.split(command), Path(folder), options, steps=steps, quiet=True)
+        if code:
+            raise TraceError(f"{command} ended with exit code {code}", "Run it alone to see why.")
+        saved: dict[str, Any] = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))
+    return saved
+
+
+def prediction(where: str) -> Prediction:
+    """The finding that `report.json#launch-gap-1` names, or the first of rule `launch-gap` for `report.json#launch-gap`."""
+    from advisor.report.saved import read_report
+
+    path, _, wanted = where.partition("#")
+    report = read_report(Path(path))
+    found = next((f for f in report.findings if wanted in (f.id, f.rule)), None)
+    if found is None or not wanted:
+        raise UsageError(f"{path} has no finding {wanted!r}", f"It has: {', '.join(f.id or f.rule for f in report.findings) or 'none'}.")
+    step = report.headline.step_us
+    saving: Any = found.saving
+    if not step or not hasattr(saving, "low_us"):
+        raise UsageError(f"{wanted} predicts no part of the step's time", "Give a finding of a trace.")
+    return Prediction(found.rule, found.id or found.rule, *(getattr(saving, f"{end}_us") / step for end in ("low", "expected", "high")))
+
+
+def against(verification: Verification, predicted: Prediction) -> Verification:
+    """The verification with the prediction that it is held against."""
+    return replace(verification, prediction=predicted)
+
+
+def append(ledger: Path, verification: Verification) -> None:
+    """Add a line to a ledger of predictions and measurements (`accuracy.jsonl`), which `advisor validate` reads."""
+    from importlib.metadata import version
+
+    p, t = verification.prediction, verification.time
+    if p is None:
+        raise UsageError("there is no prediction to hold the measurement against", "Give --finding report.json#finding.")
+    line = {
+        "rule": p.rule, "name": p.finding, "low": p.low, "expected": p.expected, "high": p.high, "measured": t.expected,
+        "measured_low": t.low, "measured_high": t.high, "device": verification.device, "torch": verification.torch,
+        "advisor": version("trace-advisor"), "date": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+    with ledger.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
