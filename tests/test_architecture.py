@@ -18,6 +18,7 @@ else:
 
 HOMES = {"sources": ROOT / "advisor" / "sources", "views": ROOT / "advisor" / "views", "reports": ROOT / "reports"}
 COMMAND_LINE = ROOT / "advisor" / "cli"
+LAB = ROOT / "advisor" / "lab"
 PACKAGE = sorted((ROOT / "advisor").rglob("*.py"))
 
 
@@ -45,13 +46,31 @@ def test_nothing_in_the_package_imports_a_rule_or_a_format_by_name():
         assert not [name for name in names if not name.startswith(allowed)], path
 
 
+PRINTING = {"memory.profile_memory", "session.full_profiling_session", "attention.optimize_attention"}
+"""Functions of the lab whose purpose is to print."""
+
+
 def test_only_the_command_line_prints_or_exits():
     for path in [*PACKAGE, *(ROOT / "rules").glob("*.py"), *(ROOT / "reports").rglob("*.py")]:
         if path.is_relative_to(COMMAND_LINE):
             continue
-        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        tree = ast.parse(path.read_text())
+        if path.is_relative_to(LAB):
+            tree.body = [n for n in tree.body if not isinstance(n, ast.FunctionDef) or f"{path.stem}.{n.name}" not in PRINTING]
+        calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
         assert not [c.id for c in calls if isinstance(c, ast.Name) and c.id in ("print", "exit", "quit")], path
         assert not [c for c in calls if isinstance(c, ast.Attribute) and ast.unparse(c) == "sys.exit"], path
+
+
+def test_only_the_lab_imports_torch_and_only_when_it_is_asked_to_measure():
+    for path in PACKAGE:
+        tree = ast.parse(path.read_text())
+        inside = [n for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) for n in ast.walk(f)]
+        checked = [n for f in tree.body if isinstance(f, ast.If) and ast.unparse(f.test) == "TYPE_CHECKING" for n in ast.walk(f)]
+        for node in ast.walk(tree):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] in ("torch", "jax") for name in names):
+                assert path.is_relative_to(LAB) and (node in inside or node in checked), path
 
 
 def test_no_rule_looks_at_the_name_of_the_file_or_its_format():

@@ -283,7 +283,7 @@ def _interval(times: np.ndarray) -> tuple[float, float]:
     """95 % interval of the median without an assumption on the distribution: order statistics (Conover 1999, section 3.2)."""
     ordered, n = np.sort(times), len(times)
     half = 0.98 * math.sqrt(n)
-    return float(ordered[max(0, math.floor(n / 2 - half))]), float(ordered[min(n - 1, math.ceil(n / 2 + half) - 1)])
+    return float(ordered[max(0, math.floor(n / 2 - half) - 1)]), float(ordered[min(n - 1, math.ceil(n / 2 + half))])
 
 
 def _work(fn: Callable[..., object], args: Sequence[Any], result: object) -> tuple[float | None, float | None]:

@@ -45,7 +45,7 @@ class Gain:
         return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
 
     def __str__(self) -> str:
-        scale, unit = (1e-3, "ms") if self.unit == "us" else (1e-9, "GB")
+        scale, unit = (1e-3, "ms") if self.unit == "us" else (1e-9, "GB") if self.before >= 1e8 else (1e-6, "MB")
         sides = f"{self.before * scale:.4g} {unit} before, {self.after * scale:.4g} {unit} after"
         share = f"{abs(self.expected):.1%}"
         if self.verdict == "no difference":

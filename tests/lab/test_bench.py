@@ -1,0 +1,141 @@
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import advisor  # noqa: E402
+from advisor.cli import main  # noqa: E402
+from advisor.errors import UsageError  # noqa: E402
+from advisor.lab import bench as lab  # noqa: E402
+from advisor.lab.bench import Batch, Table, Timing  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr("advisor.lab.bench.WARMUP_S", 0.0)
+    monkeypatch.setattr("advisor.lab.bench.MOST", 20)
+
+
+def timing(name, us, low=None, high=None, clock=None):
+    low, high = low or us - 0.1, high or us + 0.1
+    return Timing(name, "cuda", us, low, high, us, us, us, 100, 0, True, False, 2e6, 1e3, us / 2, "compute", clock)
+
+
+def test_the_mean_is_that_of_the_timed_calls_alone():
+    calls = []
+    seconds = advisor.benchmark_function(lambda x: calls.append(x), (7,), warmup=3, iterations=5)
+    assert calls == [7] * 8 and 0 < seconds < 0.1
+    with pytest.raises(UsageError):
+        advisor.benchmark_function(len, ("",), 0, 0)
+
+
+def test_jax_results_are_waited_for_whatever_their_tree(monkeypatch):
+    waited = []
+    jax = types.ModuleType("jax")
+    jax.block_until_ready = waited.append
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    assert advisor.benchmark_fn(lambda x: {"a": x}, (1,), num_warmup=2, num_runs=3) > 0
+    assert waited == [{"a": 1}] * 5
+
+
+def test_a_timing_knows_its_work():
+    a = torch.ones(64, 64)
+    found = advisor.bench(torch.mm, a, a + 1)
+    assert found.device == "cpu" and found.flops == 2 * 64**3 and found.moved_bytes == 3 * 64 * 64 * 4
+    assert found.low_us <= found.device_us <= found.high_us and found.roofline_share is None
+    assert found.gflops_per_s == pytest.approx(found.flops / found.device_us / 1e3)
+    given = advisor.bench(torch.mm, a, a, flops=10.0, bytes=5.0)
+    assert (given.flops, given.moved_bytes) == (10.0, 5.0)
+
+
+def test_the_interval_holds_the_median():
+    # Of 100 values the order statistics 40 and 61 bound the median with 95 % confidence.
+    assert lab._interval(np.arange(1.0, 101.0)) == (40.0, 61.0)
+    rng = np.random.default_rng(0)
+    inside = [low <= 0.0 <= high for low, high in (lab._interval(rng.standard_normal(50)) for _ in range(1000))]
+    assert np.mean(inside) >= 0.94
+
+
+def test_the_fastest_is_named_only_where_intervals_are_apart():
+    assert Table((timing("a", 1.0), timing("b", 2.0))).verdict() == "a is the fastest: 2.00 times as fast as b"
+    assert "overlap" in Table((timing("a", 1.0, 0.5, 2.5), timing("b", 2.0))).verdict()
+    assert Table((timing("a", 1.0),)).verdict() == ""
+
+
+def test_nothing_is_compared_when_the_clock_moved():
+    assert "moved from 1755 to 1980 MHz" in Table((timing("a", 1.0, clock=1980.0), timing("b", 2.0, clock=1755.0))).verdict()
+    assert "fastest" in Table((timing("a", 1.0, clock=1980.0), timing("b", 2.0, clock=1950.0))).verdict()
+
+
+def test_a_table_has_every_form():
+    table = Table((timing("a", 1.0), timing("<b>", 2.0)))
+    assert str(table).splitlines()[0].split()[:2] == ["Function", "Device"]
+    assert json.loads(table.to_json())["timings"][0]["roofline_share"] == 0.5
+    assert list(table.to_frame()["name"]) == ["a", "<b>"]
+    assert "<b>" not in table._repr_html_() and "&lt;b&gt;" in table._repr_html_()
+    assert str(timing("a", 1.0)).splitlines()[1].startswith("a ")
+
+
+def test_the_knee_is_where_doubling_stops_to_pay(monkeypatch):
+    # Latencies of 1, 1.1, 2.1 and 4.2 ms at 1, 2, 4 and 8: from 2 on samples a second hardly grow.
+    ms = {1: 1.0, 2: 1.1, 4: 2.1, 8: 4.2}
+    monkeypatch.setattr(lab, "_host_times", lambda call, count: [ms[call()] / 1e3] * count)
+    found = lab.bench_batches(lambda batch: lambda: batch, [8, 1, 2, 4], limit_ms=2.5)
+    assert (found.knee, found.largest) == (2, 4)
+    assert [row.batch for row in found.rows] == [1, 2, 4, 8] and found.rows[0].samples_per_s == pytest.approx(1000)
+    assert "Knee: 2" in str(found) and json.loads(found.to_json())["largest"] == 4
+    assert lab.bench_batches(lambda batch: lambda: batch, [8], limit_ms=1.0).largest is None
+    assert isinstance(found.rows[0], Batch)
+
+
+MODULE = """
+import torch
+def small(): return torch.ones(4) + 1
+def large(): return torch.ones(100000) + 1
+def sized(n):
+    x = torch.ones(n)
+    return lambda: x + 1
+"""
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    (tmp_path / "timed_here.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["advisor", "bench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    return run
+
+
+def test_the_command_compares_functions(command, capsys, tmp_path):
+    assert command("timed_here:small", "timed_here:large") == 0
+    assert "timed_here:large" in capsys.readouterr().out
+    assert command("timed_here:sized", "--batch", "1,64", "-o", "batch.json") == 0
+    assert [row["batch"] for row in json.loads((tmp_path / "batch.json").read_text())["rows"]] == [1, 64]
+    assert command("timed_here:sized", "--sizes", "4,64", "-o", "sizes.html") == 0
+    assert "<svg" in (tmp_path / "sizes.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("timed_here:missing",), "cannot be imported"),
+        (("no_such_module:f",), "cannot be imported"),
+        (("timed_here:torch",), "is no function"),
+        (("timed_here:sized", "--batch", "1,x"), "is no list of sizes"),
+        (("timed_here:sized", "--batch", "1", "--sizes", "1"), "for one function"),
+        (("timed_here:small", "-f", "csv"), "there is no format"),
+    ],
+)
+def test_what_cannot_be_timed_is_said(command, capsys, arguments, said):
+    assert command(*arguments) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,111 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import advisor
+from advisor.cli import main
+from advisor.errors import TraceError, UsageError
+from advisor.lab import accuracy
+from advisor.lab.verify import Gain, Prediction, Verification, against, append, gain, prediction
+from tests.lab.programs import TRAIN, written
+from tests.paths import ROOT
+
+
+def runs(rng, middle, count=3, spread=0.005, steps=30):
+    """Runs whose medians differ by `spread`, their steps by 2 %."""
+    return [middle * (1 + spread * rng.standard_normal()) * (1 + 0.02 * rng.standard_normal(steps)) for _ in range(count)]
+
+
+def test_the_gain_is_a_share_of_the_time_before():
+    found = gain([[100.0] * 5] * 3, [[60.0] * 5] * 3)
+    assert (found.expected, found.low, found.high) == pytest.approx((0.4, 0.4, 0.4))
+    assert found.verdict == "faster" and "40.0% faster: 0.1 ms before, 0.06 ms after" in str(found)
+    assert gain([[60.0] * 5] * 3, [[90.0] * 5] * 3).verdict == "slower"
+
+
+def test_the_interval_covers_the_truth_though_runs_differ():
+    rng = np.random.default_rng(1)
+    found = [gain(runs(rng, 100.0), runs(rng, 80.0)) for _ in range(200)]
+    assert np.mean([g.low <= 0.2 <= g.high for g in found]) >= 0.85
+    assert np.median([g.high - g.low for g in found]) < 0.04
+
+
+def test_identical_sides_have_no_difference():
+    rng = np.random.default_rng(2)
+    verdicts = [gain(runs(rng, 100.0), runs(rng, 100.0)).verdict for _ in range(200)]
+    assert verdicts.count("no difference") >= 198
+
+
+def test_less_than_two_percent_is_no_difference_however_sure():
+    assert Gain(100.0, 98.5, 0.014, 0.015, 0.016).verdict == "no difference"
+    assert Gain(100.0, 97.5, 0.024, 0.025, 0.026).verdict == "faster"
+    assert Gain(1e9, 5e8, 0.5, 0.5, 0.5, "bytes").verdict == "less"
+
+
+def test_a_side_without_steps_is_said():
+    with pytest.raises(TraceError, match="no measured step"):
+        gain([[]], [[1.0]])
+
+
+def verification(expected):
+    return Verification(Gain(100.0, 100.0 * (1 - expected), expected - 0.01, expected, expected + 0.01), device="a device", torch="2.13")
+
+
+def test_a_prediction_is_held_against_the_measurement_and_kept(tmp_path):
+    predicted = Prediction("launch-gap", "launch-gap-1", 0.2, 0.3, 0.4)
+    held = against(verification(0.35), predicted)
+    assert held.held and "Predicted by launch-gap-1: 30.0% (20.0% to 40.0%): it held" in str(held)
+    assert not against(verification(0.5), predicted).held and verification(0.5).held is None
+    ledger = tmp_path / "accuracy.jsonl"
+    append(ledger, held)
+    append(ledger, against(verification(0.5), predicted))
+    pairs = accuracy.read_ledger(ledger)
+    assert [pair.inside for pair in pairs] == [True, False] and pairs[0].rule == "launch-gap"
+    with pytest.raises(UsageError):
+        append(ledger, verification(0.1))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "nothing"])
+def test_a_ledger_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / "l.jsonl").write_text(text)
+    with pytest.raises(TraceError):
+        accuracy.read_ledger(tmp_path / "l.jsonl")
+
+
+def test_a_finding_of_a_saved_report_is_found_by_id_or_rule(tmp_path):
+    report = advisor.analyze(ROOT / "samples" / "sync-stall" / "slow.json.gz")
+    (tmp_path / "report.json").write_bytes(report.to_json())
+    first = report.findings[0]
+    share = first.saving.expected_us / report.headline.step_us
+    for name in (first.id, first.rule):
+        assert prediction(f"{tmp_path}/report.json#{name}").expected == pytest.approx(share)
+    with pytest.raises(UsageError, match="has no finding"):
+        prediction(f"{tmp_path}/report.json#no-such-rule")
+
+
+def test_functions_are_held_against_each_other(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("advisor.lab.bench.WARMUP_S", 0.0)
+    x = torch.ones(64, 64)
+    found = advisor.verify(lambda: [x @ x for _ in range(50)], lambda: x @ x, rounds=3, min_s=0.0)
+    assert found.time.expected > 0.5 and found.memory.expected > 0.5
+    assert json.loads(found.to_json())["time"]["unit"] == "us" and "<pre>" in found._repr_html_()
+    with pytest.raises(UsageError):
+        advisor.verify(lambda: x, lambda: x, rounds=1)
+
+
+def test_the_command_runs_both_programs_by_turns(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("torch")
+    order = tmp_path / "order"
+    program = written(tmp_path, TRAIN.replace("import sys, torch", f"import sys, torch; open({str(order)!r}, 'a').write(sys.argv[3])"))
+    before, after = (f"{sys.executable} {program} 100000 0 {side}" for side in "ba")
+    arguments = ["--before", before, "--after", after, "--runs", "2", "--timed", "5", "--warmup", "1", "-o", str(tmp_path / "v.json")]
+    monkeypatch.setattr(sys, "argv", ["advisor", "verify", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0 and order.read_text() == "baab"
+    saved = json.loads((tmp_path / "v.json").read_text())
+    assert saved["time"]["before"] > 0 and saved["memory"]["unit"] == "bytes" and saved["verdict"]
+    assert "trained" not in capfd.readouterr().out
