@@ -6,23 +6,20 @@ import re
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import Ints, Spans
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.intervals import Ints
+from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import joined, matches, spans_of
-from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 LEFT_OF_RANGE = 0.3
@@ -32,19 +29,9 @@ _RANGE = re.compile(r"^Optimizer\.zero_grad#")
 _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero_grad$")
 
 
-@rule("grad-zeroing")
+@rule("grad-zeroing", min_saving_share=0.01)
 def grad_zeroing(
-    timeline: Timeline,
-    steps: Steps,
-    launches: Launches,
-    ops: Ops,
-    kernels: Kernels,
-    host: HostActivity,
-    host_time: HostTime,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_saving_share: float = 0.01,
+    timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, witness: Witness
 ) -> Outcome:
     """Gradients are filled with zeros in each step
 
@@ -59,7 +46,7 @@ def grad_zeroing(
     Fills, `zero_` and memsets launched inside `Optimizer.zero_grad#…` ranges (or `zero_grad` frames) on the threads that
     launch. The step is replayed without them and without 70 % of the host's time in the range (`low`: only the fills
     go; `high`: where a step adds to no more gradients than it zeroes, those additions go as well). Reported from
-    `min_saving_share` of the step (0.01: the change is one argument).
+    `min_saving_share` of the step ({min_saving_share}: the change is one argument).
 
     How to fix it
     Call `optimizer.zero_grad()` with its default, `set_to_none=True` (PyTorch 2.0 and later).
@@ -70,45 +57,33 @@ def grad_zeroing(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
     notes, calls = timeline.annotations, timeline.python_calls
     if not len(notes) and not len(calls):
-        return Skipped(why="no framework ranges were recorded", record_with=RECORD_BOTH)
-    schedule = replay.recorded
+        raise Unavailable("no framework ranges were recorded", RECORD_BOTH)
     ranges = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in ((notes, _RANGE), (calls, _FRAME)) if len(f)))
-    zeroing = _launched_inside(launches, schedule, ranges)
-    zeroing = zeroing[kernels.of(Family.FILL, Family.OPTIMIZER)[schedule.op_row[zeroing]]]
+    zeroing = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
     if not len(zeroing):
         return Clear(why="no zero_grad in the window fills gradients")
-    adding = _accumulations(ops, schedule)
-    once = len(adding) <= 1.1 * len(zeroing)
+    adding = _accumulations(work)
     fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
-    likely = combine(shorter, fills)
-    most = combine(shorter, WithoutOps(np.r_[zeroing, adding])) if once else likely
-    edits = Edits(fills, likely, most)
-    saving = replay.saving(edits, "filling gradients with zeros, and adding to them")
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share:
-        return Clear(
-            why=f"{len(zeroing) / steps.steps:.0f} fills a step zero gradients, without which the step would be {share:.1%} shorter; "
-            f"reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.op_row[zeroing]
-    labels = [f"{ops.name(int(o)) or 'fill'} in zero_grad" for o in ops.of_gpu[rows]]
-    spent = float(schedule.dur_us[zeroing].sum()) / steps.steps
-    host_us = float(host_time.inside(ranges).sum()) / steps.steps
-    severity: Severity = severity_of(saving, steps.step_us)
-    finding = Finding(
-        title="Gradients are filled with zeros in each step",
-        summary=f"zero_grad launches {len(zeroing) / steps.steps:.0f} fills a step, {milliseconds(spent)} of GPU time and "
-        f"{milliseconds(host_us)} of host time, and the backward pass then adds to the zeros.",
+    once = len(adding) <= 1.1 * len(zeroing)
+    count = f"{len(zeroing) / steps.steps:.0f} fills a step"
+    spent = milliseconds(float(work.dur_us[zeroing].sum()) / steps.steps)
+    return Found(
+        summary=f"zero_grad launches {count}, {spent} of GPU time and "
+        f"{milliseconds(float(host_time.inside(ranges).sum()) / steps.steps)} of host time, and the backward pass then adds to the zeros.",
+        edits=Edits(
+            fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)
+        ),
+        removes="filling gradients with zeros, and adding to them",
+        quiet=f"{count} zero gradients",
+        evidence=witness.of_gpu(
+            work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in zero_grad" for o in work.op[zeroing].tolist()]
+        ),
         # One step alone may hold the first, slow launch of each kernel.
-        severity=severity if steps.steps > 1 or severity == "info" else "low",
-        confidence=0.85 if replay.basis == "simulated" and steps.repeats and steps.steps > 1 else 0.6,
-        saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
+        confidence=0.85 if steps.steps > 1 else 0.6,
+        at_most="high" if steps.steps > 1 else "low",
         fix=Fix(
             title="Drop the gradients instead",
             steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",),
@@ -117,23 +92,13 @@ def grad_zeroing(
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
         ),
     )
-    return [Judged(finding, edits)]
 
 
-def _launched_inside(launches: Launches, schedule: Schedule, spans: Spans) -> Ints:
-    """Positions of GPU ops that were launched inside spans."""
-    launched = launches.start_us[schedule.op_row]
-    at = np.searchsorted(spans[0], launched, side="right") - 1
-    found: Ints = np.flatnonzero((at >= 0) & (launched < np.r_[spans[1], 0.0][at]))
-    return found
-
-
-def _accumulations(ops: Ops, schedule: Schedule) -> Ints:
+def _accumulations(work: GpuWork) -> Ints:
     """Positions of additions of a gradient to one that is there already."""
-    rows = ops.of_gpu[schedule.op_row]
-    adds = np.array([n == "aten::add_" for n in ops.categories], bool)
-    collects = np.array(["AccumulateGrad" in n for n in ops.categories], bool)
-    if not adds.any() or not collects.any():
+    adds = work.launched_by(lambda name: name == "aten::add_")
+    if not adds.any():
         return np.empty(0, np.int64)
-    inside = ops.outermost_where(collects[ops.names])
-    return np.flatnonzero((rows >= 0) & adds[ops.names[rows]] & (inside[rows] >= 0))
+    collects = np.array(["AccumulateGrad" in n for n in work.ops.categories], bool)
+    inside = work.ops.outermost_where(collects[work.ops.names])
+    return np.flatnonzero(adds & (inside[work.op] >= 0))

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
-from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import CheaperDispatch, Edits, combine
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.replay.edits import CheaperDispatch, Edits
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 
-@rule("graph-candidate", relies_on=("host",))
+@rule("graph-candidate", relies_on=("host",), min_saving_share=0.05)
 def graph_candidate(
-    timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
+    calls: HostCalls,
     gaps: Gaps,
     launches: Launches,
-    ops: Ops,
-    replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
     min_idle_share: float = 0.10,
     min_ops: int = 20,
-    min_saving_share: float = 0.05,
 ) -> Outcome:
     """Every step launches the same kernels: a CUDA graph could replay them
 
@@ -45,10 +42,10 @@ def graph_candidate(
 
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
-    A step must launch `min_ops` (20: fewer are cheap to launch), wait nowhere in between (a capture would fail), and
-    launch gaps must take `min_idle_share` of the window (0.10, as for launch-gap). The saving is replayed with a third of
+    A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail), and
+    launch gaps must take `min_idle_share` of the window ({min_idle_share}, as for launch-gap). The saving is replayed with a third of
     the cost of issuing, as for a compiled step, and at the most with one graph launch a step; reported from
-    `min_saving_share` (0.05). This is a note on how the gain of launch-gap can be had without compiling; it is not
+    `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
     How to fix it
@@ -61,55 +58,35 @@ def graph_candidate(
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not (launches.call >= 0).any():
-        return Skipped(why="no launch calls were recorded", record_with=RECORD_BOTH)
     share = float(gaps.causes["launch"].sum()) / (steps.end_us - steps.start_us)
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the window; a graph is looked for from {min_idle_share:.0%}")
     if not steps.repeats or steps.steps < 2:
         return Clear(why="the window holds no two steps to compare")
-    schedule = replay.recorded
-    rows = schedule.op_row
-    if np.isin(launches.call[rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
+    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
         return Clear(why="CUDA graphs are in use already")
-    step = steps.of_host_time(launches.start_us[rows])
-    parts = [rows[step == s] for s in range(steps.steps)]
+    parts = [work.rows[work.step == s] for s in range(steps.steps)]
     count = len(parts[0])
     if count < min_ops:
         return Clear(why=f"a step launches {count} GPU ops; a graph pays from {min_ops}")
-    if not _same(timeline, ops, parts):
+    if not _same(work, parts):
         return Clear(why="the steps launch different kernels or other shapes, so one graph cannot replay them")
-    if (schedule.waits_for != -1).any():
-        return Clear(
-            why=f"the host waits for the GPU {(schedule.waits_for != -1).sum() / steps.steps:.1f} times a step, which no graph can hold"
-        )
-    allocations = np.isin(launches.roles[schedule.call_row], [list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION)])
-    if allocations.any():
+    if calls.waits.any():
+        return Clear(why=f"the host waits for the GPU {calls.waits.sum() / steps.steps:.1f} times a step, which no graph can hold")
+    if calls.of(cuda_api.ApiRole.ALLOCATION).any():
         return Clear(why="memory is allocated from the driver inside the steps, which no graph can hold")
-    saving = replay.saving(
-        Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)), "launching the same kernels anew"
-    )
-    if saving.expected_us < min_saving_share * steps.step_us:
-        return Clear(
-            why=f"replaying the launches would gain {saving.expected_us / steps.step_us:.1%}; reported from {min_saving_share:.0%}"
-        )
-    calls = launches.call[parts[0]]
-    shapes = " with the same shapes" if timeline.source.shapes else ""
-    finding = Finding(
+    shapes = work.timeline.source.shapes
+    return Found(
         title="A CUDA graph could replay the step",
-        summary=f"All {steps.steps} steps launch the same {count} GPU ops{shapes} and wait nowhere; the GPU waits for launches "
-        f"{share:.0%} of each {milliseconds(steps.step_us)} step.",
-        severity="info",
-        confidence=0.6 if timeline.source.shapes else 0.4,
-        saving=saving,
-        evidence=folded(
-            ["the launch sequence that repeats"] * len(calls),
-            timeline.api_calls["start_us"].to_numpy()[calls],
-            timeline.api_calls["dur_us"].to_numpy()[calls],
-            source=lambda m: sources.most_common(calls[m[:50]]),
-        ),
+        summary=f"All {steps.steps} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
+        f"the GPU waits for launches {share:.0%} of each {milliseconds(steps.step_us)} step.",
+        edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)),
+        removes="launching the same kernels anew",
+        quiet="a graph could replay the step's launches",
+        evidence=witness.of_calls(launches.call[parts[0]], ["the launch sequence that repeats"] * count),
+        confidence=0.6 if shapes else 0.4,
+        at_most="info",
+        counted=False,  # its gain is launch-gap's
         fix=Fix(
             title="Capture the step once and replay it",
             steps=(
@@ -125,19 +102,17 @@ def graph_candidate(
             risk="Python inside the step no longer runs, shapes must stay, and the graph keeps its memory.",
         ),
     )
-    # Its gain is launch-gap's: in the replay with every fix it must not count again.
-    return [Judged(finding, Edits(combine(), combine(), combine()))]
 
 
-def _same(timeline: Timeline, ops: Ops, parts: list[np.ndarray]) -> bool:
+def _same(work: GpuWork, parts: list[Ints]) -> bool:
     """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
-    names = timeline.gpu_ops["name"].cat.codes.to_numpy()
-    dims = timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
+    names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
+    dims = work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
     of_op = np.r_[dims, -1]  # row -1: launched outside any op
-    first = parts[0]
+    first, of_gpu = parts[0], work.ops.of_gpu
     return all(
         len(p) == len(first)
         and bool((names[p] == names[first]).all())
-        and bool((of_op[ops.of_gpu[p]] == of_op[ops.of_gpu[first]]).all())
+        and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all())
         for p in parts[1:]
     )

@@ -9,23 +9,18 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import Ints, Spans, union
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import EMPTY, Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Finding, Fix, Severity, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
-from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Replay
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.timeline import Timeline
 from advisor.views.replay.edits import Edits, FewerLaunches, combine
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches, spans_of
-from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
@@ -76,20 +71,16 @@ class _Update:
     """Parameters a step, as the repeats of the rarest frequent op tell."""
 
 
-@rule("optimizer-foreach")
+@rule("optimizer-foreach", min_saving_share=0.03)
 def optimizer_foreach(
     timeline: Timeline,
     steps: Steps,
-    launches: Launches,
-    ops: Ops,
-    kernels: Kernels,
+    work: GpuWork,
     host: HostActivity,
     host_time: HostTime,
-    replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
     min_parameters: int = 8,
-    min_saving_share: float = 0.03,
 ) -> Outcome:
     """The optimizer updates one parameter after the other
 
@@ -104,11 +95,11 @@ def optimizer_foreach(
     How it is measured
     Kernels launched inside `Optimizer.step#…` ranges; without those, runs of `addcdiv` kernels that come back within 16
     launches, which only the Adam family has. It is a loop where no `_foreach_`, `_fused_` or compiled kernel is among
-    them and at least `min_parameters` parameters are updated (8: fewer cost less than one percent of any step seen).
+    them and at least `min_parameters` parameters are updated ({min_parameters}: fewer cost less than one percent of any step seen).
     The step is replayed with a launch for each 30 parameters, which moves each tensor once (of the loop's traffic 0.4 is
-    left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and 15 % of the host's time in the range (40, 10): a fused optimizer's Python
-    still collects the parameters. Reported from `min_saving_share` of the step (0.03). An optimizer that is `foreach`
-    already is a note at most.
+    left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and 15 % of the host's time in the range
+    (40, 10): a fused optimizer's Python still collects the parameters. Reported from `min_saving_share` of the step
+    ({min_saving_share}). An optimizer that is `foreach` already is a note at most.
 
     How to fix it
     `torch.optim.AdamW(params, fused=True)`; where there is no fused form, `foreach=True`, which is the default on the
@@ -122,10 +113,7 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    schedule = replay.recorded
-    update = _update(timeline, steps, launches, ops, kernels, host, schedule)
+    update = _update(timeline, steps, work, host)
     if update is None:
         return Clear(why="no optimizer step inside the window")
     count = len(update.ops) / steps.steps
@@ -140,71 +128,47 @@ def optimizer_foreach(
         )
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
-    edits = _edits(host_time, schedule, steps, launches, update)
-    saving = replay.saving(edits, "launching and running the update of each parameter by itself")
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share:
-        how = "one parameter after the other" if looped else "with foreach kernels"
-        return Clear(
-            why=f"the optimizer runs {how} ({count:.0f} kernels a step); fused the step would gain {share:.1%}, "
-            f"reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.op_row[update.ops]
-    labels = [
-        (ops.name(int(o)) or str(timeline.gpu_ops["name"].iloc[r]))[:80] for o, r in zip(ops.of_gpu[rows], rows, strict=True)
-    ]
-    spent = float(schedule.dur_us[update.ops].sum()) / steps.steps
-    severity: Severity = severity_of(saving, steps.step_us)
+    spent = milliseconds(float(work.dur_us[update.ops].sum()) / steps.steps)
     name = update.name or "The optimizer"
-    summary = (
-        f"{name} launches {count:.0f} kernels a step for {update.parameters} parameters, {milliseconds(spent)} of GPU time and "
+    return Found(
+        title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
+        summary=f"{name} launches {count:.0f} kernels a step for {update.parameters} parameters, {spent} of GPU time and "
         f"{milliseconds(float(host_time.inside(update.spans).sum()) / steps.steps)} of host time between them."
         if looped
-        else f"{name} runs {count:.0f} foreach kernels a step ({milliseconds(spent)} of GPU time); fused kernels move each tensor once."
-    )
-    finding = Finding(
-        title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
-        summary=summary,
-        severity=severity if looped or severity == "info" else "low",
-        confidence=(0.9 if replay.basis == "simulated" and steps.repeats else 0.6) * (1.0 if looped else 0.7),
-        saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
+        else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",
+        edits=_edits(host_time, work, update),
+        removes="launching and running the update of each parameter by itself",
+        quiet=f"the optimizer runs {'one parameter after the other' if looped else 'with foreach kernels'} ({count:.0f} kernels a step)",
+        evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
+        confidence=0.9 if looped else 0.63,
+        at_most="high" if looped else "low",
         fix=_fix(update),
     )
-    return [Judged(finding, edits)]
 
 
-def _update(
-    timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, kernels: Kernels, host: HostActivity, schedule: Schedule
-) -> _Update | None:
-    notes, frame = timeline.annotations, timeline.gpu_ops
+def _update(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity) -> _Update | None:
+    notes = timeline.annotations
     ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
     name = ""
     if ranges.any():
         spans = spans_of(notes, ranges)
-        launched = launches.start_us[schedule.op_row]
-        at = np.searchsorted(spans[0], launched, side="right") - 1
-        chosen = np.flatnonzero((at >= 0) & (launched < np.r_[spans[1], 0.0][at]))
-        names = Counter(str(n) for n in notes["name"][ranges])
-        found = _STEP.match(names.most_common(1)[0][0])
+        chosen = np.flatnonzero(work.launched_inside(spans))
+        found = _STEP.match(Counter(str(n) for n in notes["name"][ranges]).most_common(1)[0][0])
         name = found[1] if found else ""
     else:
-        chosen, spans = _adam_runs(timeline, launches, schedule)
-    kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()[schedule.op_row[chosen]]
-    chosen = chosen[kernel]
+        chosen, spans = _adam_runs(timeline, work)
+    chosen = chosen[work.kernel[chosen]]
     if not len(chosen):
         return None
-    rows = schedule.op_row[chosen]
-    by_op = [ops.name(int(o)) for o in ops.of_gpu[rows]]
-    by_kernel = frame["name"].iloc[rows].astype(str).tolist()
+    by_op = [work.ops.name(o) for o in work.op[chosen].tolist()]
+    by_kernel = [work.kernel_name(k) for k in chosen.tolist()]
     texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
     if any(_FUSED.search(t) for t in texts):
         return _Update(name, "fused", chosen, spans, 0)
-    compiled = kernels.of(Family.FUSED)[rows]
     many = np.array([bool(_MANY.search(t)) for t in texts])
     if many.mean() > 0.5:
         return _Update(name, "foreach", chosen, spans, 0)
-    if (many | compiled).any():
+    if (many | work.of(Family.FUSED)[chosen]).any():
         return _Update(name, "other", chosen, spans, 0)
     counts = Counter(o or k for o, k in zip(by_op, by_kernel, strict=True))
     most = max(counts.values())
@@ -213,17 +177,12 @@ def _update(
     return _Update(name, "loop" if periodic else "other", chosen, spans, round(each / steps.steps))
 
 
-def _adam_runs(timeline: Timeline, launches: Launches, schedule: Schedule) -> tuple[Ints, Spans]:
+def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
     """Positions and host spans of runs of Adam's last op, where no optimizer marked itself."""
-    adam = matches(timeline.gpu_ops, _ADAM) & ~matches(timeline.gpu_ops, _MANY)
-    at = np.flatnonzero(adam[schedule.op_row])
-    none = np.empty(0, np.int64)
-    if len(at) < 2:
-        return none, (np.empty(0), np.empty(0))
-    parts = np.split(at, np.flatnonzero(np.diff(at) > MOST_OPS_A_PARAMETER) + 1)
-    positions, starts, ends = [none], [], []
-    calls = timeline.api_calls
-    for part in parts:
+    at = np.flatnonzero(work.named(_ADAM) & ~work.named(_MANY))
+    positions, starts, ends = [at[:0]], [], []
+    calls, schedule = timeline.api_calls, work.schedule
+    for part in np.split(at, np.flatnonzero(np.diff(at) > MOST_OPS_A_PARAMETER) + 1):
         if len(part) < 2:
             continue
         each = int(np.median(np.diff(part)))
@@ -232,12 +191,12 @@ def _adam_runs(timeline: Timeline, launches: Launches, schedule: Schedule) -> tu
         positions.append(members)
         starts.append(float(calls["start_us"].iloc[callers[0]]))
         ends.append(float(calls["start_us"].iloc[callers[1]] + calls["dur_us"].iloc[callers[1]]))
-    return np.concatenate(positions), union(np.array(starts), np.array(ends))
+    return np.concatenate(positions), union(np.array(starts), np.array(ends)) if starts else EMPTY
 
 
-def _edits(host_time: HostTime, schedule: Schedule, steps: Steps, launches: Launches, update: _Update) -> Edits:
+def _edits(host_time: HostTime, work: GpuWork, update: _Update) -> Edits:
     """The optimizer's kernels become as few as a fused one launches, and the host's time in its range shrinks."""
-    step = steps.of_host_time(launches.start_us[schedule.op_row[update.ops]])
+    step = work.step[update.ops]
     groups = [update.ops[step == s] for s in np.unique(step)]
     left = LEFT_OF_LOOP if update.kind == "loop" else LEFT_OF_FOREACH
     fusable = update.name in HAVE_FUSED or not update.name
@@ -250,7 +209,7 @@ def _edits(host_time: HostTime, schedule: Schedule, steps: Steps, launches: Laun
                 passes = 1 if fusable else round(len(group) / update.parameters)
                 n = passes * -(-update.parameters // TENSORS_A_LAUNCH)
             n = max(1, min(n, len(group)))
-            whole = float(schedule.dur_us[group].sum())
+            whole = float(work.dur_us[group].sum())
             moved = max(whole - LAUNCH_FLOOR_US * len(group), 0.0)
             kept.append(group[:n])
             gone.append(group[n:])

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask, union
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
@@ -16,7 +16,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.steps import Steps
 
 _OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
@@ -31,7 +31,6 @@ LAUNCH_FLOOR_US = 2.0
 def unfused_elementwise(
     steps: Steps,
     work: GpuWork,
-    launches: Launches,
     roofline: Roofline,
     measured: Utilization,
     witness: Witness,
@@ -68,7 +67,7 @@ def unfused_elementwise(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
-    left_out = _in_optimizer(work, launches)
+    left_out = _in_optimizer(work)
     chains = _chains(work, left_out, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
@@ -181,19 +180,10 @@ def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
     return [run]
 
 
-def _in_optimizer(work: GpuWork, launches: Launches) -> Mask:
+def _in_optimizer(work: GpuWork) -> Mask:
     """(n,) whether an op was launched inside an optimizer step."""
     notes = work.timeline.annotations
-    launched = launches.start_us[work.rows]
-    found = work.launched_by(_OPTIMIZER.search)
-    if len(notes):
-        matches = np.array([bool(_OPTIMIZER.search(n)) for n in notes["name"].cat.categories], bool)
-        rows = matches[notes["name"].cat.codes.to_numpy()]
-        start = notes["start_us"].to_numpy()[rows]
-        spans = union(start, start + notes["dur_us"].to_numpy()[rows])
-        inside = np.searchsorted(spans[0], launched, side="right") - 1
-        found |= (inside >= 0) & (launched < np.r_[spans[1], 0.0][inside])
-    return found
+    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER)))
 
 
 def _elements(work: GpuWork) -> Ints:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, Spans
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.timeline import Device, GpuKind, Timeline
@@ -26,12 +26,13 @@ class GpuWork:
     """The n GPU ops of the recorded schedule, in the order of their launches. Unavailable where the trace holds none at all.
 
     rows: (n,) of `gpu_ops`. op: (n,) of `cpu_ops`, the op that launched each, -1 where none was recorded.
-    step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
+    launched_us: (n,) when its launch began, NaN where unknown. step: (n,) the step that launched it. kernel: (n,) neither copy nor memset nor a whole graph.
     """
 
     schedule: Schedule
     rows: Ints
     op: Ints
+    launched_us: Floats
     step: Ints
     kernel: Mask
     timeline: Timeline
@@ -73,6 +74,12 @@ class GpuWork:
         found: Mask = matching[np.where(self.op >= 0, self.ops.names[self.op], -1) if len(self.ops.names) else self.op]
         return found
 
+    def launched_inside(self, spans: Spans) -> Mask:
+        """(n,) whether each was launched inside disjoint, sorted spans of host time."""
+        at = np.searchsorted(spans[0], self.launched_us, side="right") - 1
+        found: Mask = (at >= 0) & (self.launched_us < np.r_[spans[1], 0.0][at])
+        return found
+
     def kernel_name(self, position: int) -> str:
         """The name on the GPU."""
         return str(self.timeline.gpu_ops["name"].iat[int(self.rows[position])])
@@ -100,6 +107,7 @@ class GpuWork:
             schedule=schedule,
             rows=rows,
             op=ops.of_gpu[rows],
+            launched_us=launches.start_us[rows],
             step=steps.of_host_time(launches.start_us[rows]),
             kernel=(timeline.gpu_ops["kind"] == GpuKind.KERNEL.value).to_numpy()[rows],
             timeline=timeline,
