@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, Range, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Ints, Spans, clip, length
-from advisor.report.model import Clear, Code, Evidence, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import CopyKind, MemoryKind, Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
+from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.source_lines import user_frame
@@ -39,17 +42,16 @@ _STARTS_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iter
 _PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
 
 
-@rule("data-loading", relies_on=("host",))
+@rule("data-loading", relies_on=("host",), min_saving_share=0.03)
 def data_loading(
     timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
     gaps: Gaps,
     host: HostActivity,
     host_time: HostTime,
-    replay: Replay,
     *,
-    min_saving_share: float = 0.03,
-    workers: int = 8,
+    workers: Annotated[int, Range(1)] = 8,
 ) -> Outcome:
     """The GPU waits for the next batch
 
@@ -63,11 +65,11 @@ def data_loading(
 
     How it is measured
     The loader's time is the union of `enumerate(DataLoader)…__next__` ranges, and of the loader's own Python frames (the
-    start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed without it; what the GPU was busy
-    through is thereby not counted. `expected`, single process: `workers` (8: what a host has for each GPU) make batches
+    start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed
+    without it; what the GPU was busy through is thereby not counted. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
     while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
     for. `low` keeps half of the loader's time. Where workers are in use already, twice as many hide half of the wait
-    (`expected`), or a quarter (`low`), or all of it (`high`). Reported from `min_saving_share` of the step (0.03: smaller
+    (`expected`), or a quarter (`low`), or all of it (`high`). Reported from `min_saving_share` of the step ({min_saving_share}: smaller
     gains drown in the loader's own scatter from batch to batch).
 
     How to fix it
@@ -83,26 +85,15 @@ def data_loading(
     https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#enable-asynchronous-data-loading-and-augmentation
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
     loading = _loading(timeline, host)
     spans = clip(loading, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
-            return Skipped(why="no framework ranges were recorded, so a loader would not show", record_with=RECORD_BOTH)
+            raise Unavailable("no framework ranges were recorded, so a loader would not show", RECORD_BOTH)
         return Clear(why="no DataLoader is asked for a batch inside the window")
     loader_us = float(host_time.inside(loading).sum()) / steps.steps
     multi = _uses_workers(timeline, spans)
-    edits = _edits(host_time, loading, loader_us, steps.step_us, multi, workers)
-    saving = replay.saving(edits, "waiting for the next batch")
-    share = saving.expected_us / steps.step_us
     idle = float(gaps.causes["data_loading"].sum()) / (steps.end_us - steps.start_us)
-    if share < min_saving_share:
-        return Clear(
-            why=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(steps.step_us)} and the GPU idles through "
-            f"{idle:.1%} of it; loading ahead would gain {share:.1%}, reported from {min_saving_share:.0%}"
-        )
-    pageable = _copies_from_pageable(timeline, steps)
     slowest = _slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
@@ -110,16 +101,15 @@ def data_loading(
         f"The loop waits {milliseconds(loader_us)} of each {milliseconds(steps.step_us)} step for its batch{where}: {kind}; "
         f"the GPU idles through {idle:.0%} of the window meanwhile."
     )
-    finding = Finding(
-        title="The GPU waits for the next batch",
+    return Found(
         summary=summary if len(summary) <= 240 else summary.replace(where, ""),
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if replay.basis == "simulated" and steps.repeats else 0.6) * (0.8 if multi else 1.0),
-        saving=saving,
+        edits=_edits(host_time, loading, loader_us, steps.step_us, multi, workers),
+        removes="waiting for the next batch",
+        quiet=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(steps.step_us)} and the GPU idles through {idle:.1%} of it",
         evidence=_evidence(timeline, spans, slowest),
-        fix=_fix(timeline, multi, pageable, slowest, workers, spans),
+        confidence=0.9 * (0.8 if multi else 1.0),
+        fix=_fix(timeline, multi, _copies_from_pageable(work), slowest, workers, spans),
     )
-    return [Judged(finding, edits)]
 
 
 def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, multi: bool, workers: int) -> Edits:
@@ -149,11 +139,9 @@ def _uses_workers(timeline: Timeline, spans: Spans) -> bool:
     return False
 
 
-def _copies_from_pageable(timeline: Timeline, steps: Steps) -> bool:
-    ops = timeline.gpu_ops
-    start = ops["start_us"].to_numpy()
-    up = (ops["copy_kind"] == CopyKind.HTOD.value).to_numpy() & (start >= steps.start_us) & (start < steps.end_us)
-    return bool(((ops["src_kind"] == MemoryKind.PAGEABLE.value).to_numpy() & up).any())
+def _copies_from_pageable(work: GpuWork) -> bool:
+    up = work.column("copy_kind") == CopyKind.HTOD.value
+    return bool((up & (work.column("src_kind") == MemoryKind.PAGEABLE.value)).any())
 
 
 def _slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:

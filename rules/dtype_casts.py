@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutTime
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace import arguments
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.arguments import Arguments
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 WEIGHT, INPUT, ISLAND, SUM, OTHER = "weight", "input", "island", "accumulator", "other"
@@ -72,17 +71,9 @@ class _Cast:
         }.get(self.kind, f"{way} {shape}")
 
 
-@rule("dtype-casts", relies_on=("kernels",))
+@rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03)
 def dtype_casts(
-    timeline: Timeline,
-    steps: Steps,
-    ops: Ops,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_cast_share: float = 0.03,
-    min_saving_share: float = 0.03,
+    timeline: Timeline, steps: Steps, work: GpuWork, recorded: Arguments, witness: Witness, *, min_cast_share: float = 0.03
 ) -> Outcome:
     """Kernels only change a tensor's type
 
@@ -98,10 +89,10 @@ def dtype_casts(
     Kernels of copy ops whose recorded input and output differ in floating type alone: same shape, same strides; copies
     from and to the host are memcpy's concern, those that turn the layout memory-layout's. Autograd's sequence numbers say
     to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
-    the GPU works (0.03). The step is replayed with these kernels at no time, the host's part as it was. `low`: what one
+    the GPU works ({min_cast_share}). The step is replayed with these kernels at no time, the host's part as it was. `low`: what one
     line avoids (weights where nothing is trained, weights cast again in each micro-step, operands of in-place sums);
     `expected`: also the inputs of products, and casts there and back with no product between; `high`: all, the weights of
-    a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step (0.03).
+    a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
@@ -117,49 +108,32 @@ def dtype_casts(
     https://docs.pytorch.org/docs/stable/amp.html
     https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not timeline.source.shapes:
-        return Skipped(why="the types of the ops' inputs were not recorded", record_with=RECORD_SHAPES)
-    schedule = replay.recorded
-    step = steps.of_host_time(launches.start_us[schedule.op_row])
-    casts = _casts(timeline, ops, schedule, step)
+    casts = _casts(timeline, work.ops, work.schedule, work.step)
     positions = np.array([c.position for c in casts], np.int64)
-    share = float(schedule.dur_us[positions].sum()) / max(float(schedule.dur_us.sum()), 1e-9)
-    if share < min_cast_share:
-        return Clear(why=f"kernels that only change a type take {share:.1%} of busy time, reported from {min_cast_share:.0%}")
-    training = any(name.startswith("autograd::engine::") for name in ops.categories)
+    total = float(work.dur_us[positions].sum())
+    quiet = f"kernels that only change a type take {total / work.busy_us:.1%} of busy time"
+    if total < min_cast_share * work.busy_us:
+        return Clear(why=f"{quiet}, reported from {min_cast_share:.0%}")
+    training = any(name.startswith("autograd::engine::") for name in work.ops.categories)
     easy = [c.position for c in casts if c.kind == SUM or (c.kind == WEIGHT and not training)]
     if training:
-        easy += _again(casts, step, _backwards(ops, steps, timeline))
+        easy += _again(casts, work.step, _backwards(work.ops, steps, timeline))
     likely = easy + [c.position for c in casts if c.kind in (INPUT, ISLAND)]
-    edits = Edits(*(WithoutTime(np.array(some, np.int64)) for some in (easy, likely, positions)))
-    saving = replay.saving(edits, "copies that only change a tensor's type")
-    gain = saving.expected_us / steps.step_us
-    if gain < min_saving_share:
-        return Clear(
-            why=f"kernels that only change a type take {share:.1%} of busy time; without them the step gains {gain:.1%}, "
-            f"reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.op_row[positions]
-    spent = _by_kind([c for c in casts if c.position in {*likely}], schedule.dur_us)
+    spent = _by_kind([c for c in casts if c.position in {*likely}], work.dur_us)
+    if not spent:
+        return Clear(why=f"{quiet}; the fix would gain 0.0%: they are there on purpose, or for something the trace does not tell")
     main = sorted(spent, key=lambda kind: -spent[kind])
     text = {WEIGHT: "weights", INPUT: "inputs of products", ISLAND: "stretches in another type", SUM: "operands of sums"}
-    largest = main[0]
-    total = float(schedule.dur_us[positions].sum())
-    finding = Finding(
-        title="Kernels only change a tensor's type",
-        summary=f"{a_step(len(casts) / schedule.steps, 'kernel', 'only cast')} between floating types, for "
-        f"{milliseconds(total / schedule.steps)} of {milliseconds(steps.step_us)}, {spent[largest] / total:.0%} of it for {text[largest]}.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.85 if largest in (WEIGHT, SUM) else 0.7) * (1.0 if steps.repeats else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(
-            timeline, rows, [c.label for c in casts], lambda m: sources.most_common(launches.call[rows[m[:50]]])
-        ),
-        fix=_fix(main, training, _longest_between(casts, schedule.dur_us)),
+    return Found(
+        summary=f"{a_step(work.a_step(casts), 'kernel', 'only cast')} between floating types, for "
+        f"{milliseconds(work.us_a_step(positions))} of {milliseconds(steps.step_us)}, {spent[main[0]] / total:.0%} of it for {text[main[0]]}.",
+        edits=Edits(*(WithoutTime(np.array(some, np.int64)) for some in (easy, likely, positions))),
+        removes="copies that only change a tensor's type",
+        quiet=quiet,
+        evidence=witness.of_gpu(work.rows[positions], [c.label for c in casts]),
+        confidence=0.85 if main[0] in (WEIGHT, SUM) else 0.7,
+        fix=_fix(main, training, _longest_between(casts, work.dur_us)),
     )
-    return [Judged(finding, edits)]
 
 
 def _again(casts: Sequence[_Cast], step: Ints, backwards: float) -> list[int]:

@@ -10,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_SHAPES
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
-from advisor.views.trace.gpu_kernels import Kernels
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.arguments import Arguments
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 ALIGNED_BYTES = 16
@@ -83,19 +81,16 @@ class _Product:
         )
 
 
-@rule("gemm-alignment", relies_on=("kernels",))
+@rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)
 def gemm_alignment(
     timeline: Timeline,
     steps: Steps,
-    ops: Ops,
-    kernels: Kernels,
+    work: GpuWork,
+    recorded: Arguments,
     roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
     max_rate_share: float = 0.6,
-    min_saving_share: float = 0.03,
 ) -> Outcome:
     """Matrix products with sizes that Tensor Cores load badly
 
@@ -113,9 +108,9 @@ def gemm_alignment(
     lies together in memory: K or M of A, N or K of B, N of the result; the number of rows may be anything, 8191 ran as
     fast as 8192) against 8 elements of 16 bits, 4 of TF32, 16 of 8 bits. A product is a candidate where its FLOPs, not its
     bytes, are the limit, its kernel takes 20 µs or more and reaches less than `max_rate_share` of the rate that large
-    products reach on the device (0.6: aligned ones reach 0.85, the kernels for other sizes 0.12 to 0.4). Padded, it is
+    products reach on the device ({max_rate_share}: aligned ones reach 0.85, the kernels for other sizes 0.12 to 0.4). Padded, it is
     replayed with the added work at the rate that the trace's own aligned products of the type reach, else at 0.85 of the
-    device's (`low` 0.6, `high` all of it), and 8 µs to fill the device. Reported from `min_saving_share` of the step (0.03).
+    device's (`low` 0.6, `high` all of it), and 8 µs to fill the device. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Pad the size that is wrong to the next multiple of 64, or of 8 where that costs more than 1 %: `nn.Linear(768, 50304)`
@@ -129,43 +124,29 @@ def gemm_alignment(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc
     https://docs.pytorch.org/docs/stable/torch.compiler_faq.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    if not timeline.source.shapes:
-        return Skipped(why="input shapes were not recorded", record_with=RECORD_SHAPES)
-    schedule = replay.recorded
-    rows = schedule.op_row
-    dense = np.flatnonzero(kernels.of(Family.GEMM)[rows] & (roofline.cost_op[rows] >= 0))
+    rows, dur_us, ops = work.rows, work.dur_us, work.ops
+    dense = np.flatnonzero(work.of(Family.GEMM) & (roofline.cost_op[rows] >= 0))
     if not len(dense):
         return Clear(why="no matrix products with known shapes in the window")
-    device = int(timeline.gpu_ops["device"].to_numpy()[rows[dense[0]]])
-    peaks = roofline.peaks.get(device)
-    if peaks is None:
-        name = timeline.device(device).name or "this device"
-        return Skipped(why=f"the peak rates of {name} are not known", record_with="add the device to advisor/knowledge/devices.toml")
-    precision = np.asarray(kernels.precision, object)[rows]
+    peaks = roofline.peaks_of(work.device_at(int(dense[0])))
+    precision = np.asarray(work.kernels.precision, object)[rows]
     products = _products(timeline, ops, roofline, precision, rows, dense.tolist())
     limit = roofline.limit_us[rows]
     rates = {p: peaks.achievable_flops_per_s(str(p)) or np.nan for p in dict.fromkeys(precision[dense].tolist())}
     by_flops = roofline.flops[rows] / np.array([rates.get(p, np.nan) for p in precision]) * 1e6
-    bound = by_flops >= 0.999 * limit  # by arithmetic, not by memory
-    reached = limit / np.maximum(schedule.dur_us, 1e-9)
-    names = timeline.gpu_ops["name"]
-    wrong = [
-        p
-        for p in dense.tolist()
-        if (product := products.get(p)) and product.wrong and not _loads_whole(str(names.iat[rows[p]]), product)
-    ]
-    slow = [p for p in wrong if bound[p] and schedule.dur_us[p] >= KERNEL_US and reached[p] < max_rate_share]
+    # By arithmetic, not by memory, and not by filling the device.
+    bound = (by_flops >= 0.999 * limit) & (dur_us >= KERNEL_US)
+    wrong = [p for p, product in products.items() if product.wrong and not _loads_whole(work.kernel_name(p), product)]
+    slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
-            why=f"{len(wrong) / schedule.steps:.0f} of {len(dense) / schedule.steps:.0f} products a step have rows off 16 bytes"
+            why=f"{work.a_step(wrong):.0f} of {work.a_step(dense):.0f} products a step have rows off 16 bytes"
             + (f"; they reach {max_rate_share:.0%} of what is possible, are short or bound by memory" if wrong else "")
         )
     found = np.array(slow, np.int64)
-    own = [p for p, product in products.items() if not product.wrong and bound[p] and schedule.dur_us[p] >= KERNEL_US]
+    own = [p for p, product in products.items() if not product.wrong and bound[p]]
     shares = {
-        text: _share([p for p in own if precision[p] == text], limit, schedule.dur_us) for text in dict.fromkeys(precision[found].tolist())
+        text: _share([p for p in own if precision[p] == text], limit, dur_us) for text in dict.fromkeys(precision[found].tolist())
     }
     more = np.array([products[p].more_work for p in slow])
 
@@ -174,28 +155,19 @@ def gemm_alignment(
         return WithDurations(found, limit[found] * more / rate + SETUP_US)
 
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
-    edits = Edits(at(low), at(None), at(1.0))
-    saving = replay.saving(edits, "loading rows that are not aligned")
-    if saving.expected_us < min_saving_share * steps.step_us:
-        return Clear(
-            why=f"{len(slow) / schedule.steps:.0f} products a step have rows off 16 bytes; padded ones would gain "
-            f"{saving.expected_us / steps.step_us:.1%} of the step, reported from {min_saving_share:.0%}"
-        )
-    worst = products[max(slow, key=lambda p: float(schedule.dur_us[p]))]
-    labels = [_label(timeline, ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]
-    spent = float(schedule.dur_us[found].sum()) / schedule.steps
-    told = any(_ALIGN.search(str(names.iat[rows[p]])) for p in slow)
-    finding = Finding(
-        title="Matrix products with sizes that Tensor Cores load badly",
-        summary=f"{a_step(len(slow) / schedule.steps, 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): {milliseconds(spent)} "
-        f"of {milliseconds(steps.step_us)} at {float(limit[found].sum() / schedule.dur_us[found].sum()):.0%} of the rate of large products.",
-        severity=severity_of(saving, steps.step_us),
+    worst = products[max(slow, key=lambda p: float(dur_us[p]))]
+    told = any(_ALIGN.search(work.kernel_name(p)) for p in slow)
+    return Found(
+        summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
+        f"{milliseconds(work.us_a_step(found))} of {milliseconds(steps.step_us)} at "
+        f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
+        edits=Edits(at(low), at(None), at(1.0)),
+        removes="loading rows that are not aligned",
+        quiet=f"{work.a_step(slow):.0f} products a step have rows off 16 bytes",
+        evidence=witness.of_gpu(rows[found], [_label(timeline, ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(timeline, rows[found], labels, lambda m: sources.most_common(launches.call[rows[found[m[:50]]]])),
         fix=_fix(worst),
     )
-    return [Judged(finding, edits)]
 
 
 def _next(size: int, unit: int) -> int:

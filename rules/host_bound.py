@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, subtract
+from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.recording_cost import ProfilerCost
-from advisor.report.model import Clear, Code, Finding, Fix, Severity, Skipped, SourceLine, severity_of
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
-from advisor.rules.recompilation import compile_spans
+from advisor.report.model import Clear, Code, Fix, SourceLine
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.compilation import Compilation
+from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops
@@ -46,17 +48,16 @@ class _Work:
     kind: str
 
 
-@rule("host-bound", relies_on=("host",))
+@rule("host-bound", relies_on=("host",), min_saving_share=0.05)
 def host_bound(
     timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
     host: HostActivity,
     host_time: HostTime,
-    ops: Ops,
-    replay: Replay,
+    compilation: Compilation,
     *,
     min_pause_us: float = 500.0,
-    min_saving_share: float = 0.05,
     min_steps_share: float = 0.5,
 ) -> Outcome:
     """The program's own work on the host holds up the step
@@ -70,13 +71,13 @@ def host_bound(
     thread is back.
 
     How it is measured
-    Pauses of at least `min_pause_us` (500 µs: ten times what Python takes between two ops) between ops and runtime calls
+    Pauses of at least `min_pause_us` ({min_pause_us} µs: ten times what Python takes between two ops) between ops and runtime calls
     of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
     and ops as long that launch nothing, which compute on the CPU. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count and half of their time is
     taken as avoidable. The step is replayed without that time (`low`: half of it stays). Reported where it recurs in
-    `min_steps_share` of the steps (0.5) and two at least, since what happens once is start-up, and from
-    `min_saving_share` of the step (0.05: below, a pause of Python is noise).
+    `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
+    `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise).
 
     How to fix it
     Move the work off the thread that launches: into DataLoader workers, a background thread for logging and saving, or
@@ -90,13 +91,12 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
     if not len(timeline.cpu_ops):
-        return Skipped(why="no framework ops were recorded, so the host's own work cannot be told apart", record_with=RECORD_BOTH)
+        raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
-    spans, works = _own_work(timeline, steps, host, ops, min_pause_us)
+    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
+    spans, works = _own_work(timeline, steps, host, work.ops, others, min_pause_us)
     if not len(works):
         return Clear(why=f"the host never pauses for {min_pause_us:.0f} µs for work of its own inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
@@ -106,42 +106,29 @@ def host_bound(
             why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two"
         )
     known = all(w.kind != "unknown" for w in works)
-    kept = _recording_share(timeline, spans)
-    share = (1 - kept) * (1.0 if known else 0.5)
-    edits = Edits(host_time.without(spans, share / 2), host_time.without(spans, share), host_time.without(spans))
-    saving = replay.saving(edits, "the program's own work on the host between launches")
-    gain = saving.expected_us / steps.step_us
-    spent = float(per_step.sum()) / steps.steps
-    if gain < min_saving_share:
-        return Clear(
-            why=f"the host works {milliseconds(spent)} of a step of {milliseconds(steps.step_us)} for itself; without that the step would "
-            f"be {gain:.1%} shorter, reported from {min_saving_share:.0%}"
-        )
+    share = (1 - _recording_share(timeline, spans)) * (1.0 if known else 0.5)
+    spent = milliseconds(float(per_step.sum()) / steps.steps)
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
-    severity: Severity = severity_of(saving, steps.step_us)
-    summary = (
-        f"The host works {milliseconds(spent)} of each {milliseconds(steps.step_us)} step for the program itself, mostly {evidence[0].label}; "
-        "it launches nothing meanwhile."
-    )
-    finding = Finding(
-        title="The program's own work on the host holds up the step",
-        summary=summary if len(summary) <= 240 else f"{summary[:236]}…",
-        severity=severity,
-        confidence=(0.85 if known else 0.5) * (1.0 if replay.basis == "simulated" else 0.7),
-        saving=saving,
+    return Found(
+        summary=f"The host works {spent} of each {milliseconds(steps.step_us)} step for the program itself, mostly {evidence[0].label}; "
+        "it launches nothing meanwhile.",
+        edits=Edits(host_time.without(spans, share / 2), host_time.without(spans, share), host_time.without(spans)),
+        removes="the program's own work on the host between launches",
+        quiet=f"the host works {spent} of a step of {milliseconds(steps.step_us)} for itself",
         evidence=evidence,
+        confidence=0.85 if known else 0.5,
         fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),
     )
-    return [Judged(finding, edits)]
 
 
-def _own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_pause_us: float) -> tuple[Spans, list[_Work]]:
-    """Stretches of the host's own work in the window, each with what it was; disjoint and sorted."""
+def _own_work(
+    timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_pause_us: float
+) -> tuple[Spans, list[_Work]]:
+    """Stretches of the host's own work in the window outside `others`, each with what it was; disjoint and sorted."""
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
-    others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compile_spans(timeline, host))
     issuing = joined(
         spans_of(cpu, host.on_threads(cpu)),
         spans_of(calls, host.on_threads(calls)),

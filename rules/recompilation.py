@@ -7,30 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
+from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, overlap_with
 from advisor.knowledge import cuda_api
-from advisor.report.model import Clear, Code, Finding, Fix, severity_of
-from advisor.rules._evidence import folded, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.compilation import Compilation
+from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-# Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
-_COMPILE_FRAME = re.compile(
-    r"torch/_dynamo/convert_frame\.py\(\d+\): "
-    r"|torch/_inductor/compile_fx\.py\(\d+\): (_?compile_fx|_?fx_codegen|codegen_and_compile|fw_compiler|bw_compiler|cudagraphify)"
-    r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): (_?precompile|autotune_to_one_config|benchmark_all_configs)"
-    r"|triton/compiler/compiler\.py\(\d+\): compile$|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
-)
-# Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
-_COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
 _COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
 _GRAPH = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
 _LOADS = re.compile(r"^cu(Module|Library)LoadData")
@@ -54,17 +46,26 @@ class _Evidence:
     shapes: bool
     """Whether shapes were recorded at all."""
 
+    @property
+    def cause(self) -> str:
+        """Why, in words."""
+        if self.varying:
+            return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
+        if self.renewed:
+            return "torch.compile meets a new function each time"
+        return f"one function is at its recompilation {self.recompiled}" if self.recompiled else "its cause is not recorded"
 
-@rule("recompilation", relies_on=("host",))
+
+@rule("recompilation", relies_on=("host",), min_saving_share=0.03)
 def recompilation(
     timeline: Timeline,
     steps: Steps,
+    work: GpuWork,
     host: HostActivity,
     host_time: HostTime,
     launches: Launches,
-    replay: Replay,
+    compilation: Compilation,
     *,
-    min_saving_share: float = 0.03,
     min_steps_share: float = 0.5,
 ) -> Outcome:
     """Code is compiled again in every step
@@ -81,8 +82,8 @@ def recompilation(
     The union of the compilers' ranges and Python frames on the threads that launch GPU work; where neither was recorded,
     the host's time around calls that load a new GPU module (`cuModuleLoadData`). The step is replayed without that time
     (`low`: half of it stays). Compiling once is start-up, so the rule asks for compilation in `min_steps_share` of the
-    steps (0.5) and in two of them at least; in a trace without steps for three compilations of one function. Reported
-    from `min_saving_share` of the step (0.03). Shapes are said to vary where an op outside compilation has other dims in
+    steps ({min_steps_share}) and in two of them at least; in a trace without steps for three compilations of one function. Reported
+    from `min_saving_share` of the step ({min_saving_share}). Shapes are said to vary where an op outside compilation has other dims in
     each step; without recorded shapes nothing is said of them.
 
     How to fix it
@@ -97,9 +98,7 @@ def recompilation(
     https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html#dealing-with-recompilations
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    compiling, direct = _compiling(timeline, host, host_time, launches)
+    compiling, direct = _compiling(timeline, host, host_time, launches, compilation.spans)
     spans = clip(compiling, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         return Clear(why="nothing is compiled inside the window")
@@ -107,65 +106,39 @@ def recompilation(
     compiled = int((per_step > 0).sum())
     why = _why(timeline, steps, compiling)
     recurs = compiled >= max(2.0, min_steps_share * steps.steps) if steps.repeats else why.recompiled >= 2
-    spent = float(per_step.sum()) / steps.steps
     if not recurs:
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
         return Clear(
             why=f"compilation takes {milliseconds(float(per_step.sum()))} {seen}, which may be start-up; "
             f"reported from {min_steps_share:.0%} of the steps, and two"
         )
+    spent = milliseconds(float(per_step.sum()) / steps.steps)
     gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
-    saving = replay.saving(Edits(half, gone, gone), "compilation inside the steps")
-    share = saving.expected_us / steps.step_us
-    if share < min_saving_share:
-        return Clear(
-            why=f"compilation takes {milliseconds(spent)} a step, without which it would be {share:.1%} shorter; "
-            f"reported from {min_saving_share:.0%}"
-        )
-    count = f"{compiled} of {steps.steps} steps" if steps.repeats else "the trace"
-    cause = (
-        f"shapes change from step to step, {why.varying[0]} to {why.varying[1]}"
-        if why.varying
-        else "torch.compile meets a new function each time"
-        if why.renewed
-        else f"one function is at its recompilation {why.recompiled}"
-        if why.recompiled
-        else "its cause is not recorded"
-    )
-    summary = f"Compilation takes {milliseconds(spent)} of each {milliseconds(steps.step_us)} step, in {count}: {cause}."
     start, end = spans
     line = line_around(timeline, float(start[0]), float(end[0]))
-    finding = Finding(
+    return Found(
         title="Code is compiled again in every step",
-        summary=summary if len(summary) <= 240 else f"{summary[:236]}…",
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.95 if direct else 0.6) * (1.0 if steps.repeats else 0.7),
-        saving=saving,
+        summary=f"Compilation takes {spent} of each {milliseconds(steps.step_us)} step, in "
+        f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.",
+        edits=Edits(half, gone, gone),
+        removes="compilation inside the steps",
+        quiet=f"compilation takes {spent} a step",
         evidence=folded(_labels(timeline, spans), start, end - start, source=lambda _: line),
+        confidence=0.95 if direct else 0.6,
         fix=_fix(why),
     )
-    return [Judged(finding, Edits(half, gone, gone))]
 
 
-def compile_spans(timeline: Timeline, host: HostActivity) -> Spans:
-    """Time in which the threads that issue GPU work compile, as frames and ranges say."""
-    tables = (
-        (timeline.python_calls, _COMPILE_FRAME),
-        (timeline.cpu_ops, _COMPILE_RANGE),
-        (timeline.annotations, _COMPILE_RANGE),
-    )
-    return joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in tables if len(f)))
-
-
-def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches) -> tuple[Spans, bool]:
+def _compiling(
+    timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches, told: Spans
+) -> tuple[Spans, bool]:
     """Host time in which code is compiled, and whether the trace says so directly."""
-    found = compile_spans(timeline, host)
-    if len(found[0]):
-        return found, True
+    if len(told[0]):
+        return told, True
     calls = timeline.api_calls
     loads = matches(calls, _LOADS) & host.on_threads(calls) & (launches.roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.OTHER))
     if not loads.any():
-        return found, False
+        return told, False
     # The new module was compiled in the pause that ends with loading it.
     holding = overlap_with(host_time.start_us, host_time.end_us, spans_of(calls, loads)) > 0
     return joined((host_time.start_us[holding], host_time.end_us[holding])), False

@@ -7,30 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import Floats, Ints, overlap_with, union
+from advisor.engine.rule import Found, Outcome, Share, rule
+from advisor.errors import Unavailable
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Finding, Fix, Skipped, severity_of
-from advisor.rules._evidence import a_step, gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK, RECORD_BOTH
-from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Replay
+from advisor.knowledge.multiprocessors import WARP, blocks_that_fit
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import a_step, milliseconds
+from advisor.timeline import GpuKind
 from advisor.views.replay.edits import Edit, Edits, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.gpu_kernels import FAMILIES
 from advisor.views.trace.steps import Steps
-
-SM_REGISTERS, SM_THREADS, SM_SHARED = 65536, 2048, 228 * 1024
-"""What a multiprocessor holds from compute capability 9.0 on."""
-
-SM_OTHER = {
-    (7, 0): (2048, 96 * 1024), (7, 5): (1024, 64 * 1024), (8, 0): (2048, 164 * 1024), (8, 6): (1536, 100 * 1024),
-    (8, 9): (1536, 100 * 1024), (12, 0): (1536, 100 * 1024),
-}  # fmt: skip
-"""Threads and shared memory where they differ: CUDA C++ Programming Guide, compute capabilities."""
 
 SECOND_PASS_US = 5.0
 """Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
@@ -57,31 +48,16 @@ _EQUAL_BLOCKS = (Family.GEMM, Family.ATTENTION, Family.CONV)
 """Families whose blocks take about as long as each other, so that a last wave of few costs as much as a full one."""
 
 
-@dataclass(frozen=True)
-class _Small:
-    """Kernels (positions), the share of the device's block places that they fill, and whether their limit is known."""
-
-    at: Ints
-    fill: Floats
-    tail: np.ndarray
-    """(n,) a last wave of few blocks, not a grid of few."""
-
-
-@rule("small-grid", relies_on=("kernels",))
+@rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
 def small_grid(
-    timeline: Timeline,
     steps: Steps,
-    ops: Ops,
-    kernels: Kernels,
+    work: GpuWork,
     roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
+    witness: Witness,
     *,
-    max_fill: float = 0.5,
+    max_fill: Share = 0.5,
     min_kernel_us: float = 20.0,
     max_limit_share: float = 0.5,
-    min_saving_share: float = 0.03,
 ) -> Outcome:
     """Kernels run on few of the device's multiprocessors
 
@@ -95,15 +71,15 @@ def small_grid(
     over 16 heads (0.97 waves) takes 103 µs, over 17 (1.03 waves) 161.
 
     How it is measured
-    The recorded grid against the device's multiprocessors: kernels that fill at most `max_fill` of them (0.5: filling gains
+    The recorded grid against the device's multiprocessors: kernels that fill at most `max_fill` of them ({max_fill}: filling gains
     twofold at the least), or products, convolutions and attention whose waves fill at most half-way between that and all
-    of the next whole number (0.75: 1.03 of 2, 2.06 of 3). They take at least `min_kernel_us` (20 µs: shorter ones are
+    of the next whole number (0.75: 1.03 of 2, 2.06 of 3). They take at least `min_kernel_us` ({min_kernel_us} µs: shorter ones are
     bound by their launch and by latency) and, where shapes were recorded, reach at most `max_limit_share` of what their
-    FLOPs and bytes allow (0.5); where that is unknown only families that are known to divide count, at a lower confidence.
+    FLOPs and bytes allow ({max_limit_share}); where that is unknown only families that are known to divide count, at a lower confidence.
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
     that share the device with others for half of their time. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
-    at half of what it costs. Reported from `min_saving_share` of the step (0.03).
+    at half of what it costs. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
@@ -119,97 +95,92 @@ def small_grid(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    schedule = replay.recorded
-    rows = schedule.op_row
-    frame = timeline.gpu_ops
-    blocks = frame["grid_blocks"].to_numpy()[rows]
-    device = frame["device"].to_numpy()[rows]
-    sms = np.array([timeline.device(int(d)).sm_count for d in device.tolist()])
-    if not (sms > 0).any():
-        return Skipped(why="the trace does not say how many multiprocessors the device has", record_with=RECORD_BOTH)
-    if not (blocks > 0).any():
-        return Skipped(why="the kernels' grids were not recorded", record_with=RECORD_BOTH)
-    limit = roofline.limit_us[rows]
-    reached = limit / np.maximum(schedule.dur_us, 1e-9)
-    meant = np.array([bool(_BY_DESIGN.search(n)) for n in frame["name"].cat.categories], bool)[
-        frame["name"].cat.codes.to_numpy()[rows]
-    ]
-    eligible = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()[rows] & (blocks > 0) & (sms > 0)
-    eligible &= ~meant & ~kernels.of(Family.COMMUNICATION, Family.OPTIMIZER)[rows] & (schedule.dur_us >= min_kernel_us)
-    eligible &= np.where(np.isnan(limit), kernels.of(*_SPLITTABLE)[rows], reached <= max_limit_share)
-    fill = blocks / np.maximum(sms, 1)
-    waves = _waves(timeline, rows, blocks, sms)
-    whole = waves / np.ceil(np.maximum(waves, 1))
-    tail = eligible & kernels.of(*_EQUAL_BLOCKS)[rows] & ~np.isnan(limit) & (waves > 1) & (whole <= 0.5 + max_fill / 2)
-    few = eligible & (fill <= max_fill)
+    grids = _grids(work)
+    limit = roofline.limit_us[work.rows]
+    known = ~np.isnan(limit)
+    few, tail = _candidates(work, grids, limit, max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
-    at = at[~_shared(timeline, rows[at])]
-    busy = max(float(schedule.dur_us.sum()), 1e-9)
+    at = at[~_beside_others(work, at)]
     if not len(at):
         return Clear(
             why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit"
         )
-    small = _Small(at, np.where(few, fill, whole)[at], ~few[at])
-    edits = _edits(small, limit[at], schedule.dur_us[at])
-    saving = replay.saving(edits, "multiprocessors without a block")
-    share = float(schedule.dur_us[at].sum()) / busy
-    if saving.expected_us < min_saving_share * steps.step_us:
-        return Clear(
-            why=f"kernels on few multiprocessors take {share:.1%} of busy time; on all of them they would gain "
-            f"{saving.expected_us / steps.step_us:.1%} of the step, reported from {min_saving_share:.0%}"
-        )
-    gpu_rows = rows[at]
-    labels = [
-        _label(timeline, ops, int(rows[p]), int(sms[p]), float(waves[p]), bool(t)) for p, t in zip(at, small.tail, strict=True)
-    ]
-    worst = int(at[np.argmax(schedule.dur_us[at])])
-    families = np.asarray([FAMILIES[f] for f in kernels.family[rows[at]].tolist()], object)
-    spent = {f: float(schedule.dur_us[at[families == f]].sum()) for f in dict.fromkeys(families.tolist())}
-    known = float(schedule.dur_us[at[~np.isnan(limit[at])]].sum()) / float(schedule.dur_us[at].sum())
+    dur_us = work.dur_us[at]
+    worst = int(at[np.argmax(dur_us)])
+    families = np.asarray([FAMILIES[f] for f in work.kernels.family[work.rows[at]].tolist()], object)
+    spent = {f: float(dur_us[families == f].sum()) for f in dict.fromkeys(families.tolist())}
     typical = (
-        f"{int(blocks[worst])} blocks for {int(sms[worst])} multiprocessors"
+        f"{int(grids.blocks[worst])} blocks for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
-        else f"{waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(waves[worst]))}"
+        else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
-    finding = Finding(
-        title="Kernels run on few of the device's multiprocessors",
-        summary=f"{a_step(len(at) / schedule.steps, 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
-        f"{milliseconds(float(schedule.dur_us[at].sum()) / schedule.steps)} of {milliseconds(steps.step_us)}.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.4 + 0.45 * known) * (1.0 if steps.repeats else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(timeline, gpu_rows, labels, lambda m: sources.most_common(launches.call[gpu_rows[m[:50]]])),
-        fix=_fix(max(spent, key=lambda f: spent[f]), bool(small.tail[int(np.argmax(schedule.dur_us[at]))])),
+    return Found(
+        summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
+        f"{milliseconds(work.us_a_step(at))} of {milliseconds(steps.step_us)}.",
+        edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us),
+        removes="multiprocessors without a block",
+        quiet=f"kernels on few multiprocessors take {float(dur_us.sum()) / work.busy_us:.1%} of busy time",
+        evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
+        confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
+        fix=_fix(max(spent, key=lambda f: spent[f]), not few[worst]),
     )
-    return [Judged(finding, edits)]
 
 
-def _waves(timeline: Timeline, rows: Ints, blocks: Ints, sms: Ints) -> Floats:
-    """Blocks over the places for them on the whole device: as many blocks fit on a multiprocessor as its registers, threads
-    and shared memory hold. NaN where a kernel's were not recorded. Profilers' own occupancy is 0 for kernels with much
-    shared memory."""
-    frame = timeline.gpu_ops
-    device = frame["device"].to_numpy()[rows]
-    threads, registers, shared = (frame[c].to_numpy()[rows] for c in ("block_threads", "registers", "shared_bytes"))
-    waves = np.full(len(rows), np.nan)
+@dataclass(frozen=True)
+class _Grids:
+    """Of each GPU op (n,): its blocks, the device's multiprocessors, and waves: blocks over the places for them on the whole
+    device, NaN where what a block needs was not recorded."""
+
+    blocks: Ints
+    sms: Ints
+    waves: Floats
+
+    @property
+    def fill(self) -> Floats:
+        """Share of the multiprocessors that have a block."""
+        return self.blocks / np.maximum(self.sms, 1)
+
+    @property
+    def last_wave(self) -> Floats:
+        """Waves over the whole number that they take as long as."""
+        return self.waves / np.ceil(np.maximum(self.waves, 1))
+
+
+def _grids(work: GpuWork) -> _Grids:
+    """Raises Unavailable where grids or the device's size were not recorded."""
+    device, blocks = work.column("device"), work.column("grid_blocks")
+    sms = np.array([work.timeline.device(int(d)).sm_count for d in device.tolist()])
+    if not (sms > 0).any():
+        raise Unavailable("the trace does not say how many multiprocessors the device has", RECORD_BOTH)
+    if not (blocks > 0).any():
+        raise Unavailable("the kernels' grids were not recorded", RECORD_BOTH)
+    threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
+    waves = np.full(len(work.rows), np.nan)
     for d in np.unique(device).tolist():
-        capability = timeline.device(d).compute_capability
+        gpu = work.timeline.device(d)
         mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
-        if timeline.device(d).warp_size != 32 or not mine.any():
-            continue
-        most_threads, most_shared = SM_OTHER.get(capability, (SM_THREADS, SM_SHARED))
-        warps = -(-threads[mine] // 32)
-        by_registers = SM_REGISTERS // (-(-registers[mine] // 8) * 8 * 32 * warps)
-        fits = np.minimum.reduce([most_threads // (32 * warps), by_registers, most_shared // (shared[mine] + 1024)])
-        waves[mine] = blocks[mine] / np.maximum(sms[mine] * np.maximum(fits, 1), 1)
-    return waves
+        if gpu.warp_size == WARP and mine.any():
+            fits = blocks_that_fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
+            waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits, 1)
+    return _Grids(blocks, sms, waves)
 
 
-def _shared(timeline: Timeline, rows: Ints) -> np.ndarray:
-    """(n,) whether kernels (rows of `gpu_ops`) run beside others of the same device for half of their time."""
-    frame = timeline.gpu_ops
+def _candidates(
+    work: GpuWork, grids: _Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float
+) -> tuple[Mask, Mask]:
+    """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
+    unknown = np.isnan(limit)
+    reached = limit / np.maximum(work.dur_us, 1e-9)
+    eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
+    eligible &= ~work.named(_BY_DESIGN) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
+    eligible &= np.where(unknown, work.of(*_SPLITTABLE), reached <= max_limit_share)
+    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*_EQUAL_BLOCKS) & ~unknown
+    return eligible & (grids.fill <= max_fill), eligible & tail
+
+
+def _beside_others(work: GpuWork, at: Ints) -> Mask:
+    """(n,) whether kernels (positions) run beside others of the same device for half of their time."""
+    frame, rows = work.timeline.gpu_ops, work.rows[at]
     start = frame["start_us"].to_numpy()
     end = start + frame["dur_us"].to_numpy()
     device, stream = frame["device"].to_numpy(), frame["stream"].to_numpy()
@@ -224,35 +195,28 @@ def _shared(timeline: Timeline, rows: Ints) -> np.ndarray:
     return found
 
 
-def _edits(small: _Small, limit_us: Floats, dur_us: Floats) -> Edits:
+def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats) -> Edits:
+    """Each kernel in the time that a full device would need; one with a tail without some of it."""
     known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
 
-    def to(fill: Floats, rate: float, tail: float) -> Edit:
+    def to(fill: Floats, rate: float, without: float) -> Edit:
         full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, UNKNOWN_FILL), fill), known / rate) + SECOND_PASS_US
-        without_tail = np.maximum(dur_us * (1 - tail * (1 - small.fill)), known)
-        return WithDurations(small.at, np.where(small.tail, without_tail, full))
+        without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
+        return WithDurations(at, np.where(tail, without_tail, full))
 
-    return Edits(
-        to(np.minimum(2 * small.fill, 1.0), LEAST_RATE, 0.0),
-        to(small.fill, LIKELY_RATE, 0.5),
-        to(small.fill, 1.0, 1.0),
-    )
+    return Edits(to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0))
 
 
-def _label(timeline: Timeline, ops: Ops, row: int, sms: int, waves: float, tail: bool) -> str:
-    frame = timeline.gpu_ops
-    op, name = int(ops.of_gpu[row]), str(frame["name"].iat[row])
+def _label(work: GpuWork, grids: _Grids, position: int, tail: bool) -> str:
+    op, blocks = int(work.op[position]), int(grids.blocks[position])
     what = (
-        f"{ops.name(op)} {timeline.cpu_ops['dims'].iat[op]}".strip()
+        f"{work.ops.name(op)} {work.timeline.cpu_ops['dims'].iat[op]}".strip()
         if op >= 0
-        else name.removeprefix("void ").split("<", 1)[0][:80]
+        else work.kernel_name(position).removeprefix("void ").split("<", 1)[0][:80]
     )
-    blocks = int(frame["grid_blocks"].to_numpy()[row])
-    return (
-        f"{what}: {waves:.2f} waves ({blocks} blocks)"
-        if tail
-        else f"{what}: {blocks} block{'s' * (blocks != 1)} on {sms} multiprocessors"
-    )
+    if tail:
+        return f"{what}: {grids.waves[position]:.2f} waves ({blocks} blocks)"
+    return f"{what}: {blocks} block{'s' * (blocks != 1)} on {int(grids.sms[position])} multiprocessors"
 
 
 _ROWS = Code(

@@ -8,21 +8,19 @@ from math import prod
 
 import numpy as np
 
-from advisor.engine.rule import Judged, Outcome, rule
-from advisor.intervals import Floats, Ints
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.knowledge.op_costs import DTYPE_BYTES
-from advisor.report.model import Clear, Code, Finding, Fix, severity_of
-from advisor.rules._evidence import gpu_evidence, milliseconds
-from advisor.rules._needs import NO_GPU_WORK
+from advisor.report.model import Clear, Code, Fix
+from advisor.rules._phrases import milliseconds
 from advisor.timeline import GpuKind, Timeline
-from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, Fused
+from advisor.views.replay.edits import Edits, Fused
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import Sources
 from advisor.views.trace.steps import Steps
 
 KERNEL_US = 2.0
@@ -88,18 +86,8 @@ class _Chain:
     backward: bool = False
 
 
-@rule("unfused-norm", relies_on=("kernels",))
-def unfused_norm(
-    timeline: Timeline,
-    steps: Steps,
-    ops: Ops,
-    roofline: Roofline,
-    launches: Launches,
-    replay: Replay,
-    sources: Sources,
-    *,
-    min_saving_share: float = 0.03,
-) -> Outcome:
+@rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03)
+def unfused_norm(timeline: Timeline, steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
 
     What it is
@@ -117,7 +105,7 @@ def unfused_norm(
     of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
     tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1), never less
     than 2 µs; without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
-    `min_saving_share` (0.03). Chains without a reduction are left to unfused-elementwise.
+    `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
     How to fix it
     Call `F.layer_norm`, `F.rms_norm`, `torch.softmax` or `F.cross_entropy`, or compile the module.
@@ -130,39 +118,28 @@ def unfused_norm(
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.layer_norm.html
     """
-    if not len(timeline.gpu_ops):
-        return NO_GPU_WORK
-    schedule = replay.recorded
-    step = steps.of_host_time(launches.start_us[schedule.op_row])
-    forward = _forward(timeline, ops, schedule, step)
+    ops, schedule = work.ops, work.schedule
+    forward = _forward(timeline, ops, schedule, work.step)
     if not forward:
         return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
-    chains = forward + _backward(timeline, ops, schedule, step, forward)
+    chains = forward + _backward(timeline, ops, schedule, work.step, forward)
     times = np.array([_fused_us(roofline, timeline, schedule, c) for c in chains])
-    edits = Edits(*(_fuse(chains, times[:, k]) for k in range(3)))
-    saving = replay.saving(edits, "the way of a tensor through memory between the kernels of one norm or softmax")
-    share = saving.expected_us / steps.step_us
     members = np.concatenate([c.members for c in chains])
-    spent = float(schedule.dur_us[members].sum()) / schedule.steps
+    spent = milliseconds(work.us_a_step(members))
     kinds = _by_time(chains, schedule)
-    if share < min_saving_share:
-        return Clear(
-            why=f"{' and '.join(kinds)} written out take {milliseconds(spent)} a step; fusing gains {share:.1%}, "
-            f"reported from {min_saving_share:.0%}"
-        )
-    rows = schedule.op_row[members]
-    labels = [label for c in chains for label in [_label(timeline, ops, schedule, c)] * len(c.members)]
-    finding = Finding(
+    return Found(
         title=f"{kinds[0]} is written out where one op exists",
-        summary=f"{len(forward) / schedule.steps:.0f} written-out {' and '.join(kinds)} a step run {len(members) / schedule.steps:.0f} kernels for "
-        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(times[:, 1].sum()) / schedule.steps)}.",
-        severity=severity_of(saving, steps.step_us),
-        confidence=(0.9 if timeline.source.shapes else 0.6) * (1.0 if steps.repeats else 0.8),
-        saving=saving,
-        evidence=gpu_evidence(timeline, rows, labels, lambda m: sources.most_common(launches.call[rows[m[:50]]])),
+        summary=f"{work.a_step(forward):.0f} written-out {' and '.join(kinds)} a step run {work.a_step(members):.0f} kernels for "
+        f"{spent} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(float(times[:, 1].sum()) / schedule.steps)}.",
+        edits=Edits(*(Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))),
+        removes="the way of a tensor through memory between the kernels of one norm or softmax",
+        quiet=f"{' and '.join(kinds)} written out take {spent} a step",
+        evidence=witness.of_gpu(
+            work.rows[members], [label for c in chains for label in [_label(timeline, ops, schedule, c)] * len(c.members)]
+        ),
+        confidence=0.9 if timeline.source.shapes else 0.6,
         fix=_fix(kinds),
     )
-    return [Judged(finding, edits)]
 
 
 def _forward(timeline: Timeline, ops: Ops, schedule: Schedule, step: Ints) -> list[_Chain]:
@@ -298,11 +275,6 @@ def _fused_us(roofline: Roofline, timeline: Timeline, schedule: Schedule, chain:
     moved = chain.bytes * (BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0)
     low, expected, high = (min(max(f * moved / rate * 1e6, KERNEL_US), whole) for f in (SLOWEST, LIKELY, FASTEST))
     return low, expected, high
-
-
-def _fuse(chains: list[_Chain], dur_us: Floats) -> Edit:
-    """Each chain becomes its first kernel, which takes that long."""
-    return Fused(np.array([c.members[0] for c in chains]), np.concatenate([c.members[1:] for c in chains]), dur_us)
 
 
 def _by_time(chains: list[_Chain], schedule: Schedule) -> list[str]:
