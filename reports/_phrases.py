@@ -151,6 +151,11 @@ def gain(finding: Finding, report: Report) -> str:
     return part if isinstance(saving, ShareSaved) else f"{amount(saving, saving.expected)} ({part})"
 
 
+def titled(finding: Finding, report: Report) -> str:
+    """The title, with the kernel's name where each of several kernels may have the same fault."""
+    return f"{finding.title}: {finding.evidence[0].label}" if report.kind == "kernels" else finding.title
+
+
 def likely(saving: AnySaving) -> str:
     """`6.50 to 8.20 ms`: the interval of a saving."""
     return interval(saving.low, saving.high, _UNITS[type(saving)])

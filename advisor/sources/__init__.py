@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
-from advisor.sources import kineto, memory, nsys
+from advisor.sources import kineto, memory, ncu, nsys
 from advisor.sources.directory import only_trace
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
@@ -18,7 +18,7 @@ from advisor.timeline import Timeline
 
 __all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read"]
 
-SOURCES: tuple[Source, ...] = (nsys, memory, kineto)
+SOURCES: tuple[Source, ...] = (nsys, ncu, memory, kineto)
 """The first that recognises a file reads it: those that a few bytes tell before JSON, which could be anything."""
 
 

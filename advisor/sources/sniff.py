@@ -29,14 +29,12 @@ _MAGIC = (
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "Fetch it: git lfs pull"),
-    (b"NVR\x00", "an Nsight Compute report", "Export it first: ncu --import {path} --page raw --csv"),
 )
 
 _SUFFIX = {
     ".nsys-rep": _NSYS,
     ".qdrep": _NSYS,
     ".qdstrm": _NSYS,
-    ".ncu-rep": ("an Nsight Compute report", "Export it first: ncu --import {path} --page raw --csv"),
     ".pftrace": _PERFETTO,
     ".perfetto-trace": _PERFETTO,
     ".pb": ("a protobuf file (an XPlane of JAX or TensorFlow?)", "Export the trace as JSON: trace.json.gz beside it."),

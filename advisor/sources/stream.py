@@ -1,15 +1,22 @@
-"""Uncompressed bytes from a file, gzip or plain, with a limit against gzip bombs."""
+"""Uncompressed bytes from a file, plain or packed with gzip or zstd, with a limit against bombs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from isal import igzip_lib
 
 from advisor.errors import TraceError
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 DEFAULT_MAX_BYTES = 16 << 30
 """Uncompressed bytes above which a file is refused: four times the largest trace we know of."""
 
@@ -18,7 +25,17 @@ _BOMB_RATIO = 1000
 _BOMB_FLOOR = 256 << 20
 
 # igzip_lib.IsalError, which its stubs do not type as an exception.
-_DAMAGED: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]
+_DAMAGED: tuple[type[Exception], ...] = (igzip_lib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
+
+
+def _unpacker(first: bytes) -> tuple[bytes, Any]:
+    """What the packing of a file that starts so begins with, and what unpacks it: both the same methods. None where it is not packed."""
+    if first.startswith(GZIP_MAGIC):
+        return GZIP_MAGIC, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    if first.startswith(ZSTD_MAGIC):
+        return ZSTD_MAGIC, zstd.ZstdDecompressor()
+    return b"", None
+
 
 _READ = 1 << 18
 # A damaged block loses the output that was under way: keep it small.
@@ -49,14 +66,13 @@ class Stream:
         """Bytes of the file read so far."""
         self.truncated = ""
         first = self._read_file()
-        self._gzip = first.startswith(GZIP_MAGIC)
-        self._inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP) if self._gzip else None
+        self._magic, self._inflater = _unpacker(first)
         self._input = first
 
     @property
     def compressed(self) -> bool:
-        """Whether the file is gzip."""
-        return self._gzip
+        """Whether the file is packed, with gzip or zstd."""
+        return bool(self._magic)
 
     @property
     def expected(self) -> int:
@@ -76,7 +92,7 @@ class Stream:
         """
         parts, have = [self._ready], len(self._ready)
         while have < n and not self._ended:
-            block = self._inflate() if self._gzip else self._plain()
+            block = self._inflate() if self._magic else self._plain()
             self.total += len(block)
             self._check_limit()
             parts.append(block)
@@ -121,12 +137,12 @@ class Stream:
             return b""
 
     def _next_member(self, unused: bytes) -> bytes:
-        """Go on with the next gzip member; padding and anything else after the last one is ignored, as gunzip does."""
+        """Go on with the next member; padding and anything else after the last one is ignored, as gunzip does."""
         following = unused or self._read_file()
-        if following.startswith(GZIP_MAGIC[:1]) and len(following) < 2:
-            following += self._read_file()
-        if following.startswith(GZIP_MAGIC):
-            self._inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+        while self._magic.startswith(following[: len(self._magic)]) and 0 < len(following) < len(self._magic) and (more := self._read_file()):
+            following += more
+        if following.startswith(self._magic):
+            _, self._inflater = _unpacker(following)
             self._input = following
         else:
             self._ended = True
@@ -139,14 +155,14 @@ class Stream:
     def _check_limit(self) -> None:
         if self.total > self._max_bytes:
             raise TraceError(
-                f"the file holds more than {self._max_bytes:,} bytes{' uncompressed' if self._gzip else ''}, the limit",
+                f"the file holds more than {self._max_bytes:,} bytes{' uncompressed' if self._magic else ''}, the limit",
                 f"If you trust it, raise the limit above that (--max-gib on the command line, max_bytes in Python, now {self._max_bytes:,}).",
             )
         # Whoever raises the limit above its default says that they trust the file.
         trusted = self._max_bytes > DEFAULT_MAX_BYTES
-        if self._gzip and not trusted and self.total > _BOMB_FLOOR and self.total > _BOMB_RATIO * self.packed:
+        if self._magic and not trusted and self.total > _BOMB_FLOOR and self.total > _BOMB_RATIO * self.packed:
             raise TraceError(
                 f"the file unpacks to more than {_BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), "
                 "as no trace does",
-                f"It looks like a gzip bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
+                f"It looks like a bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
             )

@@ -14,6 +14,7 @@ from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports.report import _draw
 from advisor.reports.report._checklist import checklist
+from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 from advisor.reports.report._roofline import peaks_of, reach
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def page(template: str, title: str, **context: object) -> str:
 
 _SECTIONS = {
     "trace": (("timeline", "Timeline"), ("steps", "Steps"), ("roofline", "Roofline"), ("tree", "Treemap")),
+    "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
 }
 """Of each kind's template, for the navigation: anchor and title."""
 
@@ -161,5 +163,6 @@ def _environment() -> Environment:
         web,
     ):
         made.filters[function.__name__] = function
+    made.globals.update(occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
     made.globals.update(interval=_numbers.interval, reach=reach, share=_numbers.share, speedup=_numbers.speedup, words=_phrases)
     return made

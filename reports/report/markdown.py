@@ -26,6 +26,7 @@ from advisor.reports._phrases import (
     source_line,
     step_noun,
     steps,
+    titled,
     trust,
     window_basis,
 )
@@ -169,14 +170,14 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
 
 def _row(report: Report, finding: Finding, number: int) -> str:
     saves = gain(finding, report) or "–"
-    title, fix = prose(_short(finding.title, 160)), prose(_short(finding.fix.title, 160))
+    title, fix = prose(_short(titled(finding, report), 160)), prose(_short(finding.fix.title, 160))
     return f"| {number} | {title} | {finding.severity} | {saves} | {fix} |"
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:
     saving, fix = finding.saving, finding.fix
     lines = [
-        f"<details><summary><b>{number}. {prose(_short(finding.title, 160))}</b></summary>",
+        f"<details><summary><b>{number}. {prose(_short(titled(finding, report), 160))}</b></summary>",
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
@@ -235,6 +236,8 @@ def _time(report: Report) -> list[str]:
 def _kernels(report: Report) -> list[str]:
     if not report.kernels:
         return []
+    if report.kind == "kernels":
+        return _measured(report)
     lines = [
         "<details><summary><b>Largest kernels</b></summary>",
         "",
@@ -248,6 +251,22 @@ def _kernels(report: Report) -> list[str]:
             percent(row.share), occupancy, rate(row.gbps), rate(row.tflops),
         )  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", "</details>", ""]
+
+
+def _measured(report: Report) -> list[str]:
+    """Kernels that were measured one by one: what limits each."""
+    lines = [
+        "<details><summary><b>What limits each kernel</b></summary>",
+        "",
+        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy |",
+        "| :-- | --: | --: | :-- | --: | --: | --: |",
+    ]
+    for row in report.kernels:
+        seen = row.counted
+        shares = (seen and seen.compute, seen and seen.memory, row.occupancy and row.occupancy.theoretical)
+        cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), row.limiter or "–")
+        lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]
 
 

@@ -57,6 +57,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     _headline(console, shown)
     _time(console, shown)
     _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
+    _measured(console, shown)
     _footer(console, shown)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
@@ -178,7 +179,7 @@ def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
     row.add_column(no_wrap=True, justify="right")
     row.add_column(no_wrap=True, width=_GAIN_BAR)
     row.add_row(
-        _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {finding.title}", "bold")),
+        _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {_phrases.titled(finding, report)}", "bold")),
         _text((f"saves {saves}", "green") if saves else ("no gain expected", "dim")),
         _text(("█" * filled, "green"), ("·" * (_GAIN_BAR - filled), "dim")),
     )
@@ -202,6 +203,8 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     _wrapped(console, _text(("Nothing to fix was found. ", "bold green"), f"Of the rules: {_phrases.rules_run(report)}."), 0)
     for said in praise:
         _wrapped(console, _text(("+ ", "green"), said), 2, 1)
+    if report.kind == "kernels":
+        return
     if report.kernels:
         console.print(_text("What the GPU does now:"))
     peaks = peaks_of(report)
@@ -210,6 +213,16 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
         reached = f"{percent(at.share)} of its roofline  " if at else ""
         row = f"{percent(kernel.share):>5} {duration(kernel.total_us):>8}  {kernel.family}  {reached}"
         _wrapped(console, _text(row, (kernel.name, "dim")), 2, 1)
+    console.print()
+
+
+def _measured(console: Console, report: Report) -> None:
+    """What limits each kernel that was measured by itself."""
+    if report.kind != "kernels":
+        return
+    console.print(_text("What limits the longest kernels:"))
+    for kernel in report.kernels:
+        _wrapped(console, _text(f"{duration(kernel.dur_us):>8}  ", (kernel.name, "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"), 2)
     console.print()
 
 
@@ -224,7 +237,7 @@ def _footer(console: Console, report: Report) -> None:
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
     commands += [(" ".join(skipped.record_with.split()), f"lets {skipped.rule} look") for skipped in record]
-    if report.source.path != "standard input":
+    if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):

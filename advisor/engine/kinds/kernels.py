@@ -1,0 +1,122 @@
+"""Judging kernels that were measured one by one: savings are shares of a kernel's own time."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from advisor.engine.grade import Weight
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import Found, Judged
+from advisor.kernel_profiles import KernelProfiles
+from advisor.recording import Recording
+from advisor.report.model import (
+    SEVERITIES,
+    DeviceInfo,
+    Finding,
+    Headline,
+    Health,
+    KernelRow,
+    Recorded,
+    Report,
+    SourceInfo,
+)
+from advisor.views.kernels.checks import QUESTIONS
+from advisor.views.kernels.measured import MeasuredKernels
+from advisor.views.kernels.table import MeasuredTable
+from advisor.views.workspace import Workspace
+
+
+def health(workspace: Workspace) -> tuple[Health, ...]:
+    """Whether the file is whole, and whether the sections that the checks need were collected."""
+    profiles, rows = workspace.get(KernelProfiles), workspace.get(MeasuredTable).rows
+    whole = Health(
+        check="whole-file",
+        status="degraded" if profiles.damage else "ok",
+        detail=profiles.damage or f"{len(profiles.kernels)} launches were read",
+        touches=("counters",),
+        record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
+    )
+    missing = sorted(
+        {QUESTIONS[c.check][1] for row in rows if row.counted for c in row.counted.checks if c.status == "not collected"}
+    )
+    collected = Health(
+        check="sections",
+        status="degraded" if missing else "ok",
+        detail=f"of some kernels not collected: {', '.join(missing)}"
+        if missing
+        else "all that the checks of a kernel need was collected",
+        touches=(),
+        record_with=f"ncu {' '.join(f'--section {name}' for name in missing)} …" if missing else "",
+    )
+    return whole, collected
+
+
+def weigh(workspace: Workspace, found: Found) -> Weight:
+    """A share of the kernel's own time."""
+    if found.saving is None:
+        raise TypeError("a finding about a measured kernel says what it saves")
+    return Weight(found.saving, 1.0)
+
+
+def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
+    """Most severe first; among equals what costs most of the time that was measured."""
+
+    def cost(finding: Finding) -> float:
+        return finding.saving.expected * sum(e.dur_us for e in finding.evidence)
+
+    return sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -cost(f.finding), f.finding.rule))
+
+
+def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
+    """The report: a row and its checks for each kernel, no step and no window."""
+    profiles, measured = workspace.get(KernelProfiles), workspace.get(MeasuredKernels)
+    rows = workspace.get(MeasuredTable).rows
+    found = [f.finding for f in outcomes.found]
+    sms = {k.profile.device: k.sm_count for k in measured.kernels}
+    return Report(
+        kind="kernels",
+        source=SourceInfo(
+            path=profiles.path,
+            format=profiles.format,
+            bytes=profiles.bytes,
+            events=len(profiles.kernels),
+            recorded=Recorded(shapes=False, stacks=False, steps=0),
+        ),
+        devices=tuple(DeviceInfo(id=d, name=profiles.devices.get(d, ""), sm_count=n) for d, n in sorted(sms.items())),
+        window=None,
+        time=None,
+        health=health(workspace),
+        headline=_headline(rows, found, outcomes),
+        findings=tuple(found),
+        clear=tuple(outcomes.clear),
+        skipped=tuple(outcomes.skipped),
+        failed=tuple(outcomes.failed),
+        kernels=rows,
+        advisor=version("trace-advisor"),
+    )
+
+
+def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outcomes) -> Headline:
+    top = rows[0]
+    faults = len({e.label for f in found if not f.allowed for e in f.evidence})
+    several = f"{len(rows)} kernels were measured" if len(rows) > 1 else "One kernel was measured"
+    fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if len(rows) > 1 else "it has a fault"
+    longest = (
+        f"{_clipped(top.name)} takes {'most' if len(rows) > 1 else top.share and 'all'} of the time ({top.share:.0%}). "
+        if len(rows) > 1
+        else ""
+    )
+    summary = f"{several}; {fault if faults else 'no fault was found'}. {longest}{top.counted.verdict if top.counted else ''}"
+    looked = len(outcomes.found) + len(outcomes.clear)
+    return Headline(
+        bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",
+        summary=summary.strip(),
+        judged="yes" if not outcomes.skipped else "partly" if looked else "no",
+        judged_why=""
+        if not outcomes.skipped
+        else f"{len(outcomes.skipped)} rules could not look: what they need was not collected",
+    )
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:79]}…"

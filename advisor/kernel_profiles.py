@@ -1,0 +1,77 @@
+"""Kernels measured one by one by Nsight Compute: what it counted, by its own names, in base units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from advisor.errors import TraceError
+
+Dim = tuple[int, int, int]
+
+DURATION = "gpu__time_duration.sum"
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One launch. `metrics`: finite numbers by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
+
+    ncu locks the clocks and replays the kernel, so its durations compare with each other and with no timeline's.
+    """
+
+    name: str
+    """Demangled, with template arguments and parameters where they were recorded."""
+    grid: Dim
+    block: Dim
+    """(0, 0, 0) where a dimension was not recorded."""
+    device: int = 0
+    capability: tuple[int, int] = (0, 0)
+    """Compute capability; (0, 0) where it was not recorded."""
+    stream: int = 0
+    process: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def get(self, *names: str) -> float | None:
+        """The first of these metrics that was collected (versions of ncu name some differently), None where none was."""
+        return next((self.metrics[name] for name in names if name in self.metrics), None)
+
+    @property
+    def duration_us(self) -> float | None:
+        """What it took under the profiler, µs."""
+        ns = self.get(DURATION, "gpu__time_duration.avg", "gpu__time_duration.max")
+        return None if ns is None else ns / 1000
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid, 0 where they were not recorded."""
+        return math.prod(self.grid) or int(self.get("launch__grid_size") or 0)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, 0 where they were not recorded."""
+        return math.prod(self.block) or int(self.get("launch__block_size") or 0)
+
+
+@dataclass(frozen=True)
+class KernelProfiles:
+    """What one report of Nsight Compute holds. Raises TraceError where it holds no kernel."""
+
+    part_of: ClassVar[Literal["kernels"]] = "kernels"
+
+    path: str
+    format: Literal["ncu-rep", "ncu-csv"]
+    bytes: int
+    kernels: tuple[KernelProfile, ...]
+    devices: Mapping[int, str] = field(default_factory=dict)
+    """Names by id, those that were recorded."""
+    damage: str = ""
+    """What is wrong with the file, where some of it could not be read."""
+
+    def __post_init__(self) -> None:
+        if not self.kernels:
+            raise TraceError(
+                f"{self.path} holds no kernel" + (f": {self.damage}" if self.damage else ""),
+                "Did the filter (--kernel-name, --launch-skip, --profile-from-start) match any? Record with: ncu --set full -o report COMMAND",
+            )

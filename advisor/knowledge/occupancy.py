@@ -1,0 +1,113 @@
+"""How many blocks of a kernel fit on a multiprocessor, and what keeps more from fitting.
+
+CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the rounding is that of the CUDA toolkit's
+`cuda_occupancy.h`. It agrees with what Nsight Compute computes for every kernel of the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+WARP = 32
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one multiprocessor of a compute capability holds."""
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int
+    """Shared memory that the system takes of each block."""
+    shared_unit: int
+    """Shared memory is handed out in multiples of this, bytes."""
+    registers: int = 65536
+
+
+def _of(warps: int, blocks: int, shared_kib: int, reserved: int = _KIB, unit: int = 128) -> Multiprocessor:
+    return Multiprocessor(warps, blocks, shared_kib * _KIB, reserved, unit)
+
+
+_MULTIPROCESSORS = {
+    (5, 0): _of(64, 32, 64, 0, 256), (5, 2): _of(64, 32, 96, 0, 256), (6, 0): _of(64, 32, 64, 0, 256), (6, 1): _of(64, 32, 96, 0, 256),
+    (7, 0): _of(64, 32, 96, 0, 256), (7, 5): _of(32, 16, 64, 0, 256), (8, 0): _of(64, 32, 164), (8, 6): _of(48, 16, 100),
+    (8, 7): _of(48, 16, 164), (8, 9): _of(48, 24, 100), (9, 0): _of(64, 32, 228), (10, 0): _of(64, 32, 228),
+    (10, 3): _of(64, 32, 228), (12, 0): _of(48, 24, 100), (12, 1): _of(48, 24, 100),
+}  # fmt: skip
+
+_REGISTER_UNIT = 256
+"""A warp's registers are a multiple of this."""
+_SCHEDULERS = 4
+"""A multiprocessor's registers are divided among so many, and a warp takes those of one."""
+
+REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "threads", "blocks"
+LIMITERS = (REGISTERS, SHARED, WARPS, BLOCKS)
+"""What may limit the blocks on a multiprocessor, in the order of `Fit.limits`. `blocks`: as many as it can track."""
+
+
+def multiprocessor(capability: tuple[int, int]) -> Multiprocessor | None:
+    """None where the compute capability is not known, or no CUDA one."""
+    return _MULTIPROCESSORS.get(capability)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Of n kernels: how many blocks of each fit on a multiprocessor."""
+
+    limits: np.ndarray
+    """(4, n) blocks that each of `LIMITERS` allows."""
+    warps_per_block: np.ndarray
+    of: Multiprocessor
+
+    @property
+    def blocks(self) -> np.ndarray:
+        """(n,) blocks that fit at once."""
+        return self.limits.min(axis=0)
+
+    @property
+    def occupancy(self) -> np.ndarray:
+        """(n,) theoretical occupancy: warps that fit over warps that a multiprocessor can hold, 0 to 1."""
+        return np.minimum(self.blocks * self.warps_per_block / self.of.warps, 1.0)
+
+    @property
+    def limiter(self) -> list[str]:
+        """What allows fewest, by kernel; where several do, the first of threads, blocks, registers, shared memory."""
+        return [lowest(limits) for limits in self.limits.T.tolist()]
+
+
+def lowest(limits: Sequence[int]) -> str:
+    """Which of `LIMITERS` allows fewest blocks; where several do, the first of threads, blocks, registers, shared memory."""
+    allowed = dict(zip(LIMITERS, limits, strict=True))
+    return min((WARPS, BLOCKS, REGISTERS, SHARED), key=lambda name: allowed[name])
+
+
+def fit(
+    capability: tuple[int, int],
+    threads: ArrayLike,
+    registers: ArrayLike,
+    shared_bytes: ArrayLike,
+    configured_bytes: ArrayLike | None = None,
+) -> Fit | None:
+    """Of kernels with these threads a block, registers a thread and shared memory a block (static and dynamic, bytes).
+
+    configured_bytes: what the driver made shared memory of the multiprocessor's L1; all that it could where not given.
+    None where the compute capability is not known. A kernel of no threads counts as one of a warp.
+    """
+    sm = multiprocessor(capability)
+    if sm is None:
+        return None
+    threads, registers, shared = (np.maximum(np.asarray(a, np.int64), 0) for a in (threads, registers, shared_bytes))
+    available = np.asarray(sm.shared_bytes if configured_bytes is None else configured_bytes, np.int64)
+    warps = np.maximum(-(-threads // WARP), 1)
+    by_warp = np.maximum(-(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT, _REGISTER_UNIT)
+    by_registers = sm.registers // _SCHEDULERS // by_warp * _SCHEDULERS // warps
+    taken = -(-(shared + sm.reserved_bytes) // sm.shared_unit) * sm.shared_unit
+    by_shared = np.where(taken > 0, available // np.maximum(taken, 1), sm.blocks)
+    limits = np.stack([by_registers, np.minimum(by_shared, sm.blocks), sm.warps // warps, np.full_like(warps, sm.blocks)])
+    return Fit(limits, warps, sm)

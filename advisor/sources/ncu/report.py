@@ -1,0 +1,168 @@
+"""Reports: `.ncu-rep`, and `.ncu-repz`, which is the same packed with zstd.
+
+A report is `NVR\\0`, a header, then blocks until the end, each a header and a payload of messages with their length before
+them (Nsight Compute Customization Guide, "Report File Format"; field numbers as the schema that the tool ships gives them).
+Blocks of sources and disassembly, most of the file, are skipped, and so is the session: environment and command line.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+
+from advisor.errors import TraceError
+from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.sources.protobuf import Value, fields, message, real, text, whole
+from advisor.sources.stream import Stream
+
+_MAGIC = b"NVR\0"
+_SKIP = 1 << 20
+_LARGEST = 1 << 30
+"""Bytes of one header or payload: a whole profile of one kernel has about a million, the largest strings a few."""
+
+_DEVICE_NAME, _CAPABILITY = "device__attribute_display_name", "device__attribute_compute_capability_"
+
+
+class _Cut(Exception):
+    """The file ends inside a block."""
+
+
+def is_report(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
+def read(stream: Stream, path: str) -> KernelProfiles:
+    """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
+    kernels: list[KernelProfile] = []
+    devices: dict[int, str] = {}
+    damage = ""
+    try:
+        for result, strings in _results(stream):
+            kernel, name = _kernel(result, strings)
+            kernels.append(kernel)
+            if name:
+                devices[kernel.device] = name
+    except _Cut:
+        damage = stream.truncated or f"it ends inside a block, after {len(kernels)} kernels"
+    except (ValueError, IndexError) as error:
+        damage = f"a block after {len(kernels)} kernels cannot be read: {error}"
+    if damage and not kernels:
+        raise TraceError(f"{path} is damaged: {damage}", "Copy or record the report again.")
+    return KernelProfiles(path, "ncu-rep", stream.packed, tuple(kernels), devices, damage)
+
+
+def _results(stream: Stream) -> Iterator[tuple[memoryview, Sequence[str]]]:
+    """Each profile result as a message, with the strings that it refers to."""
+    _take(stream, len(_MAGIC))
+    _take(stream, _size(stream))
+    strings: Sequence[str] = ()
+    while stream.peek(1):
+        results = payload = 0
+        for number, value in fields(_take(stream, _size(stream))):
+            if number == 2:
+                results = whole(value)
+            elif number == 4 and (table := _strings(message(value))):
+                strings = table  # an empty table means: the one before still holds
+            elif number == 5:
+                payload = whole(value)
+        if not results:
+            _skip(stream, payload)
+            continue
+        rest = _take(stream, payload)
+        while rest:
+            if len(rest) < 4:
+                raise ValueError("a message has no length")
+            size = struct.unpack("<I", rest[:4])[0]
+            if size > len(rest) - 4:
+                raise ValueError(f"a result says that it has {size:,} bytes where {len(rest) - 4:,} are left")
+            yield rest[4 : 4 + size], strings
+            rest = rest[4 + size :]
+
+
+def _size(stream: Stream) -> int:
+    size: int = struct.unpack("<I", _take(stream, 4))[0]
+    return size
+
+
+def _take(stream: Stream, n: int) -> memoryview:
+    if n > _LARGEST:
+        raise ValueError(f"a block says that it has {n:,} bytes")
+    data = stream.read(n)
+    if len(data) < n:
+        raise _Cut
+    return memoryview(data)
+
+
+def _skip(stream: Stream, n: int) -> None:
+    while n > 0:
+        n -= len(_take(stream, min(n, _SKIP)))
+
+
+def _strings(table: memoryview) -> list[str]:
+    return [text(value) for number, value in fields(table) if number == 1]
+
+
+def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, str]:
+    """A profile result, and the name of the device it ran on."""
+    numbers: dict[int, int] = {}
+    names: dict[int, str] = {}
+    dims: dict[int, Dim] = {10: (0, 0, 0), 11: (0, 0, 0)}
+    metrics: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for number, value in fields(result):
+        if number == 13:
+            _metric(message(value), strings, metrics, texts)
+        elif number in (5, 6, 7):
+            names[number] = _name(value, strings)
+        elif number in dims:
+            dims[number] = _dim(message(value))
+        elif number in (1, 23):
+            numbers[number] = _stream_id(value) if number == 23 else whole(value)
+    capability = tuple(int(metrics.get(f"{_CAPABILITY}{part}", 0)) for part in ("major", "minor"))
+    kernel = KernelProfile(
+        name=names.get(7) or names.get(6) or names.get(5) or "(no name)",
+        grid=dims[10],
+        block=dims[11],
+        device=int(metrics.get("device__attribute_device_index", 0)),
+        capability=(capability[0], capability[1]),
+        stream=numbers.get(23, 0),
+        process=numbers.get(1, 0),
+        metrics=metrics,
+    )
+    return kernel, texts.get(_DEVICE_NAME, "")
+
+
+def _stream_id(value: Value) -> int:
+    return value if isinstance(value, int) else next((whole(v) for n, v in fields(value) if n == 1 and isinstance(v, int)), 0)
+
+
+def _name(value: Value, strings: Sequence[str]) -> str:
+    """A name stands in the message, or in the string table (older reports)."""
+    return strings[value] if isinstance(value, int) else text(value)
+
+
+def _dim(value: memoryview) -> Dim:
+    size = {number: whole(v) for number, v in fields(value)}
+    return size.get(1, 1), size.get(2, 1), size.get(3, 1)
+
+
+def _metric(value: memoryview, strings: Sequence[str], metrics: dict[str, float], texts: dict[str, str]) -> None:
+    """One metric into `metrics`, or into `texts` where it is one. Its values by instruction are left out."""
+    name = ""
+    for number, part in fields(value):
+        if number == 1:
+            index = whole(part)
+            if index >= len(strings):
+                raise ValueError("a metric has no name: the table of strings is missing or too short")
+            name = strings[index]
+        elif number == 2:
+            for kind, held in fields(message(part)):
+                if kind == 1:
+                    texts[name] = text(held)
+                elif kind in (2, 3):
+                    known = real(held)
+                    if math.isfinite(known):
+                        metrics[name] = known
+                elif kind in (4, 5):
+                    metrics[name] = float(whole(held))

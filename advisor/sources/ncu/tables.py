@@ -1,0 +1,200 @@
+"""What `ncu --csv` prints, of ncu 2020 to 2026: the raw page, a column a metric, and the details page, a row a metric.
+
+Lines of text may stand before the table (`==PROF==` and whatever the program printed). Numbers may be grouped, with a comma
+or a point for the decimal, as the locale of whoever recorded has it; units are base units or scaled ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from advisor.errors import TraceError
+from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.sources.ncu.details import from_remark, raw_name
+from advisor.sources.stream import Stream
+
+_NAME = "Kernel Name"
+_LONGEST_FIELD = 1 << 20
+_LONGEST_PREAMBLE = 100_000
+"""Lines. A program may print much before ncu's table begins."""
+
+_HEADER = re.compile(rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?', re.MULTILINE)
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a text that starts with `head` is a CSV page of ncu: its header, or what ncu says before it."""
+    return b"\0" not in head and (
+        _HEADER.search(head) is not None or head.lstrip(b"\xef\xbb\xbf\r\n ").startswith((b"==PROF==", b"==WARNING=="))
+    )
+
+
+def read(stream: Stream, path: str) -> KernelProfiles:
+    """The kernels of a CSV page. Raises TraceError where there is no table or it holds none."""
+    rows = csv.reader(_lines(stream))
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        header = _header(rows)
+        if header is None:
+            raise TraceError(
+                f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv"
+            )
+        table = [row for row in rows if len(row) > 1]
+    except csv.Error as error:
+        raise TraceError(
+            f"{path} is no CSV that can be read: {error}", "Export again: ncu --import REPORT --page raw --csv"
+        ) from None
+    narrow = "Metric Name" in header
+    comma = _decimal_comma(table, header)
+    kernels = list((_narrow if narrow else _wide)(header, table, comma))
+    devices = {k.device: name for k, name in kernels if name}
+    return KernelProfiles(path, "ncu-csv", stream.packed, tuple(k for k, _ in kernels), devices, stream.truncated)
+
+
+def _lines(stream: Stream) -> Iterator[str]:
+    """The lines of a stream, as UTF-8 with what is not replaced."""
+    rest = b""
+    while block := stream.read(1 << 18):
+        *whole, rest = (rest + block).replace(b"\0", b"").split(b"\n")
+        if len(rest) > 16 * _LONGEST_FIELD:
+            raise TraceError("a line of the table does not end", "Export again: ncu --import REPORT --page raw --csv")
+        yield from (line.decode("utf-8", "replace") + "\n" for line in whole)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _header(rows: Iterable[Sequence[str]]) -> list[str] | None:
+    for i, row in enumerate(rows):
+        if _NAME in row and ("ID" in row or "Process ID" in row or "Metric Name" in row):
+            return [cell.strip() for cell in row]
+        if i > _LONGEST_PREAMBLE:
+            break
+    return None
+
+
+_METRIC = re.compile(r"^[\w.]+_[\w.]+$")
+"""A column that is a metric; the others say which launch it was, in words with blanks, or `ID`."""
+
+
+def _wide(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) -> Iterator[tuple[KernelProfile, str]]:
+    """The raw page: a row of units, then a row a launch; one with the same ID is a further pass of the same launch."""
+    units: Sequence[str] = [""] * len(header)
+    if table and _value(table[0], header, "ID") == "" and _value(table[0], header, _NAME) == "":
+        units, table = table[0], table[1:]
+    for launch in _launches(header, table):
+        metrics: dict[str, float] = {}
+        device = ""
+        for row in launch:
+            for name, unit, cell in zip(header, units, row, strict=False):
+                if name == "device__attribute_display_name":
+                    device = cell or device
+                elif _METRIC.match(name) and cell and (number := _number(cell, comma)) is not None:
+                    metrics[name] = number * _scale(unit)
+        yield _profile(dict(zip(header, launch[0], strict=False)), metrics), device
+
+
+def _narrow(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) -> Iterator[tuple[KernelProfile, str]]:
+    """The details page, or `--metrics` without a page: a row a metric, and on the details page a row a remark."""
+    for launch in _launches(header, table):
+        metrics: dict[str, float] = {}
+        for row in launch:
+            cells = dict(zip(header, row, strict=False))
+            value = cells.get("Metric Value") or cells.get("Average") or ""
+            if (number := _number(value, comma)) is not None:
+                name = raw_name(cells.get("Section Name", ""), cells.get("Metric Name", ""))
+                metrics.setdefault(name, number * _scale(cells.get("Metric Unit", "")))
+            if cells.get("Rule Name"):
+                for name, said in from_remark(cells["Rule Name"], cells.get("Rule Description", "")).items():
+                    metrics.setdefault(name, said)
+        yield _profile(dict(zip(header, launch[0], strict=False)), metrics), ""
+
+
+def _launches(header: Sequence[str], table: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """Rows by launch, in order. Summaries have no ID: there a kernel of a process is one."""
+    key = [i for i, name in enumerate(header) if name in ("ID", "Process ID", _NAME)]
+    found: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    for row in table:
+        if len(row) > max(key) and row[header.index(_NAME)] not in ("", _NAME):
+            found.setdefault(tuple(row[i] for i in key), []).append(row)
+    return list(found.values())
+
+
+def _value(row: Sequence[str], header: Sequence[str], name: str) -> str | None:
+    at = header.index(name) if name in header else -1
+    return row[at] if 0 <= at < len(row) else None
+
+
+def _profile(cells: Mapping[str, str], metrics: Mapping[str, float]) -> KernelProfile:
+    def whole(name: str) -> int:
+        digits = re.sub(r"\D", "", cells.get(name, ""))
+        return int(digits[:18]) if digits else 0
+
+    major, _, minor = cells.get("CC", "").partition(".")
+    grid, block = _dim(cells.get("Grid Size", "")), _dim(cells.get("Block Size", ""))
+    return KernelProfile(
+        name=cells[_NAME],
+        grid=grid if any(grid) else _dims(metrics, "launch__grid_dim_", "launch__grid_size"),
+        block=block if any(block) else _dims(metrics, "launch__block_dim_", "launch__block_size"),
+        device=whole("Device"),
+        capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0),
+        stream=whole("Stream"),
+        process=whole("Process ID"),
+        metrics=metrics,
+    )
+
+
+def _dim(cell: str) -> Dim:
+    """`(256, 1, 1)`; a number alone is a size along x."""
+    found = [int(digits[:12]) for digits in re.findall(r"\d+", cell)[:3]]
+    return (*found, *(1,) * (3 - len(found))) if found else (0, 0, 0)  # type: ignore[return-value]
+
+
+def _dims(metrics: Mapping[str, float], by_axis: str, total: str) -> Dim:
+    x, y, z = (int(metrics.get(f"{by_axis}{axis}", 0)) for axis in "xyz")
+    return (x, y, z) if x and y and z else (int(metrics[total]), 1, 1) if metrics.get(total) else (0, 0, 0)
+
+
+_GROUPED = re.compile(r"[\s'’]")
+
+
+def _number(cell: str, comma: bool) -> float | None:
+    """A number as ncu prints it, None for a text, an empty cell or one that is not finite."""
+    plain = _GROUPED.sub("", cell)
+    plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
+    try:
+        number = float(plain) if plain[:1].isdigit() or plain[:1] in "-+." else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+_POINT, _COMMA = re.compile(r"\d\.(\d{1,2}|\d{4,})$|,\d{3}\."), re.compile(r"\d,(\d{1,2}|\d{4,})$|\.\d{3},")
+
+
+def _decimal_comma(table: Sequence[Sequence[str]], header: Sequence[str]) -> bool:
+    """Whether the comma is the decimal point: told by the cells that can be read in one way only."""
+    skip = {header.index(name) for name in ("CC", _NAME, "Rule Description", "Estimated Speedup") if name in header}
+    votes = 0
+    for row in table[:2000]:
+        for i, cell in enumerate(row):
+            if i not in skip and cell[:1].isdigit():
+                votes += bool(_COMMA.search(cell)) - bool(_POINT.search(cell))
+    return votes > 0
+
+
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_TIMES = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "µs": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
+_SCALED = re.compile(r"^([kmgtp]?)(byte|hz|bit|flop|sector|inst|request|cycle|thread|warp|block)s?(?=$|[/ ])", re.IGNORECASE)
+
+
+def _scale(unit: str) -> float:
+    """What a value in this unit is multiplied by: times become ns, rates a second, all else plain."""
+    unit = unit.strip()
+    if unit in _TIMES:
+        return _TIMES[unit]
+    amount, _, per = unit.partition("/")
+    found = _SCALED.match(amount)
+    scale = _PREFIX[found[1].lower()] if found else 1.0
+    return scale * 1e9 / _TIMES[per] if per in _TIMES else scale

@@ -1,0 +1,195 @@
+"""Sixteen questions asked of every measured kernel, each answered or not collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from advisor.report.model import Check
+from advisor.views.kernels.counters import (
+    NO_STALL,
+    SECTOR_BYTES,
+    STALLS,
+    WARP,
+    active_threads,
+    atomics,
+    global_access,
+    local_share,
+    pipe_busy,
+    shared_excess,
+    stalls,
+    thread_ops,
+)
+from advisor.views.kernels.limits import BUSY, COMPUTE, memory_busy
+from advisor.views.kernels.measured import MeasuredKernel
+
+
+class Answer(NamedTuple):
+    """Whether that is a concern, and why."""
+
+    concern: bool
+    detail: str
+
+
+def checks(kernel: MeasuredKernel) -> tuple[Check, ...]:
+    """The answers, in a fixed order."""
+    return tuple(_asked(kernel))
+
+
+def _asked(kernel: MeasuredKernel) -> Iterator[Check]:
+    for name, (question, section) in QUESTIONS.items():
+        answer = question(kernel)
+        if answer is None:
+            yield Check(name, "not collected", f"section {section} was not collected", f"ncu --section {section} …")
+        else:
+            yield Check(name, "concern" if answer.concern else "ok", answer.detail)
+
+
+def _coalescing(kernel: MeasuredKernel) -> Answer | None:
+    access = global_access(kernel.profile)
+    if access is None:
+        return None
+    return Answer(access.excess >= 0.3, f"{access.excess:.0%} of the {SECTOR_BYTES}-byte sectors touched are excess")
+
+
+def _conflicts(kernel: MeasuredKernel) -> Answer | None:
+    excess = shared_excess(kernel.profile)
+    return None if excess is None else Answer(excess >= 0.3, f"{excess:.0%} of shared memory's wavefronts are bank conflicts")
+
+
+def _occupancy(kernel: MeasuredKernel) -> Answer | None:
+    found = kernel.occupancy
+    if found is None:
+        return None
+    achieved = "" if found.achieved is None else f", {found.achieved:.0%} achieved"
+    odd = kernel.profile.threads % WARP
+    partial = f"; blocks of {kernel.profile.threads} threads are no multiple of {WARP}" if odd else ""
+    low = found.theoretical < 0.5 and kernel.limits.highest < BUSY
+    return Answer(low or bool(odd), f"{found.theoretical:.0%} theoretical, limited by {found.limiter}{achieved}{partial}")
+
+
+def _divergence(kernel: MeasuredKernel) -> Answer | None:
+    active = active_threads(kernel.profile)
+    return None if active is None else Answer(active < 0.75 * WARP, f"{active:.1f} of {WARP} threads take part in an instruction")
+
+
+def _spills(kernel: MeasuredKernel) -> Answer | None:
+    share = local_share(kernel.profile)
+    if share is not None:
+        return Answer(share >= 0.1, f"{share:.0%} of L1's sectors are local memory")
+    requests = kernel.profile.get("derived__local_spilling_requests")
+    return None if requests is None else Answer(requests > 0, f"{requests:,.0f} requests spill registers")
+
+
+def _stall(kernel: MeasuredKernel) -> Answer | None:
+    found = [(name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL]
+    if not found:
+        return None
+    told = ", ".join(f"{share:.0%} {name} ({STALLS[name]})" for name, share in found[:3])
+    return Answer(found[0][1] >= 0.5 and kernel.limits.highest < BUSY, told)
+
+
+def _tail(kernel: MeasuredKernel) -> Answer | None:
+    waves = kernel.waves
+    if waves is None:
+        return None
+    whole = max(1.0, -(-waves // 1))
+    return Answer(waves > 1 and waves / whole < 0.75, f"{waves:,.2f} waves of blocks take as long as {whole:,.0f}")
+
+
+def _tensor_cores(kernel: MeasuredKernel) -> Answer | None:
+    busy = pipe_busy(kernel.profile, "tensor")
+    return None if busy is None else Answer(False, f"Tensor Cores are busy for {busy:.0%} of the time")
+
+
+def _precision(kernel: MeasuredKernel) -> Answer | None:
+    busy = pipe_busy(kernel.profile, "fp64")
+    return None if busy is None else Answer(busy >= 0.3, f"the FP64 unit is busy for {busy:.0%} of the time")
+
+
+def _vector_loads(kernel: MeasuredKernel) -> Answer | None:
+    requests = kernel.profile.get("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
+    sectors = kernel.profile.get("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
+    used = kernel.profile.get("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio")
+    if requests is None or sectors is None or used is None:
+        return None
+    if not requests:
+        return Answer(False, "no global loads")
+    size = min(sectors / requests * min(used, SECTOR_BYTES) / WARP, 16.0)
+    few = size <= 4 and kernel.limits.highest < BUSY and stalls(kernel.profile).get("long_scoreboard", 0.0) >= 0.3
+    return Answer(few, f"a load brings {size:.1f} bytes a thread, of 16 at most")
+
+
+def _atomic(kernel: MeasuredKernel) -> Answer | None:
+    found = atomics(kernel.profile)
+    if found is None:
+        return None
+    busiest = found.busiest or 0.0
+    told = f"{found.operations:,.0f} operations; the busiest slice of L2 works on them for {busiest:.0%} of the time"
+    return Answer(busiest >= 0.2, told if found.operations else "no atomics on global memory")
+
+
+def _l2(kernel: MeasuredKernel) -> Answer | None:
+    rate = kernel.profile.get("lts__t_sector_hit_rate.pct")
+    return None if rate is None else Answer(False, f"{min(rate, 100.0):.0f} % of L2's sectors hit")
+
+
+def _launch(kernel: MeasuredKernel) -> Answer | None:
+    if not kernel.profile.blocks or not kernel.sm_count:
+        return None
+    fill = kernel.profile.blocks / kernel.sm_count
+    return Answer(
+        fill <= 0.5, f"{kernel.profile.blocks:,} blocks of {kernel.profile.threads} threads on {kernel.sm_count} multiprocessors"
+    )
+
+
+def _mix(kernel: MeasuredKernel) -> Answer | None:
+    ops = {
+        name: thread_ops(kernel.profile, name)
+        for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+    }
+    executed = kernel.profile.get("smsp__inst_executed.sum")
+    if any(n is None for n in ops.values()) or executed is None:
+        return None
+    per_cycle = {kind: sum(n or 0.0 for name, n in ops.items() if name[0] == kind) for kind in "fdh"}
+    told = ", ".join(f"{n:,.0f} {bits}" for n, bits in zip(per_cycle.values(), ("FP32", "FP64", "FP16"), strict=True) if n >= 0.5)
+    return Answer(False, f"{executed:,.0f} warp instructions; {told or 'no floating point'} a cycle")
+
+
+def _roofline(kernel: MeasuredKernel) -> Answer | None:
+    memory, compute = memory_busy(kernel.profile, kernel.limits), kernel.limits.busy.get(COMPUTE)
+    if memory is None or compute is None:
+        return None
+    return Answer(max(memory, compute) < BUSY, f"{compute:.0%} of peak compute, {memory:.0%} of peak memory")
+
+
+def _clock(kernel: MeasuredKernel) -> Answer | None:
+    hz = kernel.profile.get(
+        "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"
+    )
+    top = kernel.profile.get("device__attribute_max_gpu_frequency_khz", "device__attribute_clock_rate")
+    if hz is None:
+        return None
+    of = f" of {top / 1e6:.2f}" if top else ""
+    return Answer(False, f"measured at {hz / 1e9:.2f}{of} GHz: compare shares, not times, with other runs")
+
+
+QUESTIONS: dict[str, tuple[Callable[[MeasuredKernel], Answer | None], str]] = {
+    "coalescing": (_coalescing, "SourceCounters"),
+    "bank conflicts": (_conflicts, "SourceCounters"),
+    "occupancy": (_occupancy, "Occupancy"),
+    "divergence": (_divergence, "WarpStateStats"),
+    "spills": (_spills, "MemoryWorkloadAnalysis_Tables"),
+    "stalls": (_stall, "WarpStateStats"),
+    "tail": (_tail, "LaunchStats"),
+    "Tensor Cores": (_tensor_cores, "ComputeWorkloadAnalysis"),
+    "precision": (_precision, "ComputeWorkloadAnalysis"),
+    "vector loads": (_vector_loads, "MemoryWorkloadAnalysis_Tables"),
+    "atomics": (_atomic, "MemoryWorkloadAnalysis_Tables"),
+    "L2 hit rate": (_l2, "MemoryWorkloadAnalysis"),
+    "launch size": (_launch, "LaunchStats"),
+    "instruction mix": (_mix, "InstructionStats"),
+    "roofline": (_roofline, "SpeedOfLight"),
+    "clock": (_clock, "SpeedOfLight"),
+}
+"""The questions by name, each with the section of ncu that collects what it takes."""

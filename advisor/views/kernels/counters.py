@@ -1,0 +1,187 @@
+"""What a measured kernel did, as the questions of its rules put it. None: what it takes was not collected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.kernel_profiles import KernelProfile
+
+SECTOR_BYTES = 32
+WARP = 32
+
+_EXCESSIVE = "derived__memory_l2_theoretical_sectors_global_excessive"
+_SECTORS = "memory_l2_theoretical_sectors_global"
+_IDEAL = "memory_l2_theoretical_sectors_global_ideal"
+
+
+@dataclass(frozen=True)
+class GlobalAccess:
+    """Sectors of 32 bytes that global loads and stores touch, and how many the same data would take packed."""
+
+    sectors: float
+    ideal: float
+    misses: float | None
+    """Those that L1 does not have, stores among them."""
+    load_bytes_ideal: float | None
+    """What loads would read, packed."""
+    partial_stores: float
+    """Sectors that stores touch and fill only in part."""
+
+    @property
+    def excess(self) -> float:
+        """Share of the sectors that packed data would not touch."""
+        return max(0.0, 1 - self.ideal / self.sectors) if self.sectors > 0 else 0.0
+
+
+def global_access(kernel: KernelProfile) -> GlobalAccess | None:
+    """From the source counters; without those from the bytes that are used of each sector."""
+    loads = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
+    stores = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
+    missed = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum")
+    misses = None if missed is None else missed + (stores or 0.0)
+    read = kernel.get("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio")
+    written = kernel.get("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio")
+    used = [
+        (sectors, sectors * min(per_sector / SECTOR_BYTES, 1.0))
+        for sectors, per_sector in ((loads, read), (stores, written))
+        if sectors is not None and per_sector is not None
+    ]
+    load_bytes = loads * min(read, SECTOR_BYTES) if loads and read is not None else None
+    partial = stores * (1 - min(written / SECTOR_BYTES, 1.0)) if stores and written is not None else 0.0
+    excessive, total = kernel.get(_EXCESSIVE), kernel.get(_SECTORS)
+    if excessive is not None:
+        total = total if total is not None else excessive + (kernel.get(_IDEAL) or 0.0)
+        return GlobalAccess(total, total - excessive, misses, load_bytes, partial)
+    if used:
+        return GlobalAccess(sum(s for s, _ in used), sum(i for _, i in used), misses, load_bytes, partial)
+    return None
+
+
+def shared_excess(kernel: KernelProfile) -> float | None:
+    """Share of the wavefronts of shared memory that bank conflicts add, 0 to 1."""
+    excessive, total = kernel.get("derived__memory_l1_wavefronts_shared_excessive"), kernel.get("memory_l1_wavefronts_shared")
+    if excessive is not None and total is not None:
+        return excessive / total if total > 0 else 0.0
+    pairs = [
+        (
+            kernel.get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"),
+            kernel.get(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"),
+        )
+        for op in ("ld", "st")
+    ]
+    known = [(conflicts, wavefronts) for conflicts, wavefronts in pairs if conflicts is not None and wavefronts is not None]
+    wavefronts = sum(w for _, w in known)
+    return None if not known else sum(c for c, _ in known) / wavefronts if wavefronts > 0 else 0.0
+
+
+def active_threads(kernel: KernelProfile) -> float | None:
+    """Mean threads of a warp that take part in an instruction, of 32."""
+    return kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
+
+
+@dataclass(frozen=True)
+class Atomics:
+    """Atomic operations on global memory. `busiest` and `mean`: of L2's slices, how much of the time their atomic units work."""
+
+    operations: float
+    """Lanes' operations, those that a warp's instruction merges counted once."""
+    a_block: float
+    """Of them, for each block."""
+    busiest: float | None
+    mean: float | None
+
+
+def atomics(kernel: KernelProfile) -> Atomics | None:
+    known = [
+        kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", f"lts__t_sectors_srcunit_tex_op_{op}.sum")
+        for op in ("red", "atom")
+    ]
+    if all(n is None for n in known):
+        return None
+    unit = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
+    busiest, mean = kernel.get(unit.format("max")), kernel.get(unit.format("avg"))
+    operations = sum(n or 0.0 for n in known)
+    a_block = operations / max(kernel.blocks, 1)
+    return Atomics(operations, a_block, None if busiest is None else busiest / 100, None if mean is None else mean / 100)
+
+
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+_LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
+STALLS = {
+    "long_scoreboard": "waits for global, local or texture memory",
+    "short_scoreboard": "waits for shared memory or a special function",
+    "mio_throttle": "the queue of shared memory and special functions is full",
+    "lg_throttle": "the queue of global and local memory is full",
+    "tex_throttle": "the queue of texture memory is full",
+    "math_pipe_throttle": "the arithmetic unit is busy",
+    "barrier": "waits at __syncthreads for other warps",
+    "membar": "waits at a memory fence",
+    "drain": "waits for its stores after its last instruction",
+    "wait": "waits a fixed number of cycles for the instruction before",
+    "not_selected": "is ready, and another warp is chosen",
+    "selected": "issues",
+    "branch_resolving": "waits for a branch",
+    "imc_miss": "waits for a constant",
+    "no_instruction": "waits for instructions",
+    "dispatch_stall": "the dispatcher holds it",
+    "gmma": "waits for a matrix product of a warp group",
+    "sleeping": "sleeps",
+    "misc": "other",
+}
+"""Why a warp does not issue, by ncu's name, in plain words."""
+NO_STALL = ("selected", "not_selected")
+
+
+def stalls(kernel: KernelProfile) -> dict[str, float]:
+    """Share of a warp's time by reason, largest first; none where they were not collected."""
+    cycles = {name: kernel.get(_STALL.format(name)) for name in STALLS}
+    known = {name: c for name, c in cycles.items() if c is not None and c > 0}
+    total = max(kernel.get(_LATENCY) or 0.0, sum(known.values()))
+    return dict(sorted(((name, c / total) for name, c in known.items()), key=lambda item: -item[1])) if total > 0 else {}
+
+
+def issue_busy(kernel: KernelProfile) -> float | None:
+    """Share of the cycles in which a scheduler issues an instruction, 0 to 1."""
+    pct = kernel.get(
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    )
+    return None if pct is None else pct / 100
+
+
+def local_share(kernel: KernelProfile) -> float | None:
+    """Share of L1's sectors, global and local, that local memory (spilled registers, indexed arrays) takes."""
+    names = ("l1tex__t_sectors_pipe_lsu_mem_{}_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_{}_op_st.sum")
+    local = [kernel.get(name.format("local")) for name in names]
+    if all(n is None for n in local):
+        return None
+    own = sum(n or 0.0 for n in local)
+    total = own + sum(kernel.get(name.format("global")) or 0.0 for name in names)
+    return own / total if total > 0 else 0.0
+
+
+def local_instructions(kernel: KernelProfile) -> float | None:
+    """Share of the warp instructions that read or write local memory."""
+    requests = [kernel.get(f"l1tex__t_requests_pipe_lsu_mem_local_op_{op}.sum") for op in ("ld", "st")]
+    executed = kernel.get("smsp__inst_executed.sum")
+    return None if not executed or all(n is None for n in requests) else min(sum(n or 0.0 for n in requests) / executed, 1.0)
+
+
+def pipe_busy(kernel: KernelProfile, pipe: str) -> float | None:
+    """How busy an arithmetic unit (`fp64`, `fma`, `tensor`) is, 0 to 1."""
+    pct = kernel.get(
+        f"sm__pipe_{pipe}_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        f"sm__pipe_{pipe}_cycles_active.avg.pct_of_peak_sustained_active",
+        f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_elapsed",
+        f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_active",
+    )
+    return None if pct is None else pct / 100
+
+
+def thread_ops(kernel: KernelProfile, op: str) -> float | None:
+    """Threads' instructions of a kind (`ffma`, `dadd`, …) a cycle of the whole device."""
+    return kernel.get(
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
+        f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
+    )

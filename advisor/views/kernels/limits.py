@@ -1,0 +1,116 @@
+"""What a measured kernel is limited by, and how its time changes where a fix takes load off a resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.kernel_profiles import KernelProfile
+
+DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
+
+_METRICS = {
+    DRAM: (
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    L2: ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
+    L1: ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    COMPUTE: ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
+}
+_MEMORY = (
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
+)
+
+REACHED = (0.92, 0.70, 0.50)
+"""Share of the peak of whatever limits it that a kernel reaches once its fault is gone: at best, likely, and where
+something else is wrong too. Large copies reach 0.92 of DRAM bandwidth; Nsight Compute itself calls 0.6 low and 0.8 high
+(`SpeedOfLight.py`, `SOLBottleneck`)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How busy each resource is, 0 to 1 of its peak; only those that were collected."""
+
+    busy: Mapping[str, float]
+
+    @classmethod
+    def of(cls, kernel: KernelProfile) -> Limits:
+        busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
+        return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0})
+
+    @property
+    def known(self) -> bool:
+        """Whether both compute and memory were collected."""
+        return COMPUTE in self.busy and len(self.busy) > 1
+
+    @property
+    def highest(self) -> float:
+        """How near the kernel comes to any limit."""
+        return max(self.busy.values(), default=0.0)
+
+    @property
+    def limiter(self) -> str:
+        """The busiest resource; "latency" where none is busy (ncu: under 0.6 of its peak), "" where none was collected."""
+        if not self.busy:
+            return ""
+        return max(self.busy, key=lambda name: self.busy[name]) if self.highest >= BUSY else "latency"
+
+    def left(self, factors: Mapping[str, float]) -> float:
+        """How busy the busiest would be if the kernel still took as long and each resource had that part of its load."""
+        return max((busy * factors.get(name, 1.0) for name, busy in self.busy.items()), default=0.0)
+
+
+BUSY = 0.6
+"""Share of its peak from which ncu calls a resource well used (`SOLBottleneck`)."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Share of the kernel's time that a fix saves, 0 to 1: low <= expected <= high."""
+
+    low: float
+    expected: float
+    high: float
+
+    @classmethod
+    def of_time(cls, best: float, likely: float, worst: float) -> Gain:
+        """From the time that is left, as shares of what it takes now."""
+        low, expected, high = sorted(min(max(1 - left, 0.0), 1.0) for left in (worst, likely, best))
+        return cls(low, expected, high)
+
+
+def reach(limits: Limits) -> tuple[float, float, float]:
+    """Share of its limit's peak that a kernel reaches once its fault is gone (`REACHED`), at worst no more than it does today."""
+    best, likely, worst = REACHED
+    now = limits.highest
+    return best, (min(now, likely) + likely) / 2, min(now, worst) or worst
+
+
+def relieved(
+    limits: Limits,
+    factors: Mapping[str, float],
+    best: Mapping[str, float] | None = None,
+    floor: tuple[float, float, float] = (0.0, 0.0, 0.0),
+) -> Gain:
+    """The gain where each resource keeps that part (0 to 1) of its load, `best` at best: a bound model.
+
+    The kernel then takes as long as the resource that is busiest of all takes at the share of its peak that it can `reach`.
+    `floor`: shares of today's time that stay in any case, at best, likely and at worst.
+    """
+    parts = (factors if best is None else best, factors, factors)
+    ends = zip(parts, reach(limits), floor, strict=True)
+    return Gain.of_time(*(min(max(limits.left(part) / reached, least), 1.0) for part, reached, least in ends))
+
+
+def in_part(gain: Gain, part: float) -> Gain:
+    """The gain where the resource that a fix relieves explains only that part of the time: less is likely, no less is possible."""
+    return Gain(gain.low * part, gain.expected * part, gain.high)
+
+
+def memory_busy(kernel: KernelProfile, limits: Limits) -> float | None:
+    """Speed of light of memory: the busiest of the memory system, 0 to 1."""
+    pct = kernel.get(*_MEMORY)
+    found = [busy for name, busy in limits.busy.items() if name != COMPUTE]
+    return pct / 100 if pct is not None else max(found, default=None)

@@ -1,0 +1,148 @@
+"""The kernels of a report of Nsight Compute, each once however often it was measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.knowledge import devices, occupancy
+from advisor.knowledge.devices import Peaks
+from advisor.views.kernels.limits import Limits
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """theoretical: warps that fit on a multiprocessor over those that it holds, 0 to 1. achieved: on average, of those that it
+    holds. limiter: what keeps more from fitting, of `occupancy.LIMITERS`. blocks: those that fit at once, by limiter in `limits`.
+    """
+
+    theoretical: float
+    achieved: float | None
+    limiter: str
+    blocks: int
+    limits: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredKernel:
+    """Launches of one kernel with one grid and block: `profile` is the one of median duration."""
+
+    profile: KernelProfile
+    launches: int
+    total_us: float
+    """What all of them took under the profiler, 0 where that was not collected."""
+    limits: Limits
+    occupancy: Occupancy | None
+    sm_count: int
+    """Multiprocessors of its device, 0 where neither the report nor the device's data says."""
+    peaks: Peaks | None
+
+    @property
+    def name(self) -> str:
+        """Without return type and parameters."""
+        return plain_name(self.profile.name)
+
+    @property
+    def grid(self) -> Dim:
+        return self.profile.grid
+
+    @property
+    def block(self) -> Dim:
+        return self.profile.block
+
+    @property
+    def waves(self) -> float | None:
+        """Blocks over the places for them on the whole device."""
+        recorded = self.profile.get("launch__waves_per_multiprocessor")
+        if recorded is not None:
+            return recorded
+        places = self.sm_count * (self.occupancy.blocks if self.occupancy else 0)
+        return self.profile.blocks / places if places and self.profile.blocks else None
+
+
+@dataclass(frozen=True)
+class MeasuredKernels:
+    """Every kernel, most time first."""
+
+    kernels: tuple[MeasuredKernel, ...]
+    source: KernelProfiles
+
+    @classmethod
+    def build(cls, profiles: KernelProfiles) -> MeasuredKernels:
+        groups: dict[tuple[str, Dim, Dim, int], list[KernelProfile]] = {}
+        for profile in profiles.kernels:
+            groups.setdefault((profile.name, profile.grid, profile.block, profile.device), []).append(profile)
+        made = (_measured(group, profiles) for group in groups.values())
+        return cls(tuple(sorted(made, key=lambda k: -k.total_us)), profiles)
+
+    @property
+    def total_us(self) -> float:
+        return sum(k.total_us for k in self.kernels)
+
+
+def _measured(launches: list[KernelProfile], profiles: KernelProfiles) -> MeasuredKernel:
+    by_time = sorted(launches, key=lambda p: p.duration_us or 0.0)
+    profile = by_time[len(by_time) // 2]
+    sms = profile.get("launch__sm_count", "device__attribute_multiprocessor_count")
+    return MeasuredKernel(
+        profile=profile,
+        launches=len(launches),
+        total_us=sum(p.duration_us or 0.0 for p in launches),
+        limits=Limits.of(profile),
+        occupancy=_occupancy(profile),
+        sm_count=int(sms or 0),
+        peaks=devices.find(profiles.devices.get(profile.device, "")),
+    )
+
+
+_LIMITS = {
+    occupancy.REGISTERS: "launch__occupancy_limit_registers",
+    occupancy.SHARED: "launch__occupancy_limit_shared_mem",
+    occupancy.WARPS: "launch__occupancy_limit_warps",
+    occupancy.BLOCKS: "launch__occupancy_limit_blocks",
+}
+
+
+def _occupancy(profile: KernelProfile) -> Occupancy | None:
+    """As ncu computed it, else from the launch."""
+    achieved = profile.get("sm__warps_active.avg.pct_of_peak_sustained_active")
+    achieved = None if achieved is None else achieved / 100
+    registers = profile.get("launch__registers_per_thread")
+    shared = sum(profile.get(f"launch__shared_mem_per_block_{part}") or 0.0 for part in ("static", "dynamic"))
+    fit = None
+    if registers is not None and profile.threads:
+        fit = occupancy.fit(profile.capability, [profile.threads], [registers], [shared])
+    theoretical = profile.get("sm__maximum_warps_per_active_cycle_pct")
+    recorded = [profile.get(_LIMITS[name]) for name in occupancy.LIMITERS]
+    known = [int(r) for r in recorded if r is not None]
+    if len(known) == len(recorded):
+        return Occupancy(
+            theoretical / 100 if theoretical is not None else float(fit.occupancy[0]) if fit else 0.0,
+            achieved,
+            occupancy.lowest(known),
+            min(known),
+            tuple(known),
+        )
+    if fit is None:
+        return None
+    limits = tuple(int(n) for n in fit.limits[:, 0])
+    return Occupancy(float(fit.occupancy[0]), achieved, fit.limiter[0], min(limits), limits)
+
+
+_PARAMETERS = re.compile(r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:const)?\s*$")
+
+
+def plain_name(name: str) -> str:
+    """A kernel's demangled name without return type and parameters: `void f<int>(float*)` is `f<int>`."""
+    name = name.removeprefix("void ")
+    return _PARAMETERS.sub("", name) or name
+
+
+def unlike(kernels: Iterable[MeasuredKernel]) -> dict[str, list[MeasuredKernel]]:
+    """Kernels by name, in order: one kernel may have been launched with several grids."""
+    found: dict[str, list[MeasuredKernel]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel.name, []).append(kernel)
+    return found

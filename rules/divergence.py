@@ -1,0 +1,90 @@
+"""Warps whose threads take different ways."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Outcome, rule
+from advisor.report.model import Code, Fix
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.views.kernels.counters import WARP, active_threads
+from advisor.views.kernels.limits import COMPUTE, Gain, reach
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+
+KEPT = (0.5, 0.8, 1.0)
+"""Of the instructions that are left once every warp is full: divergent code also compares, branches and joins again for each
+way, which then goes too. At best half, likely a fifth, at worst none."""
+
+
+@rule("divergence", relies_on=("counters",), min_saving_share=MIN_SAVING)
+def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> Outcome:
+    """Threads of a warp take different ways
+
+    What it is
+    Neighbouring threads take different branches, or loops of different length. A warp runs every way that one of its threads
+    takes, with the others switched off.
+
+    Why it costs time
+    A warp of 8 ways issues up to 8 times the instructions.
+
+    How it is measured
+    Mean threads that take part in an instruction (`smsp__thread_inst_executed_per_inst_executed.ratio`, section WarpStateStats)
+    of 32, or of the block where that is smaller: a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
+    share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
+    need, or the busiest resource at 0.70 of its peak. What is bound by memory gains nothing, and is not reported.
+    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+
+    How to fix it
+    Let a warp's threads do the same: sort or bin the items by kind or length, give a warp (not a thread) to each irregular item,
+    or compute both short branches and select.
+
+    When to ignore it
+    Where the divergent part is a small part of the source, as the first lane's epilogue of a reduction.
+
+    References
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#branching-and-divergence
+    """
+
+    def look(kernel: MeasuredKernel) -> Seen | Fine | None:
+        active = active_threads(kernel.profile)
+        if active is None or not kernel.limits.known:
+            return None
+        share = active / min(WARP, kernel.profile.threads or WARP)
+        if share >= max_active_share:
+            return Fine(share)
+        gain = Gain.of_time(
+            *(
+                max(kernel.limits.left({COMPUTE: share * kept}) / reached, share * kept)
+                for kept, reached in zip(KEPT, reach(kernel.limits), strict=True)
+            )
+        )
+        return Seen(
+            f"issues its instructions for {active:.1f} of {WARP} threads on average: the others take another way and wait.",
+            gain,
+            0.9 if kernel.limits.busy.get(COMPUTE, 0.0) >= 0.6 else 0.7,
+            _FIX,
+        )
+
+    return ask(
+        measured,
+        Question(
+            "of {count} kernels each has more than the share of active threads that is asked, or is bound by memory (at best {0:.0%} active)",
+            ("WarpStateStats", "SpeedOfLight", "SourceCounters"),
+        ),
+        look,
+    )
+
+
+_FIX = Fix(
+    title="Let the threads of a warp do the same",
+    steps=(
+        "Sort or bin the items by what decides the branch (kind, length), so that a warp's items agree.",
+        "Give a whole warp or block to each irregular item and let its threads share the loop.",
+        "Compute short branches both and select: the compiler then predicates.",
+    ),
+    code=Code(
+        before="// CUDA: each thread another kind\nout[i] = evaluate(kind[i], in[i]);\n\n# Triton\ny = tl.where(kind == 0, long_way(x), other_way(x))",
+        after="// CUDA: items sorted by kind, a warp meets one\nint j = order[i];\nout[j] = evaluate(kind[j], in[j]);\n\n"
+        "# Triton: one kind a program\nif tl.load(kind_of_program + pid) == 0:\n    y = long_way(x)\nelse:\n    y = other_way(x)",
+    ),
+    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#branching-and-divergence",
+    risk="Sorting costs time too, and an order that scatters loads takes back what it gains: move the data with the items.",
+)

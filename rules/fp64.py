@@ -1,0 +1,103 @@
+"""Double precision where single may do."""
+
+from __future__ import annotations
+
+import re
+
+from advisor.engine.rule import Outcome, rule
+from advisor.report.model import Code, Fix
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.views.kernels.counters import pipe_busy, thread_ops
+from advisor.views.kernels.limits import COMPUTE, Gain, reach
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+
+OPS = ("add", "mul", "fma")
+KEPT = (0.2, 0.5, 0.8)
+"""Of the compute load, where all of it is double precision: FP32 has twice the rate at the least and half the instructions for
+each division, root or function; at best those go to a special function unit."""
+
+_MEANT = re.compile(r"\bdouble\b|complex128|f64|dgemm|_fp64")
+"""A kernel that takes doubles: the data are double already."""
+
+
+@rule("fp64", relies_on=("counters",), min_saving_share=MIN_SAVING)
+def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
+    """A kernel computes in double precision
+
+    What it is
+    FP64 instructions in a kernel: a constant without an f (`0.5 * x`), a function of doubles (`tanh(x)`, `pow(x, 2.0)`), a loss or a
+    position kept in double.
+
+    Why it costs time
+    FP64 units are half as many as FP32 ones on an A100 or H100 and 1 in 64 on other GPUs; conversions, divisions and functions in
+    FP64 take several times the instructions.
+
+    How it is measured
+    How busy the FP64 unit is (`sm__pipe_fp64_cycles_active`, section ComputeWorkloadAnalysis): a kernel at `min_busy` ({min_busy}) or
+    more. The saving is a bound: FP64's share of the floating-point instructions (of all where they were not counted) shrinks to a half
+    (`high` a fifth, `low` four fifths), and the kernel takes as long as that needs, or the busiest memory at 0.70 of its peak.
+    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+
+    How to fix it
+    Write constants with an f (`0.5f`), call `tanhf`, `powf`, `rsqrtf`, keep double only for the sum that needs it. nvcc has no switch
+    for it; `-Xptxas -warn-double-usage` shows where.
+
+    When to ignore it
+    When the result needs more than seven digits: long sums, geometry, some physics. Kernels whose parameters are doubles are
+    reported with less confidence, since somebody chose that.
+
+    References
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#arithmetic-instructions
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#single-vs-double-precision
+    """
+
+    def look(kernel: MeasuredKernel) -> Seen | Fine | None:
+        busy = pipe_busy(kernel.profile, "fp64")
+        if busy is None or not kernel.limits.known:
+            return None
+        if busy < min_busy:
+            return Fine(busy)
+        gain = _gain(kernel)
+        return Seen(
+            f"keeps the FP64 unit busy for {busy:.0%} of the time.",
+            gain,
+            0.5 if _MEANT.search(kernel.profile.name) else 0.85,
+            _FIX,
+        )
+
+    return ask(
+        measured,
+        Question(
+            "of {count} kernels the busiest keeps the FP64 unit at {0:.0%}, or memory bounds it",
+            ("ComputeWorkloadAnalysis", "SpeedOfLight"),
+        ),
+        look,
+    )
+
+
+def _gain(kernel: MeasuredKernel) -> Gain:
+    double, single = ([thread_ops(kernel.profile, f"{kind}{op}") for op in OPS] for kind in "df")
+    counted = all(n is not None for n in (*double, *single))
+    total = sum(n or 0.0 for n in (*double, *single))
+    share = sum(n or 0.0 for n in double) / total if counted and total else 1.0
+    times = []
+    for kept, reached in zip(KEPT, reach(kernel.limits), strict=True):
+        left = 1 - share * (1 - kept)
+        times.append(max(kernel.limits.left({COMPUTE: left}) / max(reached, kernel.limits.highest), left))
+    return Gain.of_time(*times)
+
+
+_FIX = Fix(
+    title="Compute in single precision",
+    steps=(
+        "Find the doubles: nvcc -Xptxas -warn-double-usage; look for constants without f and functions without f.",
+        "Write 0.5f, tanhf, powf, sqrtf, fmaf; in Triton pass tensors of float32 and cast what Python made float64.",
+        "Keep double only where it is needed, as in the last step of a long sum.",
+    ),
+    code=Code(
+        before="// CUDA\nout[i] = 0.5 * x * (1.0 + tanh(x));\n\n# Triton\ny = tl.load(ptr)  # float64 tensor",
+        after="// CUDA\nout[i] = 0.5f * x * (1.0f + tanhf(x));\n\n# Triton\ny = tl.load(ptr).to(tl.float32)",
+    ),
+    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#single-vs-double-precision",
+    risk="Single precision has seven digits: check the result.",
+)

@@ -1,0 +1,136 @@
+"""Kernels that wait although warps, blocks and accesses are in order."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Outcome, rule
+from advisor.report.model import Code, Fix
+from advisor.rules._kernels import Fine, Question, Seen, ask
+from advisor.views.kernels.counters import (
+    NO_STALL,
+    STALLS,
+    active_threads,
+    atomics,
+    global_access,
+    issue_busy,
+    shared_excess,
+    stalls,
+)
+from advisor.views.kernels.limits import REACHED, Gain
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+
+_WAITS = (
+    "long_scoreboard",
+    "short_scoreboard",
+    "wait",
+    "barrier",
+    "membar",
+    "imc_miss",
+    "no_instruction",
+    "branch_resolving",
+    "sleeping",
+)
+"""Stalls that are latency. The others are queues that are full: something is busy after all."""
+
+PARTLY = 1.3
+"""The least that more work in flight brings: a third more, where dependent work leaves no more to overlap."""
+
+
+@rule("latency-bound", relies_on=("counters",), min_saving_share=0.1)
+def latency_bound(
+    measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall: float = 0.4, min_kernel_us: float = 10.0
+) -> Outcome:
+    """A kernel waits for latency with nothing busy
+
+    What it is
+    A kernel with enough warps whose warps all wait: each thread asks for one thing, waits for it, and only then asks for the next.
+
+    Why it costs time
+    An answer from DRAM takes some 500 to 800 cycles. To keep 4.8 TB/s busy for so long, 3 MB must be under way at once, 20 KB on each
+    multiprocessor; 1024 threads with one load of 4 bytes each have 4 KB.
+
+    How it is measured
+    No resource above `max_busy` of its peak ({max_busy}; ncu calls 0.6 low), occupancy of at least a half and a wave of blocks or more, a
+    kernel of `min_kernel_us` (10 µs: shorter ones are start and end), and one latency (memory, barrier, dependency; not a full queue)
+    that takes `min_stall` of a warp's time ({min_stall}). Kernels whose waiting another rule explains (few warps, few blocks, divergence, atomics,
+    excess sectors, bank conflicts) are left to it. The saving: work in flight doubles, until a resource is at 0.70 of its peak
+    (`high`: until it is at 0.92, `low` a third more).
+    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+
+    How to fix it
+    Several independent loads before the first use: unroll, load 16 bytes at a time, process several items a thread. Start the next tile's
+    loads before this one is used (`cp.async`, in Triton `num_stages`).
+
+    When to ignore it
+    When the chain is the algorithm: a linked list, a recurrence, a search. Then run more of them at once.
+
+    References
+    https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf
+    https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler
+    """
+
+    def look(kernel: MeasuredKernel) -> Seen | Fine | None:
+        waits = [(name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL]
+        if not waits or not kernel.limits.known or kernel.occupancy is None:
+            return None
+        name, share = waits[0]
+        busy = max(kernel.limits.highest, issue_busy(kernel.profile) or 0.0)
+        long = (kernel.profile.duration_us or 0.0) >= min_kernel_us
+        if name not in _WAITS or share < min_stall or busy > max_busy or not long or _explained(kernel):
+            return Fine(share if busy <= max_busy else 0.0)
+        best, likely, _ = REACHED
+        gain = Gain.of_time(busy / best, max(busy / likely, 0.5), max(busy / likely, 1 / PARTLY))
+        return Seen(
+            f"has nothing busy (at most {busy:.0%} of a peak): a warp {STALLS[name]} for {share:.0%} of its time.",
+            gain,
+            0.6,
+            _fix(name),
+        )
+
+    return ask(
+        measured,
+        Question(
+            "of {count} kernels those with nothing busy wait for one latency for at most {0:.0%} of a warp's time, are short, or another rule explains them",
+            ("SpeedOfLight", "WarpStateStats", "Occupancy"),
+        ),
+        look,
+    )
+
+
+def _explained(kernel: MeasuredKernel) -> bool:
+    """Whether the kernel waits for something that another rule speaks of."""
+    profile, found = kernel.profile, kernel.occupancy
+    threads, access, adds = active_threads(profile), global_access(profile), atomics(profile)
+    return (
+        (found is not None and found.theoretical < 0.5)
+        or (kernel.waves is not None and kernel.waves < 1 and profile.blocks < kernel.sm_count)
+        or (threads is not None and threads < 16)
+        or (access is not None and access.excess >= 0.5)
+        or (shared_excess(profile) or 0.0) >= 0.5
+        or (adds is not None and (adds.busiest or 0.0) >= 0.2)
+    )
+
+
+def _fix(stall: str) -> Fix:
+    steps = {
+        "barrier": "Let fewer warps wait for each other: smaller blocks, __syncwarp or shuffles within a warp, two buffers and one barrier a tile.",
+        "wait": "Give each thread several independent chains of arithmetic, so that one issues while the other waits.",
+        "short_scoreboard": "Load several words of shared memory, or start several special functions, before the first use.",
+    }
+    first = steps.get(
+        stall, "Start several independent loads before the first use: unroll the loop, or give a thread several items."
+    )
+    return Fix(
+        title="Keep more work in flight",
+        steps=(
+            first,
+            "Load 16 bytes at a time (float4), where the addresses are aligned.",
+            "Start the next tile's loads before this one is used: cp.async or TMA in CUDA, num_stages in Triton.",
+        ),
+        code=Code(
+            before="// CUDA\nfor (; i < n; i += stride) sum += x[i];\n\n# Triton\nfor k in range(0, n, BLOCK):\n    acc += tl.load(ptr + k + offsets)",
+            after="// CUDA\n#pragma unroll\nfor (int k = 0; k < 8; ++k) v[k] = x[i + k * stride];  // eight loads under way\n"
+            "for (int k = 0; k < 8; ++k) sum += v[k];\n\n# Triton\nfor k in tl.range(0, n, BLOCK, num_stages=4):\n    acc += tl.load(ptr + k + offsets)",
+        ),
+        url="https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf",
+        risk="More registers a thread: see that occupancy does not fall by more than the loads gain.",
+    )

@@ -1,0 +1,119 @@
+"""Kernels that wait, with too few warps on a multiprocessor to have others run meanwhile."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Outcome, rule
+from advisor.knowledge import occupancy
+from advisor.report.model import Code, Fix
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.views.kernels.counters import WARP, issue_busy
+from advisor.views.kernels.limits import REACHED, Gain
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+
+MORE = {
+    occupancy.SHARED: (16.0, 4.0, 2.0),
+    occupancy.WARPS: (4.0, 2.0, 1.0),
+    occupancy.REGISTERS: (4.0, 2.0, 1.0),
+    occupancy.BLOCKS: (4.0, 2.0, 1.3),
+}
+"""How many times the warps a fix may bring, at best, likely and at worst. Shared memory is often reserved and not needed.
+Fewer registers may spill and then gain nothing."""
+
+
+@rule("low-occupancy", relies_on=("counters",), min_saving_share=MIN_SAVING)
+def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_busy: float = 0.6) -> Outcome:
+    """A kernel waits, with too few warps to hide it
+
+    What it is
+    The registers, the shared memory or the size of its blocks let few warps of a kernel onto a multiprocessor at once, and those
+    that are there wait.
+
+    Why it costs time
+    While a warp waits for memory, some 500 cycles, others can issue. Bytes in flight are warps times what each asks for: with too
+    few, neither memory nor arithmetic is ever busy (Little's law).
+
+    How it is measured
+    Theoretical occupancy (warps that fit over warps that a multiprocessor holds) under `max_occupancy` ({max_occupancy}: above that more
+    warps seldom help), with no resource at more than `max_busy` of its peak ({max_busy}, from which ncu calls it well used) and
+    schedulers that issue in less than that share of the cycles. Low occupancy alone is no finding: matrix products run at 0.12
+    with every unit busy. The saving: the kernel speeds up with its warps until a resource is busy. Where shared memory is the
+    limit, 4 times as many (`low` 2, `high` 16 or all that fit), otherwise 2 (`low` 1, since fewer registers may spill, `high` 4).
+    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+
+    How to fix it
+    Reserve only the shared memory that is used; bound registers with `__launch_bounds__(threads, blocks)`; take blocks of 128 to
+    256 threads, a multiple of 32. Or give each thread more independent work, which hides latency with the warps there are.
+
+    When to ignore it
+    Where each thread has much independent work in flight already.
+
+    References
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#occupancy
+    https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf
+    """
+
+    def look(kernel: MeasuredKernel) -> Seen | Fine | None:
+        found, issue = kernel.occupancy, issue_busy(kernel.profile)
+        if found is None or not kernel.limits.known or not found.theoretical:
+            return None
+        waits = kernel.limits.highest < max_busy and (issue is None or issue < max_busy)
+        filled = kernel.waves is None or kernel.waves >= 1
+        if found.theoretical >= max_occupancy or not waits or not filled:
+            return Fine(max(1 - found.theoretical, 0.0) if waits else 0.0)
+        gain = Gain.of_time(
+            *(
+                max(1 / min(more, 1 / found.theoretical), kernel.limits.highest / reached)
+                for more, reached in zip(MORE[found.limiter], REACHED, strict=True)
+            )
+        )
+        return Seen(
+            f"fits {found.blocks} block{'s' * (found.blocks != 1)} on a multiprocessor, {found.theoretical:.0%} of its warps; "
+            f"{_LIMITED[found.limiter]} {'limits' if found.limiter == occupancy.SHARED else 'limit'} it and nothing is busy.",
+            gain,
+            0.85 if found.limiter == occupancy.SHARED else 0.65,
+            _fix(kernel, found.limiter),
+        )
+
+    return ask(
+        measured,
+        Question(
+            "of {count} kernels each has half of its warps or more, or keeps a resource busy, or does not fill the device",
+            ("Occupancy", "LaunchStats", "SpeedOfLight", "SchedulerStats"),
+        ),
+        look,
+    )
+
+
+_LIMITED = {
+    occupancy.REGISTERS: "registers",
+    occupancy.SHARED: "shared memory",
+    occupancy.WARPS: "threads",
+    occupancy.BLOCKS: "blocks",
+}
+
+
+def _fix(kernel: MeasuredKernel, limiter: str) -> Fix:
+    threads = kernel.profile.threads
+    whole = f" {threads} threads are no multiple of {WARP}: the last warp of each block is not full." if threads % WARP else ""
+    registers = int(kernel.profile.get("launch__registers_per_thread") or 0)
+    steps = {
+        occupancy.SHARED: "Reserve only the shared memory that the block uses, or divide the tile among smaller blocks.",
+        occupancy.REGISTERS: f"Bound the {registers} registers a thread with __launch_bounds__ and see that nothing spills (ptxas -v); "
+        "in Triton: more num_warps for the same block, or a smaller block.",
+        occupancy.WARPS: "Take smaller blocks, so that a further one fits beside those that are there.",
+        occupancy.BLOCKS: "Take larger blocks: a multiprocessor tracks so many blocks, however small.",
+    }
+    return Fix(
+        title="Let more warps onto each multiprocessor" if limiter != occupancy.BLOCKS else "Take larger blocks",
+        steps=(
+            steps[limiter] + whole,
+            "Or give each thread several independent loads before the first use: fewer warps then hide the same latency.",
+        ),
+        code=Code(
+            before="// CUDA\nkernel<<<blocks, 256, 200 << 10>>>(…);\n__global__ void kernel(…)\n\n# Triton\nkernel[grid](…, BLOCK=4096, num_warps=4)",
+            after="// CUDA\nkernel<<<blocks, 256, bytes_used>>>(…);\n__global__ void __launch_bounds__(256, 4) kernel(…)\n\n"
+            "# Triton: less for each program to hold\nkernel[grid](…, BLOCK=1024, num_warps=4)",
+        ),
+        url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#occupancy",
+        risk="Registers that are bounded too tightly spill to local memory.",
+    )

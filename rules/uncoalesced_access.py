@@ -1,0 +1,106 @@
+"""Global loads and stores of a warp that touch more sectors than their data fill."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Outcome, rule
+from advisor.report.model import Code, Fix
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, global_access
+from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+
+BUSY_MEMORY = 0.3
+"""No level of memory busier than this: sectors that are wasted cost latency, not time."""
+
+
+@rule("uncoalesced-access", relies_on=("counters",), min_saving_share=MIN_SAVING)
+def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) -> Outcome:
+    """A kernel's global memory accesses are not coalesced
+
+    What it is
+    The 32 threads of a warp load or store addresses that lie apart: a stride, a column of a row-major matrix, one field of an
+    array of structures, indices in random order. Memory moves sectors of 32 bytes, and each holds few bytes that are wanted.
+
+    Why it costs time
+    A warp that reads 32 floats side by side touches 4 sectors, one that strides touches 32. L1, L2 and, where caches do not
+    help, DRAM move eight times the data for the same work.
+
+    How it is measured
+    Sectors that global loads and stores touch, less those that the same bytes would take packed, over all of them
+    (`derived__memory_l2_theoretical_sectors_global_excessive`, section SourceCounters; without it, the bytes used of each
+    sector): a kernel above `max_excess` ({max_excess}; ncu's own rule speaks from a tenth on, where little can be gained). The saving is
+    a bound: L1 keeps the share of sectors that packed data would touch, L2 and DRAM what misses above that, and the kernel
+    then takes as long as the busiest resource needs at 0.70 of its peak (`high` 0.92, as large copies reach; `low` 0.50).
+    Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
+
+    How to fix it
+    Let neighbouring threads touch neighbouring addresses: threadIdx.x along the contiguous axis, one array a field, sorted
+    indices, or a tile brought to shared memory in order and read from there in any order.
+
+    When to ignore it
+    When the addresses are random by nature (hash tables, sparse gathers) and sorting them costs more than it gains.
+
+    References
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory
+    https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference
+    """
+
+    def look(kernel: MeasuredKernel) -> Seen | Fine | None:
+        access = global_access(kernel.profile)
+        limits = kernel.limits
+        if access is None or not limits.known:
+            return None
+        busy = max(limits.busy.get(name, 0.0) for name in (DRAM, L2, L1))
+        if access.excess < max_excess or busy < BUSY_MEMORY:
+            return Fine(access.excess)
+        gain = in_part(
+            relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0)
+        )
+        times = access.sectors / max(access.ideal, 1.0)
+        return Seen(
+            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of "
+            f"{access.sectors:,.0f} are excess.",
+            gain,
+            0.9 if busy >= BUSY else 0.75,
+            _FIX,
+        )
+
+    return ask(
+        measured,
+        Question(
+            "of {count} kernels the worst touches {0:.0%} more sectors than needed, or no memory is busy for it",
+            ("SourceCounters", "SpeedOfLight", "MemoryWorkloadAnalysis_Tables"),
+        ),
+        look,
+    )
+
+
+def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = False) -> dict[str, float]:
+    """Part of its load that each level keeps once data are packed. What L1 catches today never reached L2. A sector that is
+    written in part may cost L2 `twice` what a whole one does, since it keeps which bytes are new."""
+    extra = access.partial_stores if twice else 0.0
+    left = {L1: access.ideal / (access.sectors + extra)}
+    if access.misses:
+        left[L2] = min(1.0, access.ideal / (access.misses + extra))
+    read, written = (kernel.profile.get(f"dram__bytes_{way}.sum") for way in ("read", "write"))
+    if read is not None and written is not None and access.load_bytes_ideal is not None and read + written > 0:
+        left[DRAM] = (min(read, access.load_bytes_ideal) + written) / (read + written)
+    return left
+
+
+_FIX = Fix(
+    title="Let neighbouring threads touch neighbouring addresses",
+    steps=(
+        "Index the contiguous axis with threadIdx.x (in Triton: with tl.arange), the others with the block or a loop.",
+        "Store one array for each field instead of an array of structures.",
+        "Where an axis must be crossed, as in a transpose, bring a tile to shared memory in order and read it there across.",
+    ),
+    code=Code(
+        before="// CUDA: neighbours are `columns` apart\nsum += a[threadIdx.x * columns + c];\n\n"
+        "# Triton\nx = tl.load(ptr + tl.arange(0, BLOCK) * stride)",
+        after="// CUDA: a warp a row, neighbours side by side\nfor (int c = lane; c < columns; c += 32) sum += a[row * columns + c];\n\n"
+        "# Triton: the contiguous axis with tl.arange\nx = tl.load(ptr + row * stride + tl.arange(0, BLOCK))",
+    ),
+    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory",
+    risk="Another layout must be kept by whoever writes the data.",
+)

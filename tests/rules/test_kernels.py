@@ -1,0 +1,185 @@
+"""The rules for measured kernels: found, and quiet on both sides of each threshold and on look-alikes."""
+
+import pytest
+
+from advisor.report.model import ShareSaved
+from tests.kernels import judged, kernel
+
+
+def found(rule, *kernels, **options):
+    (finding,) = judged(rule, *kernels, **options).findings
+    assert isinstance(finding.saving, ShareSaved) and finding.fix.code and finding.evidence[0].label in finding.summary
+    return finding
+
+
+def clear(rule, *kernels, **options):
+    report = judged(rule, *kernels, **options)
+    assert not report.findings and len(report.clear) == 1, (report.findings, report.skipped)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "uncoalesced-access",
+        "bank-conflicts",
+        "low-occupancy",
+        "divergence",
+        "atomic-contention",
+        "fp64",
+        "local-memory",
+        "latency-bound",
+    ],
+)
+def test_a_counter_that_was_not_collected_is_no_good_news(rule):
+    report = judged(rule, kernel())
+    if rule != "low-occupancy":  # the launch alone tells
+        (skipped,) = report.skipped
+        assert skipped.record_with.startswith("ncu --section ")
+    assert not report.findings
+
+
+# uncoalesced-access: L1 at 98 %, 3 of 4 sectors in excess; without them L2, at 46 %, is the bound.
+STRIDED = {"sectors": 400, "excess": 300, "l1": 98, "l2": 46, "dram": 28, "compute": 20}
+
+
+def test_excess_sectors_are_found_and_bounded_by_what_is_left():
+    finding = found("uncoalesced-access", kernel(**STRIDED))
+    assert finding.severity == "high" and "4.0 times" in finding.summary
+    assert finding.saving.expected == pytest.approx(1 - 0.46 / 0.7)
+    assert finding.saving.high == pytest.approx(1 - 0.46 / 0.92)
+
+
+def test_the_coalescing_threshold_has_two_sides():
+    assert found("uncoalesced-access", kernel(**STRIDED), max_excess=0.74)
+    clear("uncoalesced-access", kernel(**STRIDED), max_excess=0.76)
+
+
+def test_excess_sectors_that_keep_no_memory_busy_are_left_alone():
+    clear("uncoalesced-access", kernel(**{**STRIDED, "l1": 25, "l2": 20}))
+
+
+def test_excess_sectors_beside_a_bound_that_stays_gain_nothing():
+    clear("uncoalesced-access", kernel(**{**STRIDED, "compute": 90}))
+
+
+# bank-conflicts: L1 at 91 %, 94 of 100 wavefronts are conflicts.
+CONFLICTS = {"shared": 100, "conflicts": 94, "l1": 91, "l2": 33, "dram": 26, "compute": 11}
+
+
+def test_bank_conflicts_are_found():
+    finding = found("bank-conflicts", kernel(**CONFLICTS))
+    assert finding.saving.expected == pytest.approx(1 - 0.33 / 0.7)
+    clear("bank-conflicts", kernel(**CONFLICTS), max_excess=0.95)
+
+
+def test_conflicts_that_nobody_waits_for_are_left_alone():
+    clear("bank-conflicts", kernel(**{**CONFLICTS, "l1": 10, "l2": 80}))
+
+
+# low-occupancy: one block of 256 threads fits, and nothing is busy.
+FEW = {"shared_bytes": 200 << 10, "dram": 5, "l2": 7, "l1": 3, "compute": 15, "issue": 17}
+
+
+def test_few_warps_that_wait_are_found():
+    finding = found("low-occupancy", kernel(**FEW))
+    assert "1 block" in finding.summary and "shared memory" in finding.summary
+    assert finding.saving.expected == pytest.approx(1 - 1 / 4)
+    assert finding.saving.high == pytest.approx(1 - 0.15 / 0.92)
+
+
+def test_low_occupancy_alone_is_no_finding():
+    clear("low-occupancy", kernel(**{**FEW, "compute": 85}))
+    clear("low-occupancy", kernel(**{**FEW, "issue": 90}))
+    clear("low-occupancy", kernel(**{**FEW, "shared_bytes": 48 << 10}))  # half of the warps fit
+    clear("low-occupancy", kernel(grid=60, **FEW))  # not even one wave: more room would stay empty
+
+
+def test_a_block_that_is_no_multiple_of_a_warp_is_named():
+    finding = found("low-occupancy", kernel(block=250, **FEW))
+    assert "250 threads are no multiple of 32" in finding.fix.steps[0]
+
+
+# divergence: 8 of 32 threads, schedulers busy.
+APART = {"threads": 8, "compute": 98, "dram": 7, "l2": 9, "l1": 3}
+
+
+def test_divergent_warps_are_found():
+    finding = found("divergence", kernel(**APART))
+    assert finding.saving.low == pytest.approx(1 - 0.98 * 0.25 / 0.5) and finding.saving.high < 0.9
+    clear("divergence", kernel(**{**APART, "threads": 24}))
+
+
+def test_divergence_behind_a_memory_bound_gains_nothing():
+    clear("divergence", kernel(**{**APART, "compute": 30, "dram": 90}))
+
+
+def test_a_block_of_few_threads_is_not_divergent():
+    clear("divergence", kernel(block=8, **APART))
+
+
+# atomic-contention: one slice works, the rest waits.
+QUEUE = {"reds": 1e7, "atomic_busiest": 33, "atomic_mean": 0.35, "dram": 1, "l2": 1, "l1": 1, "compute": 1}
+
+
+def test_atomics_on_few_addresses_are_found():
+    finding = found("atomic-contention", kernel(**QUEUE))
+    assert finding.saving.expected > 0.9 and "10,000,000" in finding.summary
+
+
+def test_atomics_that_spread_or_are_few_are_left_alone():
+    clear("atomic-contention", kernel(**{**QUEUE, "atomic_mean": 20}))
+    clear("atomic-contention", kernel(**{**QUEUE, "atomic_busiest": 10}))
+    clear("atomic-contention", kernel(**{**QUEUE, "dram": 80}))
+
+
+# fp64
+
+
+def test_double_precision_is_found_with_less_confidence_where_the_data_are_double():
+    busy = {"fp64": 80, "compute": 80, "dram": 10, "l2": 10}
+    assert found("fp64", kernel(**busy)).confidence > found("fp64", kernel("f(double const*)", **busy)).confidence
+    clear("fp64", kernel(**{**busy, "fp64": 20}))
+    clear("fp64", kernel(**{**busy, "dram": 95}))
+
+
+# local-memory
+
+
+def test_local_memory_is_found():
+    spilled = {"local": 600, "loads": 400, "l1": 90, "l2": 20, "dram": 10}
+    finding = found("local-memory", kernel(**spilled))
+    assert finding.saving.expected == pytest.approx(1 - 0.36 / 0.7)
+    clear("local-memory", kernel(**{**spilled, "local": 90}))
+    clear("local-memory", kernel(**{**spilled, "l1": 20}))
+
+
+# latency-bound
+WAITS = {"long_scoreboard": 8, "selected": 1, "dram": 20, "l2": 20, "l1": 10, "compute": 10, "issue": 10}
+
+
+def test_waiting_with_nothing_busy_is_found():
+    finding = found("latency-bound", kernel(**WAITS))
+    assert "waits for global" in finding.summary and finding.saving.expected == pytest.approx(0.5)
+
+
+def test_what_another_rule_explains_is_left_to_it():
+    clear("latency-bound", kernel(**{**WAITS, "dram": 60}))
+    clear("latency-bound", kernel(shared_bytes=200 << 10, **WAITS))
+    clear("latency-bound", kernel(grid=20, **WAITS))
+    clear("latency-bound", kernel(**WAITS, threads=8))
+    clear("latency-bound", kernel(**WAITS, us=5))
+
+
+def test_one_finding_a_fault_and_kernel():
+    report = judged("divergence", kernel(**APART), kernel(**APART, us=300), kernel(grid=77, **APART), kernel("other", **APART))
+    assert sorted(f.evidence[0].label for f in report.findings) == ["k", "other"]
+    assert report.findings[0].evidence[0].count == 3
+    assert [row.calls for row in report.kernels if row.name == "k"] == [2, 1]
+
+
+def test_every_check_is_answered_or_says_what_to_collect():
+    report = judged("divergence", kernel(**APART))
+    (row,) = report.kernels
+    assert len(row.counted.checks) == 16
+    assert all(c.record_with.startswith("ncu --section") for c in row.counted.checks if c.status == "not collected")
+    assert report.headline.bottleneck == "compute-bound" and report.window is None and report.headline.step_us is None
