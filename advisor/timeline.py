@@ -174,6 +174,8 @@ class Source:
     issues: tuple[ReadIssue, ...] = ()
     unprofiled_step_us: tuple[float, ...] = ()
     """Times of steps of the same run that nobody profiled, as the recorder measured them; empty where it did not."""
+    borrowed: bool = False
+    """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
-from advisor.sources import kineto, memory, ncu, nsys
+from advisor.sources import kineto, memory, ncu, nsys, run
 from advisor.sources.directory import only_trace
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
@@ -38,6 +38,8 @@ def read(
         return _record(sys.stdin.buffer, STANDARD_INPUT, 0, max_bytes, progress, processes)
     try:
         if os.path.isdir(path):
+            if run.recognises(Path(path)):
+                return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
             path = str(only_trace(Path(path)))
         with open(path, "rb") as file:
             return _record(file, path, os.fstat(file.fileno()).st_size, max_bytes, progress, processes)

@@ -6,7 +6,6 @@ The format, field by field, is in FORMATS.md, section 7.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds
 from advisor.sources.kineto.events import Event
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
+from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
@@ -314,6 +314,7 @@ def _source(
     tables: dict[str, pd.DataFrame],
 ) -> Source:
     ops = tables.get("cpu_ops")
+    recording = metadata.get("advisor_recording")
     distributed = metadata.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     versions = {key: metadata[key] for key in _VERSIONS if isinstance(metadata.get(key), (int, str))}
@@ -328,7 +329,7 @@ def _source(
         stacks="python_calls" in tables or (ops is not None and any(ops["call_stack"].cat.categories)),
         memory="memory" in tables,
         syncs="syncs" in tables,
-        unprofiled_step_us=_unprofiled(metadata.get("advisor_recording")),
+        unprofiled_step_us=step_times(recording.get("unprofiled_step_us")) if isinstance(recording, dict) else (),
         rank=_rank(distributed.get("rank")),
         world_size=_rank(distributed.get("world_size")),
         issues=issues,
@@ -339,11 +340,3 @@ def _source(
 def _rank(value: Any) -> int | None:
     number = integer(value)
     return number if number >= 0 else None
-
-
-def _unprofiled(recording: Any) -> tuple[float, ...]:
-    """Step times that `advisor.record` or `advisor.trace_handler` measured; none where they are no such times."""
-    times = recording.get("unprofiled_step_us") if isinstance(recording, dict) else None
-    if not isinstance(times, list) or not all(type(us) in (int, float) and 0 < us < math.inf for us in times):
-        return ()
-    return tuple(float(us) for us in times)

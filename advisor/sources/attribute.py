@@ -1,0 +1,198 @@
+"""Two traces of one program: the light one's times, with the shapes, frames and memory that the deep one recorded.
+
+What ops and calls the host issued is the same in both, step by step; so each is found again in the other by its place among
+those of its thread. Between two that are matched, time runs evenly: frames of the deep trace are laid over the light one's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.timeline import TABLES, ReadIssue, Timeline, table
+
+_STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
+_CARRIED = ("dims", "types", "strides", "concrete", "kernel_file", "call_stack", "module")
+
+MATCHED_ENOUGH = 0.95
+"""Of a light trace's ops: fewer matched ones mean that its steps and the deep ones did different things."""
+
+COMPARED = 4000
+"""Longer stretches that differ are left unmatched: comparing them takes quadratic time."""
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Ops and runtime calls together, by start. row: in their table. op: whether it is an op. code: of the name, alike in both traces."""
+
+    start_us: Floats
+    end_us: Floats
+    thread: Ints
+    code: Ints
+    row: Ints
+    op: np.ndarray
+
+    def of(self, step: tuple[float, float], thread: int) -> Ints:
+        """Those of one thread that began in a step."""
+        first, last = np.searchsorted(self.start_us, step)
+        found: Ints = first + np.flatnonzero(self.thread[first:last] == thread)
+        return found
+
+
+def attributed(light: Timeline, deep: Timeline) -> Timeline:
+    """The light timeline with what the deep one knows of the same steps; as it is where either has no marked steps."""
+    steps, deep_steps = _steps(light), _steps(deep)
+    if not steps or not deep_steps:
+        return _noted(light, "neither shapes nor lines could be taken from the deep trace: no steps are marked")
+    threads = {thread: i for i, thread in enumerate(sorted(_threads(light) | _threads(deep)))}
+    codes: dict[str, int] = {}
+    ours, theirs = _events(light, threads, codes), _events(deep, threads, codes)
+    found = np.full(len(light.cpu_ops), -1, np.int64)
+    frames: list[pd.DataFrame] = []
+    memory: list[pd.DataFrame] = []
+    for number, step in enumerate(steps):
+        other = _alike(ours, theirs, step, deep_steps)
+        for thread, i in threads.items():
+            mine, yours = ours.of(step, i), theirs.of(other, i)
+            a, b = _aligned(ours.code[mine], theirs.code[yours])
+            mine, yours = mine[a], yours[b]
+            ops = ours.op[mine]
+            found[ours.row[mine[ops]]] = theirs.row[yours[ops]]
+            clock = _clock(ours, theirs, mine, yours, step, other)
+            frames.append(_laid(deep.python_calls, thread, other, clock, number))
+            memory.append(_laid(deep.memory, thread, other, clock, number))
+    inside = np.zeros(len(found), bool)
+    starts = light.cpu_ops["start_us"].to_numpy()
+    for start, end in steps:
+        inside |= (starts >= start) & (starts < end)
+    share = float((found[inside] >= 0).mean()) if inside.any() else 1.0
+    tables = {name: getattr(light, name) for name in TABLES}
+    tables |= {"cpu_ops": _carried(light.cpu_ops, deep.cpu_ops, found), "python_calls": _joined("python_calls", frames), "memory": _joined("memory", memory)}
+    source = replace(
+        light.source, shapes=deep.source.shapes, stacks=deep.source.stacks, memory=deep.source.memory, borrowed=True,
+        bytes=light.source.bytes + deep.source.bytes, events=light.source.events + deep.source.events,
+    )  # fmt: skip
+    made = Timeline.build(source, light.devices, light.base_ns, **tables)
+    if share < MATCHED_ENOUGH:
+        return _noted(made, f"only {share:.0%} of the ops were found again in the deep trace: the others have neither shapes nor lines")
+    return made
+
+
+def _noted(timeline: Timeline, detail: str) -> Timeline:
+    issues = (*timeline.source.issues, ReadIssue("attribution", detail))
+    return replace(timeline, source=replace(timeline.source, issues=issues))
+
+
+def _steps(timeline: Timeline) -> list[tuple[float, float]]:
+    notes = timeline.annotations
+    chosen = notes[np.array([bool(_STEP.match(name)) for name in notes["name"].cat.categories], bool)[notes["name"].cat.codes.to_numpy()]] if len(notes) else notes
+    return [(float(start), float(start + dur)) for start, dur in zip(chosen["start_us"], chosen["dur_us"], strict=True)]
+
+
+def _threads(timeline: Timeline) -> set[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    for frame in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls):
+        found |= set(frame[["pid", "tid"]].drop_duplicates().itertuples(index=False, name=None))
+    return found
+
+
+def _events(timeline: Timeline, threads: dict[tuple[int, int], int], codes: dict[str, int]) -> _Events:
+    parts = []
+    for kind, frame in (("op", timeline.cpu_ops), ("call", timeline.api_calls)):
+        names = np.array([codes.setdefault(f"{kind} {name}", len(codes)) for name in frame["name"].cat.categories], np.int64)
+        pairs = zip(frame["pid"].to_list(), frame["tid"].to_list(), strict=True)
+        parts.append((
+            frame["start_us"].to_numpy(), frame["start_us"].to_numpy() + frame["dur_us"].to_numpy(),
+            np.fromiter((threads[pair] for pair in pairs), np.int64, len(frame)),
+            names[frame["name"].cat.codes.to_numpy()], np.arange(len(frame)), np.full(len(frame), kind == "op"),
+        ))  # fmt: skip
+    start, end, thread, code, row, op = (np.concatenate(column) for column in zip(*parts, strict=True))
+    # Of two that begin together the longer is around the other.
+    order = np.lexsort((-end, start))
+    return _Events(*(column[order] for column in (start, end, thread, code, row, op)))
+
+
+def _alike(ours: _Events, theirs: _Events, step: tuple[float, float], others: list[tuple[float, float]]) -> tuple[float, float]:
+    """The deep step in which the same was issued, thread by thread; else the one whose number of events is nearest."""
+
+    def difference(other: tuple[float, float]) -> tuple[bool, int]:
+        mine, yours = slice(*np.searchsorted(ours.start_us, step)), slice(*np.searchsorted(theirs.start_us, other))
+        count = (mine.stop - mine.start) - (yours.stop - yours.start)
+        same = not count and bool((np.sort(ours.code[mine]) == np.sort(theirs.code[yours])).all())
+        return not same, abs(int(count))
+
+    return min(others, key=difference)
+
+
+def _aligned(a: Ints, b: Ints) -> tuple[Ints, Ints]:
+    """Places in `a` and `b` of what stands in both, in order: a common head, a common tail, and what is alike between them."""
+    n = min(len(a), len(b))
+    head = int(np.argmin(np.r_[a[:n] == b[:n], False]))
+    tail = int(np.argmin(np.r_[a[::-1][: n - head] == b[::-1][: n - head], False]))
+    pairs = [(np.arange(head), np.arange(head))]
+    middle_a, middle_b = a[head : len(a) - tail], b[head : len(b) - tail]
+    if len(middle_a) and len(middle_b) and max(len(middle_a), len(middle_b)) <= COMPARED:
+        blocks = SequenceMatcher(None, middle_a.tolist(), middle_b.tolist(), autojunk=False).get_matching_blocks()
+        pairs += [(head + block.a + np.arange(block.size), head + block.b + np.arange(block.size)) for block in blocks]
+    pairs.append((len(a) - tail + np.arange(tail), len(b) - tail + np.arange(tail)))
+    return np.concatenate([p for p, _ in pairs]), np.concatenate([q for _, q in pairs])
+
+
+def _clock(
+    ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[float, float], other: tuple[float, float]
+) -> tuple[Floats, Floats]:
+    """Moments of the deep step and the same ones of the light step, both never running backwards."""
+    deep = np.r_[other, theirs.start_us[yours], np.minimum(theirs.end_us[yours], other[1])]
+    light = np.r_[step, ours.start_us[mine], np.minimum(ours.end_us[mine], step[1])]
+    order = np.lexsort((light, deep))
+    return deep[order], np.maximum.accumulate(light[order])
+
+
+def _laid(frame: pd.DataFrame, thread: tuple[int, int], step: tuple[float, float], clock: tuple[Floats, Floats], number: int) -> pd.DataFrame:
+    """The rows of a thread that lie in the deep step, cut to it, on the light step's clock; ids are those of this step alone."""
+    start = frame["start_us"].to_numpy()
+    end = start + frame["dur_us"].to_numpy() if "dur_us" in frame else start
+    chosen = (frame["pid"].to_numpy() == thread[0]) & (frame["tid"].to_numpy() == thread[1]) & (start < step[1]) & (end >= step[0])
+    if "dur_us" not in frame:
+        chosen &= start >= step[0]
+    rows = frame[chosen]
+    moved = np.interp(np.maximum(start[chosen], step[0]), *clock)
+    columns = {"start_us": moved}
+    if "dur_us" in frame:
+        columns["dur_us"] = np.interp(np.minimum(end[chosen], step[1]), *clock) - moved
+    if "python_id" in frame and len(frame):
+        ids = int(frame["python_id"].max()) + 1
+        for column in ("python_id", "parent_id"):
+            known = rows[column].to_numpy()
+            columns[column] = np.where(known >= 0, known + number * ids, known)
+    return rows.assign(**columns)
+
+
+def _joined(name: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """The parts as one table. They are cut from one table, and so have the same categories."""
+    some = [part for part in parts if len(part)]
+    if not some:
+        return table(name, {})
+    whole = pd.concat(some, ignore_index=True)
+    return table(name, {column: whole[column].array if TABLES[name][column] == "str" else whole[column].to_numpy() for column in TABLES[name]})
+
+
+def _carried(ours: pd.DataFrame, theirs: pd.DataFrame, found: Ints) -> pd.DataFrame:
+    """Our ops with what only the deep trace recorded of them."""
+
+    def columns() -> Iterator[tuple[str, pd.Categorical]]:
+        for name in _CARRIED:
+            values = theirs[name].array
+            assert isinstance(values, pd.Categorical)
+            if "" not in values.categories:
+                values = values.add_categories([""])
+            nothing = values.categories.get_loc("")
+            yield name, pd.Categorical.from_codes(np.where(found >= 0, values.codes[found] if len(values) else nothing, nothing), values.categories)
+
+    return ours.assign(**dict(columns()))

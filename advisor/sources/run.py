@@ -1,0 +1,55 @@
+"""A directory that `advisor.record` wrote: times from the light trace, what ops belong to from the deep one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import TraceError
+from advisor.recording import Recording
+from advisor.sources.attribute import attributed
+from advisor.sources.measured import step_times
+from advisor.timeline import Timeline
+
+FILE = "recording.json"
+_RECORD_AGAIN = "Record again: advisor record -- python train.py"
+
+
+def recognises(directory: Path) -> bool:
+    """Whether the directory holds a recording."""
+    return (directory / FILE).is_file()
+
+
+def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
+    """The recording in a directory; `load` reads one of its traces. Raises TraceError where it holds none that can be read."""
+    said = _said(directory / FILE)
+    traces = {name: path for name in ("light", "deep", "nsys") if (path := _inside(directory, said.get(name)))}
+    if not traces:
+        raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
+    loaded = {name: load(path) for name, path in traces.items()}
+    timeline = next(iter(loaded.values()))
+    if "light" in loaded and "deep" in loaded:
+        timeline = attributed(loaded["light"], loaded["deep"])
+    measured = step_times(said.get("unprofiled_step_us")) or timeline.source.unprofiled_step_us
+    return Recording("trace", str(directory), (replace(timeline, source=replace(timeline.source, path=str(directory), unprofiled_step_us=measured)),))
+
+
+def _said(path: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TraceError(f"{path} cannot be read: {error}", _RECORD_AGAIN) from None
+    if not isinstance(said, dict) or said.get("version") != 1:
+        raise TraceError(f"{path} is no recording that this advisor reads", "Use the advisor that recorded it.")
+    return said
+
+
+def _inside(directory: Path, name: Any) -> Path | None:
+    """The file of that name in the directory; None for one that is not there or lies elsewhere."""
+    if not isinstance(name, str) or not name or Path(name).name != name:
+        return None
+    path = directory / name
+    return path if path.is_file() else None
