@@ -134,6 +134,8 @@ def window_basis(report: Report) -> str:
 
 def saving_basis(finding: Finding) -> str:
     """How a saving was worked out."""
+    if isinstance(finding.saving, BytesSaved) and finding.saving.basis == "simulated":
+        return "replayed on the recorded allocations"
     return _BASES.get(finding.saving.basis, finding.saving.basis)
 
 
@@ -148,7 +150,10 @@ def gain(finding: Finding, report: Report) -> str:
     if saving.expected <= 0:
         return ""
     part = percent(report.share(finding))
-    return part if isinstance(saving, ShareSaved) else f"{amount(saving, saving.expected)} ({part})"
+    if isinstance(saving, ShareSaved):
+        return part
+    # Of a whole that is not known, as time in a snapshot of memory, there is no share.
+    return f"{amount(saving, saving.expected)} ({part})" if report.whole(saving) > 0 else amount(saving, saving.expected)
 
 
 def titled(finding: Finding, report: Report) -> str:
@@ -252,6 +257,9 @@ _BELIEFS = {
 }
 
 
+_ALLOCATIONS = "The recorded allocations were replayed as they would be with the fix, and both peaks compared."
+
+
 def belief(finding: Finding, report: Report) -> str:
     """Why a finding is to be believed: how its saving came about, how good that is here, how often it was seen."""
     replay = next((check for check in report.health if check.check == "replay"), None)
@@ -259,7 +267,7 @@ def belief(finding: Finding, report: Report) -> str:
     weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
     rests = f"It rests on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
     parts = [
-        _BELIEFS.get(finding.saving.basis, ""),
+        _ALLOCATIONS if isinstance(finding.saving, BytesSaved) else _BELIEFS.get(finding.saving.basis, ""),
         f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
         rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which all hold."),
         f"It was seen {counted(seen, 'time')} in the window.",

@@ -454,6 +454,9 @@ class HeldRow(msgspec.Struct, frozen=True):
     count: int = 1
     lifetime: str = ""
     """How long it lives: `part of a step`, `a step`, `several steps`, `always`."""
+    start_us: float = 0.0
+    """When the first of them was made, and the last of them given back, from the first event."""
+    end_us: float = 0.0
 
 
 class MemoryDevice(msgspec.Struct, frozen=True):

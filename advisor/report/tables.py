@@ -13,7 +13,7 @@ from advisor.report.model import Evidence, Report
 
 
 def tables(report: Report) -> dict[str, pd.DataFrame]:
-    """`findings`, `evidence`, `time`, `kernels`, `health`, and `steps`, `ops`, `copies` where the report was not saved.
+    """`findings`, `evidence`, `time`, `kernels`, `health`, `at_peak` of a memory snapshot, and `steps`, `ops`, `copies` where the report was not saved.
 
     Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
     """
@@ -24,6 +24,8 @@ def tables(report: Report) -> dict[str, pd.DataFrame]:
         "kernels": _flat([msgspec.to_builtins(row) for row in report.kernels]),
         "health": _flat([msgspec.to_builtins(row) for row in report.health]),
     }
+    if report.memory:
+        made["at_peak"] = _flat([msgspec.to_builtins(row) for row in report.memory.at_peak])
     if picture := report.picture:
         times = picture.steps
         columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")

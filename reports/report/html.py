@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from advisor.report.model import Finding, Report
 from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
-from advisor.reports.report import _draw
+from advisor.reports.report import _draw, _memory
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 from advisor.reports.report._roofline import peaks_of, reach
@@ -60,6 +60,8 @@ def _document(report: Report, limits: Limits) -> str:
         anchors=_phrases.anchors(shown.findings),
         checklist=checklist(shown, picture) if report.kind == "trace" else (),
         sections=_sections(report),
+        drawings=_memory.drawn(report),
+        totals=_memory.totals(report.memory) if report.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
@@ -85,6 +87,7 @@ def page(template: str, title: str, **context: object) -> str:
 _SECTIONS = {
     "trace": (("timeline", "Timeline"), ("steps", "Steps"), ("roofline", "Roofline"), ("tree", "Treemap")),
     "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
+    "memory": (("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
 }
 """Of each kind's template, for the navigation: anchor and title."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import counted, duration, interval, percent, rate, size, speedup
+from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._phrases import (
     aside,
     code_spans,
@@ -30,6 +30,7 @@ from advisor.reports._phrases import (
     trust,
     window_basis,
 )
+from advisor.reports.report._memory import totals, where
 
 NAME = "markdown"
 SUFFIX = ".md"
@@ -38,6 +39,7 @@ LIMIT = 65_536
 """The longest comment that GitHub takes, in characters; kept in bytes here, which is never more."""
 _LIMITS = Limits(text=1_200, findings=500, evidence=5, steps=8, kernels=8, rows=60)
 _TABLE = 20
+_HELD = 12
 _DETAILED = 20
 _DEVICES = 8
 # Shares of the limit: the table of findings, then their details, leave room for what follows.
@@ -88,6 +90,7 @@ def render(report: Report) -> str:
     _findings(comment, shown, len(report.findings))
     comment.add(_time(shown), _END)
     comment.add(_kernels(shown), _END)
+    comment.add(_held(shown), _END)
     _rules(comment, report, shown)
     comment.add(_health(shown), _END)
     comment.add([_footer(shown)], LIMIT)
@@ -195,10 +198,10 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines += [f"Risk: {prose(fix.risk)}", ""]
     if re.fullmatch(r"https?://[^\s<>()\[\]|`\"\\]+", fix.url):
         lines += [f"Read more: <{fix.url}>", ""]
-    lines += ["| Evidence | Count | Time | Where | Source |", "| :-- | --: | --: | :-- | :-- |"]
+    lines += [f"| Evidence | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |", "| :-- | --: | --: | :-- | :-- |"]
     for item in finding.evidence:
         label, source = prose(_short(item.label, 160)), code(_short(source_line(item), 160))
-        lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us)} | {place(item)} | {source} |")
+        lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us) if item.bytes is None else size(item.bytes)} | {place(item)} | {source} |")
     return [*lines, "", "</details>", ""]
 
 
@@ -267,6 +270,23 @@ def _measured(report: Report) -> list[str]:
         shares = (seen and seen.compute, seen and seen.memory, row.occupancy and row.occupancy.theoretical)
         cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), row.limiter or "–")
         lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
+    return [*lines, "", "</details>", ""]
+
+
+def _held(report: Report) -> list[str]:
+    if report.memory is None:
+        return []
+    lines = [
+        "<details open><summary><b>What holds the peak</b></summary>",
+        "",
+        escape(totals(report.memory)),
+        "",
+        "| Category | Op and module | Line | Lives for | Bytes | Share |",
+        "| :-- | :-- | :-- | :-- | --: | --: |",
+    ]
+    for row in report.memory.at_peak[:_HELD]:
+        place, part = code(_short(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
+        lines.append(f"| {row.category} | {place} | {code(_short(row.source, 80))} | {row.lifetime} | {size(row.bytes)} | {part} |")
     return [*lines, "", "</details>", ""]
 
 

@@ -16,6 +16,7 @@ from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
 from advisor.reports._phrases import Slice
+from advisor.reports.report import _memory
 from advisor.reports.report._checklist import Answer, checklist
 from advisor.reports.report._roofline import peaks_of, reach
 
@@ -56,6 +57,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     )  # fmt: skip
     _headline(console, shown)
     _time(console, shown)
+    _held(console, shown)
     _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
     _measured(console, shown)
     _footer(console, shown)
@@ -118,6 +120,14 @@ def _time(console: Console, report: Report) -> None:
     for said in (_phrases.critical_path(report), _phrases.measured(report)):
         if said:
             _wrapped(console, _text(said), 0)
+
+
+def _held(console: Console, report: Report) -> None:
+    """What holds the peak of memory, a line a category."""
+    for at, line in enumerate(_memory.lines(report)):
+        if not at:
+            console.print()
+        console.print(Text(line), no_wrap=True, overflow="ellipsis")
 
 
 def _legend(console: Console, parts: list[Slice], indent: int) -> None:

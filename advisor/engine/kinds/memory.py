@@ -70,7 +70,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             events=snapshot.events,
             recorded=Recorded(shapes=False, stacks=bool(snapshot.stacks), steps=memory.steps, memory=True),
         ),
-        devices=tuple(DeviceInfo(id=device.device, name="", sm_count=0) for device in snapshot.devices),
+        devices=tuple(DeviceInfo(id=device.device, name=f"GPU {device.device}", sm_count=0) for device in snapshot.devices),
         window=None,
         time=None,
         health=health(workspace),

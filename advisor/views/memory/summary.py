@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -72,23 +72,34 @@ def _held(attribution: Attribution, category: Ints, steps: MemorySteps) -> Itera
     """Rows that sum to the peak, most bytes first."""
     a, device = attribution.device.allocations, attribution.device
     held: Counter[tuple[str, str, str, str, str]] = Counter()
-    count: Counter[tuple[str, str, str, str, str]] = Counter()
+    members: dict[tuple[str, str, str, str, str], list[int]] = defaultdict(list)
     for row in np.flatnonzero(device.at_peak).tolist():
         origin = attribution.origin(row)
         key = CATEGORIES[category[row]].value, origin.module, origin.source, origin.op or origin.node, _lifetime(a.born[row], a.freed[row], device, steps)
         held[key] += int(a.size[row])
-        count[key] += 1
+        members[key].append(row)
     ordered = held.most_common()
     for key, size in ordered[:ROWS]:
         name, module, source, op, lifetime = key
-        yield HeldRow(category=name, module=module, source=source, bytes=size, op=op, count=count[key], lifetime=lifetime)
+        start, end = _span(device, a.born[members[key]].min(), a.freed[members[key]].max())
+        yield HeldRow(
+            category=name, module=module, source=source, bytes=size, op=op, count=len(members[key]), lifetime=lifetime, start_us=start, end_us=end
+        )
     rest: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for key, size in ordered[ROWS:]:
         rest[key[0]] += size
-        number[key[0]] += count[key]
+        number[key[0]] += len(members[key])
     for name, size in rest.most_common():
         yield HeldRow(category=name, module="", source="", bytes=size, op="(smaller ones)", count=number[name])
+
+
+def _span(device: DeviceMemory, born: int, freed: int) -> tuple[float, float]:
+    """The times of two events, from the first one; the window's where they lie outside."""
+    time = device.events.time_us
+    if not len(time):
+        return 0.0, 0.0
+    return float(time[max(born, 0)] - time[0]), float(time[min(freed, len(time) - 1)] - time[0])
 
 
 def _lifetime(born: int, freed: int, device: DeviceMemory, steps: MemorySteps) -> str:
