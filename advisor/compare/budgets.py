@@ -48,8 +48,10 @@ _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
     "idle_share": (_share("idle_us"), ""),
     "exposed_copy_share": (_share("exposed_copy_us"), ""),
     "exposed_comm_share": (_share("exposed_comm_us"), ""),
-    "kernel_count": (lambda r: r.work.kernels if r.devices else None, "kernels a step"),
-    "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices else None, "ms a step"),
+    "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, "kernels a step"),
+    "peak_bytes": (lambda r: r.memory.peak_allocated_bytes if r.memory else None, "bytes"),
+    "reserved_bytes": (lambda r: r.memory.peak_reserved_bytes if r.memory else None, "bytes"),
+    "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, "ms a step"),
 }
 REGRESSION = "regression_percent"
 FINDINGS = "findings"
@@ -100,7 +102,7 @@ def _measure(name: str, limit: float, report: Report) -> Verdict:
     of, unit = _MEASURES[name]
     value = of(report)
     if value is None:
-        return Verdict(name, "unknown", "the trace holds no GPU work to tell it from")
+        return Verdict(name, "unknown", f"a recording of kind {report.kind} holds nothing to tell it from")
     if value <= limit:
         return Verdict(name, "kept", f"{value:.3g} of {limit:g} {unit}".rstrip())
     return Verdict(name, "crossed", f"{value:.3g} where {limit:g} {unit} is the limit, {value - limit:.3g} over".replace("  ", " "))

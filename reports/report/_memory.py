@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,18 +123,18 @@ def _rect(x: float, y: float, width: float, height: float, color: str, title: st
 
 
 def _curve(memory: Memory) -> Markup | None:
-    """Memory over time, stacked by category, the reserved bytes as a line, the peak marked."""
+    """Memory stacked by category, the reserved bytes as a line, the peak marked. Events stand at equal distances: by the clock,
+    start-up would be most of it."""
     curve = memory.curve
     if curve is None or len(curve.time_us) < 2 or curve.time_us[-1] <= 0:
         return None
     top = max(max(curve.reserved), memory.peak_allocated_bytes, 1)
-    end = curve.time_us[-1]
     # A reserved curve far above what is allocated would leave that a line: the scale is then its own.
     clipped = top > 4 * memory.peak_allocated_bytes
     top = min(top, 4 * memory.peak_allocated_bytes) or 1
 
-    def x(time: float) -> float:
-        return _AXIS + (WIDTH - _AXIS - 8) * time / end
+    def x(at: int) -> float:
+        return _AXIS + (WIDTH - _AXIS - 8) * at / (len(curve.time_us) - 1)
 
     def y(count: float) -> float:
         return 12 + (HEIGHT - 36) * (1 - min(count, top) / top)
@@ -141,27 +143,28 @@ def _curve(memory: Memory) -> Markup | None:
     below = [0] * len(curve.time_us)
     for name in [n for n in _COLORS if n in curve.categories]:
         above = [low + add for low, add in zip(below, curve.categories[name], strict=True)]
-        path = _steps([(x(t), y(v)) for t, v in zip(curve.time_us, above, strict=True)])
-        back = _steps([(x(t), y(v)) for t, v in zip(curve.time_us, below, strict=True)])[::-1]
+        path = _steps([(x(at), y(v)) for at, v in enumerate(above)])
+        back = _steps([(x(at), y(v)) for at, v in enumerate(below)])[::-1]
         points = " ".join(f"{px:.1f},{py:.1f}" for px, py in [*path, *back])
         body.append(f'<polygon points="{points}" fill="{_color(name)}"><title>{name}</title></polygon>')
         below = above
-    line = " ".join(f"{px:.1f},{py:.1f}" for px, py in _steps([(x(t), y(v)) for t, v in zip(curve.time_us, curve.reserved, strict=True)]))
+    line = " ".join(f"{px:.1f},{py:.1f}" for px, py in _steps([(x(at), y(v)) for at, v in enumerate(curve.reserved)]))
     body.append(f'<polyline points="{line}" fill="none" stroke="var(--ink)" stroke-width="1.2"><title>reserved</title></polyline>')
-    at = x(curve.time_us[curve.peak])
+    at = x(curve.peak)
     body.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="{HEIGHT - 24}" stroke="var(--mark)" stroke-width="1.5" stroke-dasharray="4 3"/>')
     right = at > WIDTH / 2
     body.append(_text(at + (-6 if right else 6), 14, f"peak {size(memory.peak_allocated_bytes)}", "end" if right else "start", "var(--mark)"))
     for part in (0, 0.5, 1):
         body.append(_text(_AXIS - 6, y(top * part) + 4, f"{size(top * part)}{' +' if clipped and part == 1 else ''}", "end", "var(--dim)"))
-        body.append(_text(x(end * part), HEIGHT - 6, duration(end * part), ("start", "middle", "end")[int(part * 2)], "var(--dim)"))
+        place = int((len(curve.time_us) - 1) * part)
+        body.append(_text(x(place), HEIGHT - 6, duration(curve.time_us[place]), ("start", "middle", "end")[int(part * 2)], "var(--dim)"))
     return _svg(HEIGHT, "Memory over time by category; the line is what is reserved, the dashed one the peak", body)
 
 
 def _steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """A curve that holds each value until the next."""
     made = points[:1]
-    for (_, before), (right, value) in zip(points, points[1:], strict=False):
+    for (_, before), (right, value) in itertools.pairwise(points):
         made += [(right, before), (right, value)]
     return made
 
@@ -194,15 +197,20 @@ def _lives(memory: Memory) -> Markup | None:
     rows = [row for row in memory.at_peak if row.end_us > row.start_us][:_LIVES]
     if curve is None or not rows or curve.time_us[-1] <= 0:
         return None
-    end, label = curve.time_us[-1], 330
+    label = 330
+
+    def x(time: float) -> float:
+        """On the scale of events, as the curve."""
+        return label + (WIDTH - label) * bisect_left(curve.time_us, time) / (len(curve.time_us) - 1)
+
     body = []
     for at, row in enumerate(rows):
         y = 4 + 19 * at
         body.append(_text(0, y + 12, f"{size(row.bytes)}  {row.op or row.category} {row.source}"[:50]))
-        left = label + (WIDTH - label) * row.start_us / end
+        left = x(row.start_us)
         said = f"{row.category}: {where(row)}, {size(row.bytes)} in {row.count:,}, {row.lifetime}"
-        body.append(_rect(left, y + 2, (WIDTH - label) * (row.end_us - row.start_us) / end, 13, _color(row.category), said))
-    peak = label + (WIDTH - label) * curve.time_us[curve.peak] / end
+        body.append(_rect(left, y + 2, x(row.end_us) - left, 13, _color(row.category), said))
+    peak = x(curve.time_us[curve.peak])
     height = 8 + 19 * len(rows)
     body.append(f'<line x1="{peak:.1f}" x2="{peak:.1f}" y1="0" y2="{height}" stroke="var(--mark)" stroke-width="1.5" stroke-dasharray="4 3"/>')
     return _svg(height, "From the first birth to the last end of the largest parts of the peak; the dashed line is the peak", body)

@@ -133,3 +133,14 @@ def test_the_budgets_in_the_documentation_are_budgets():
     (table,) = [tomllib.loads(block)["tool"]["advisor"]["budgets"] for block in blocks]
     assert parse(table, RULES, "docs/ci.md") == table and len(table) >= 8
     assert parse(tomllib.loads(EXAMPLE)["tool"]["advisor"]["budgets"], RULES, "the example")
+
+
+def test_peaks_of_memory_have_budgets_that_a_trace_cannot_tell():
+    from advisor.engine.run import run
+    from advisor.recording import Recording
+    from tests.memory_build import trained
+
+    memory = run(Recording("memory", "s", (trained().snapshot(),)), [])
+    peak = memory.memory.peak_allocated_bytes
+    kept, crossed, unknown = check({"peak_bytes": peak, "reserved_bytes": 1, "step_ms": 5}, memory)
+    assert (kept.status, crossed.status, unknown.status) == ("kept", "crossed", "unknown")

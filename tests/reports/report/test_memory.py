@@ -1,0 +1,58 @@
+"""A report about memory in every format: what holds the peak, drawn and as a table, whatever names hold."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.recording import Recording
+from advisor.report.model import Report
+from advisor.reports import formats
+from tests.memory_build import Memory, at, frame, parameter, trained
+
+
+def report(memory):
+    return run(Recording("memory", "snapshot.pickle", (memory.snapshot(),)), built_in().values())
+
+
+@pytest.mark.parametrize("name", formats())
+@pytest.mark.parametrize("memory", [trained(layers=8, activation=1024), trained(steps=1, activation=1), Memory()], ids=["found", "quiet", "empty"])
+def test_every_format_renders(name, memory):
+    if not memory.events:
+        memory.older(10)
+    assert formats()[name].render(report(memory))
+
+
+def test_a_saved_report_reads_back_the_same():
+    made = report(trained())
+    assert Report.from_json(made.to_json()) == made and made.window is None and made.time is None and made.headline.step_us is None
+
+
+def test_text_and_markdown_say_what_holds_the_peak():
+    made = report(trained(layers=8, activation=1024))
+    text = formats()["text"].render(made)
+    assert re.search(r"\d+%\s+9\.\d+ GB  activations  mostly addmm in train:5, train.py:5", text), text
+    assert "| activations |" in formats()["markdown"].render(made)
+
+
+def test_drawings_are_well_formed_and_names_in_them_do_no_harm():
+    m = Memory()
+    m.alloc(64, parameter())
+    bad = [frame("at::_ops::addmm::call()"), frame("forward", "/x/<script>alert(1)</script>.py", 3)]
+    for _ in range(3):
+        m.free(m.alloc(500, bad), m.alloc(400, at(4, "relu")))
+    page = formats()["html"].render(report(m))
+    assert "<script>alert" not in page
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 4
+    for drawing in drawings:
+        ET.fromstring(drawing)
+
+
+def test_rows_of_the_table_sum_to_the_peak():
+    made = report(trained(layers=8))
+    assert sum(row.bytes for row in made.memory.at_peak) == made.memory.peak_allocated_bytes
+    curve = made.memory.curve
+    assert sum(curve.categories[name][curve.peak] for name in curve.categories) == made.memory.peak_allocated_bytes
