@@ -10,14 +10,17 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import Family, family, tensor_core
 from advisor.report.model import Clear, Code, Fix
+from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import milliseconds
+from advisor.views.kernel_work import InSteps, KernelWork
+from advisor.views.kernels.counters import pipe_busy, thread_ops
+from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, plain_name
 from advisor.views.replay.edits import Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
@@ -35,7 +38,7 @@ _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
 
 @rule("precision", relies_on=("kernels",), min_saving_share=0.03)
-def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, *, min_busy_share: float = 0.05) -> Outcome:
+def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     """Matrix products run in more precision than they may need
 
     What it is
@@ -51,7 +54,8 @@ def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
     nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
     where shapes are unknown, at the ratio of the rates. `low`: TF32 is turned on and nothing more, which gains nothing where
-    it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Reported from
+    it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Of a kernel that was measured by
+    itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores idle, and the gain is a share of its own time. Reported from
     `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -66,6 +70,14 @@ def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     https://docs.pytorch.org/docs/stable/amp.html
     """
+    if isinstance(kernels.of, MeasuredKernels):
+        return ask(kernels.of, _QUESTION, _measured)
+    return _in_steps(kernels.of, min_busy_share)
+
+
+def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
+    """Of the kernels of a step, all together."""
+    steps, work, roofline, witness = found.steps, found.work, found.roofline, found.witness
     emulated = work.named(_EMULATED)
     texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
     dense = work.of(Family.GEMM, Family.CONV, Family.ATTENTION)
@@ -90,7 +102,9 @@ def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
     return Found(
-        title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
+        title="Matrix products run in FP32 on CUDA cores"
+        if on_cuda_cores
+        else f"Matrix products run in TF32, not {half.upper()}",
         summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
         f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
@@ -104,6 +118,44 @@ def precision(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         fix=_fix(half, on_cuda_cores),
     )
+
+
+_QUESTION = Question(
+    "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
+    ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
+)
+_PRODUCT = re.compile(r"gemm|mat_?mul|conv|attention|attn|linear|(^|_)(b?mm|dot)(_|$|[0-9])", re.IGNORECASE)
+"""Kernels of somebody's own whose name says that they multiply matrices."""
+
+MIN_FUSED, MIN_FMA = 0.5, 0.2
+"""A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
+one that does less waits for something else first."""
+
+
+def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
+    """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
+    profile, name = kernel.profile, kernel.profile.name
+    fma, tensor = pipe_busy(profile, "fma"), pipe_busy(profile, "tensor")
+    ops = {op: thread_ops(profile, op) for op in ("fadd", "fmul", "ffma")}
+    if fma is None or tensor is None or any(n is None for n in ops.values()) or not kernel.limits.known:
+        return None
+    total = sum(n or 0.0 for n in ops.values())
+    fused = (ops["ffma"] or 0.0) / total if total else 0.0
+    named = family(name) in (Family.GEMM, Family.CONV, Family.ATTENTION) or bool(_PRODUCT.search(plain_name(name)))
+    peaks = kernel.peaks
+    half = "bf16" if profile.capability >= TF32 else "fp16"
+    rate = peaks.flops_per_s(half) if peaks else None
+    single, reduced = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32"))
+    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or not rate or not single:
+        return Fine(fma if named and tensor <= 0.05 else 0.0)
+    # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
+    library = tensor_core(name, "") is False
+    ratio = single / rate
+    worst = single / (reduced or rate) if library else max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
+    dram = kernel.limits.busy.get(DRAM, 0.0)
+    gain = Gain.of_time(max(ratio * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
+    told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
+    return Seen(told, gain, 0.85, _fix(half, True))
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,18 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.multiprocessors import WARP, blocks_that_fit
+from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.occupancy import WARP, fit
 from advisor.report.model import Clear, Code, Fix
+from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.timeline import GpuKind
+from advisor.views.kernel_work import InSteps, KernelWork
+from advisor.views.kernels.limits import Gain
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.time.roofline import Roofline
-from advisor.views.trace.evidence import Witness
 from advisor.views.trace.gpu_kernels import FAMILIES
-from advisor.views.trace.steps import Steps
 
 SECOND_PASS_US = 5.0
 """Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
@@ -50,10 +51,7 @@ _EQUAL_BLOCKS = (Family.GEMM, Family.ATTENTION, Family.CONV)
 
 @rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
 def small_grid(
-    steps: Steps,
-    work: GpuWork,
-    roofline: Roofline,
-    witness: Witness,
+    kernels: KernelWork,
     *,
     max_fill: Share = 0.5,
     min_kernel_us: float = 20.0,
@@ -79,7 +77,8 @@ def small_grid(
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
     that share the device with others for half of their time. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
-    at half of what it costs. Reported from `min_saving_share` of the step ({min_saving_share}).
+    at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, and the gain
+    is a share of its own time. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
@@ -95,6 +94,14 @@ def small_grid(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant
     """
+    if isinstance(kernels.of, MeasuredKernels):
+        return ask(kernels.of, _QUESTION, lambda k: _measured(k, max_fill, min_kernel_us, max_limit_share))
+    return _in_steps(kernels.of, max_fill, min_kernel_us, max_limit_share)
+
+
+def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Outcome:
+    """Of the kernels of a step, all together."""
+    steps, work, roofline, witness = found.steps, found.work, found.roofline, found.witness
     grids = _grids(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
@@ -124,6 +131,30 @@ def small_grid(
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         fix=_fix(max(spent, key=lambda f: spent[f]), not few[worst]),
     )
+
+
+_QUESTION = Question(
+    "of {count} kernels none runs on few multiprocessors, short of its limit (at most {0:.0%} of them are without a block)",
+    ("LaunchStats", "SpeedOfLight"),
+)
+
+
+def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Seen | Fine | None:
+    """Of one measured kernel: its limit is what its counters say of the whole device."""
+    blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
+    if not blocks or not sms or not dur_us or not kernel.limits.known:
+        return None
+    name, fill = kernel.profile.name, blocks / sms
+    meant = _BY_DESIGN.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
+    if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant:
+        return Fine(max(1 - fill, 0.0))
+    joined = SECOND_PASS_US / dur_us
+    places = fill if kernel.waves is None else min(fill, kernel.waves)
+    gain = Gain.of_time(
+        max(places, busy) + joined, max(fill, busy / LIKELY_RATE) + joined, max(min(2 * fill, 1.0), busy / LEAST_RATE) + joined
+    )
+    told = f"runs {blocks} block{'s' * (blocks != 1)} on {sms} multiprocessors: {1 - min(fill, 1.0):.0%} of the device is without one."
+    return Seen(told, gain, 0.85, _fix(family(name), False))
 
 
 @dataclass(frozen=True)
@@ -160,8 +191,9 @@ def _grids(work: GpuWork) -> _Grids:
         gpu = work.timeline.device(d)
         mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
         if gpu.warp_size == WARP and mine.any():
-            fits = blocks_that_fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
-            waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits, 1)
+            fits = fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
+            if fits is not None:
+                waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits.blocks, 1)
     return _Grids(blocks, sms, waves)
 
 

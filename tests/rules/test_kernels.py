@@ -183,3 +183,33 @@ def test_every_check_is_answered_or_says_what_to_collect():
     assert len(row.counted.checks) == 16
     assert all(c.record_with.startswith("ncu --section") for c in row.counted.checks if c.status == "not collected")
     assert report.headline.bottleneck == "compute-bound" and report.window is None and report.headline.step_us is None
+
+
+# small-grid and precision: the same rules as of timelines
+
+
+def test_few_blocks_are_found_in_a_measured_kernel():
+    few = {"dram": 13, "l2": 17, "l1": 2, "compute": 2, "us": 400}
+    finding = found("small-grid", kernel(grid=16, **few))
+    assert "16 blocks on 132" in finding.summary and finding.saving.expected == pytest.approx(1 - 0.34 - 5 / 400)
+    clear("small-grid", kernel(grid=70, **few))
+    clear("small-grid", kernel(grid=16, **{**few, "us": 15}))
+    clear("small-grid", kernel(grid=16, **{**few, "dram": 60}))
+    clear("small-grid", kernel("nvjet_tst_128x64_split_k", grid=16, **few))
+
+
+def fp32_product(**changes):
+    ops = {
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": n
+        for op, n in {"fadd": 1, "fmul": 1, "ffma": 98}.items()
+    }
+    return {"fma": 80, "tensor": 0, "compute": 85, "dram": 5, "l1": 40, **ops, **changes}
+
+
+def test_a_product_on_cuda_cores_is_found_in_a_measured_kernel():
+    finding = found("precision", kernel("my_matmul_kernel", **fp32_product()))
+    assert finding.saving.expected > 0.9 and finding.saving.low == pytest.approx(1 - 0.4 / 0.5)
+    assert found("precision", kernel("ampere_sgemm_128x64_nn", **fp32_product())).saving.low > 0.8
+    clear("precision", kernel("my_matmul_kernel", **fp32_product(tensor=40)))
+    clear("precision", kernel("horner", **fp32_product()))
+    clear("precision", kernel("my_matmul_kernel", **fp32_product(fma=10)))

@@ -1,0 +1,43 @@
+"""The kernels of a recording, whoever measured them: what a rule asks that speaks of timelines and of measured kernels alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from advisor.views.kernels.measured import MeasuredKernels
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True, eq=False)
+class InSteps:
+    """The kernels of a timeline, and what says how fast they could be and where they come from."""
+
+    steps: Steps
+    work: GpuWork
+    roofline: Roofline
+    witness: Witness
+
+
+@dataclass(frozen=True, eq=False)
+class KernelWork:
+    """Kernels in the steps of a timeline, or measured one by one. With both the timeline's: there a gain is one of the step."""
+
+    of: InSteps | MeasuredKernels
+
+    builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
+
+    @classmethod
+    def in_steps(cls, steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness) -> KernelWork:
+        return cls(InSteps(steps, work, roofline, witness))
+
+    @classmethod
+    def measured(cls, measured: MeasuredKernels) -> KernelWork:
+        return cls(measured)
+
+
+KernelWork.builds = (KernelWork.in_steps, KernelWork.measured)
