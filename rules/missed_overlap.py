@@ -1,13 +1,14 @@
-"""Gradients that are averaged on the stream that computes, where nothing can hide it."""
+"""Gradients that are averaged after the backward pass, where nothing can hide it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
+from advisor.rules._collectives import transfer_us
 from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -18,6 +19,9 @@ LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.2, 0.35, 0.7
 """Shares of the transfer that overlap gains. Beside a collective the products run slower, since it takes multiprocessors and
 memory rate: four pairs on two H200 over NVLink gained 20 to 60 % of it. Slower links leave more to hide."""
 
+HIDDEN_ALREADY = 0.1
+"""Of a collective: more beside computing than this is overlapped by design, as far as it goes."""
+
 WAITING = 1.5
 """A collective that takes longer than this many times the shortest one like it waits for another rank: overlap hides no wait."""
 
@@ -26,18 +30,18 @@ _PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03)
 def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: int = 4) -> Outcome:
-    """Gradients are averaged after the backward pass, on the stream that computes
+    """Gradients are averaged after the backward pass, not beside it
 
     What it is
-    Collectives run one after another on the stream of the backward pass, after it. A gradient is ready long before the pass
+    Collectives run one after another, after the backward pass. A gradient is ready long before the pass
     ends, so its average could be under way while the rest is computed.
 
     Why it costs time
-    While a collective has the stream, nothing else runs: the link works and the multiprocessors wait, then the reverse.
+    While such a collective runs, nothing else does: the link works and the multiprocessors wait, then the reverse.
 
     How it is measured
-    Collectives on the stream that computes, in runs of `min_run` or more ({min_run}) without a product, convolution or attention
-    between them: a sum that the next product needs, as tensor parallelism makes them, is not counted. The transfer is what
+    Collectives of which less than a tenth overlaps computing, whatever their stream, in runs of `min_run` or more ({min_run})
+    without a product, convolution or attention between them: a sum that the next product needs, as tensor parallelism makes them, is not counted. The transfer is what
     each takes, up to 1.5 times the shortest one like it: the rest waits for a slower rank, which overlap does not hide. Of the
     transfer a bucketed overlap gains 35 % (`low` 20 %, `high` 70 %): the products beside it run slower, as four pairs measured
     on two H200 show. Reported from `min_saving_share` of the step ({min_saving_share}).
@@ -59,17 +63,16 @@ def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: in
     serial = _in_runs(work, collective, work.of(*_PRODUCTS), min_run)
     if not len(serial):
         return Clear(
-            why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} on the stream that computes"
+            why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} that overlaps no computing"
         )
-    transfer, dur_us = _transfer(work, serial), work.dur_us[serial]
+    transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
     return Found(
-        title="Gradients are averaged after the backward pass, not beside it",
-        summary=f"{work.a_step(serial):.0f} collectives a step run on the stream that computes, for {milliseconds(work.us_a_step(serial))} of "
+        summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {milliseconds(work.us_a_step(serial))} of "
         f"{milliseconds(steps.step_us)}, of which {milliseconds(moving)} move data; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",
-        quiet=f"collectives on the stream that computes move data for {moving / steps.step_us:.1%} of the step",
+        quiet=f"collectives that overlap no computing move data for {moving / steps.step_us:.1%} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
         fix=Fix(
@@ -89,21 +92,16 @@ def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: in
 
 
 def _in_runs(work: GpuWork, collective: Mask, product: Mask, least: int) -> Ints:
-    """Positions of collectives on the stream with most products, in runs of so many without a product between them."""
+    """Positions of collectives that overlap no computing, in runs of so many without a product between them."""
     if not product.any():
         return np.empty(0, np.int64)
-    streams, counts = np.unique(work.schedule.stream[product], return_counts=True)
-    here = np.flatnonzero(work.schedule.stream == streams[counts.argmax()])
-    run = np.cumsum(product[here])
-    members, run = here[collective[here]], run[collective[here]]
+    start = work.column("start_us")
+    end = start + work.dur_us
+    beside = work.kernel & ~collective
+    hidden = overlap_with(start, end, union(start[beside], end[beside])) > HIDDEN_ALREADY * work.dur_us
+    order = np.argsort(start, kind="stable")
+    exposed, run = (collective & ~hidden)[order], np.cumsum(product[order])
+    members, run = order[exposed], run[exposed]
     length = np.bincount(run) if len(run) else np.empty(0, np.int64)
-    found: Ints = members[length[run] >= least]
-    return found
-
-
-def _transfer(work: GpuWork, serial: Ints) -> Floats:
-    """(n,) how much of each collective moves data: as long as the shortest of its kernel, grid and size takes, and some."""
-    frame = work.timeline.gpu_ops.iloc[work.rows[serial]]
-    alike = frame.groupby(["name", "grid_blocks", "bytes", "in_elements"], observed=True, sort=False)["dur_us"].transform("min")
-    found: Floats = np.minimum(work.dur_us[serial], WAITING * alike.to_numpy())
+    found: Ints = np.sort(members[length[run] >= least])
     return found

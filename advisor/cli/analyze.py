@@ -14,11 +14,13 @@ from advisor.cli.terminal import (
     ForceOption,
     OutputOption,
     RulesOption,
+    UnjudgedOption,
     check_format,
     check_target,
     format_of,
     html_path,
     progress_of,
+    unjudged,
     warn_of_secrets,
     write,
 )
@@ -49,6 +51,7 @@ def analyze(
     fail_on: Annotated[
         str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
     ] = None,
+    allow_unjudged: UnjudgedOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
     step_ms: Annotated[
@@ -102,6 +105,8 @@ def analyze(
             f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand."
         )
     level = worst(report.findings)
+    if fail_on and unjudged(report, allow_unjudged):
+        raise typer.Exit(1)
     if fail_on and level and SEVERITIES.index(level) <= [*SEVERITIES].index(fail_on):
         raise typer.Exit(1)
 

@@ -13,10 +13,12 @@ from advisor.cli.terminal import (
     ForceOption,
     OutputOption,
     RulesOption,
+    UnjudgedOption,
     check_format,
     check_target,
     format_of,
     progress_of,
+    unjudged,
     write,
 )
 from advisor.errors import UsageError
@@ -63,6 +65,7 @@ def check(
         list[Path] | None, typer.Option("--baseline", help="What to hold the step against; may be repeated.")
     ] = None,
     anyway: AnywayOption = False,
+    allow_unjudged: UnjudgedOption = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -81,7 +84,7 @@ def check(
         print(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}")
     crossed = [verdict for verdict in verdicts if not verdict.passes]
     print(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass", file=sys.stderr)
-    if crossed:
+    if crossed or unjudged(reports[0], allow_unjudged):
         raise typer.Exit(1)
 
 

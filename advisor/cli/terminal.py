@@ -13,6 +13,7 @@ import typer
 from advisor.errors import UsageError
 
 if TYPE_CHECKING:
+    from advisor.report.model import Report
     from advisor.reports._discover import Format
 
 PROGRESS_BYTES = 20 << 20
@@ -26,6 +27,20 @@ ConfigOption = Annotated[
 RulesOption = Annotated[
     list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
 ]
+
+UnjudgedOption = Annotated[
+    bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")
+]
+
+
+def unjudged(report: Report, allowed: bool) -> bool:
+    """Whether a gate must close because nobody could look; says so."""
+    head = report.headline
+    if head.judged == "yes" or allowed:
+        return False
+    print(f"advisor: {'only part of this' if head.judged == 'partly' else 'this'} could {'' if head.judged == 'partly' else 'not '}be judged: "
+          f"{head.judged_why}; --allow-unjudged passes it all the same", file=sys.stderr)
+    return True
 
 
 def warn_of_secrets(trace: str) -> None:

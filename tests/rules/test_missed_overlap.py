@@ -1,4 +1,4 @@
-"""missed-overlap: gradients averaged on the stream that computes; quiet on sums that products need, on waits, and on side streams."""
+"""missed-overlap: gradients averaged on the stream that computes; quiet on sums that products need, on waits, and beside products."""
 
 import msgspec
 import pytest
@@ -45,8 +45,17 @@ def test_a_sum_that_the_next_product_needs_is_tensor_parallelism():
     assert "in a run of 4" in clear("missed-overlap", training(between=GEMM))
 
 
-def test_collectives_on_a_stream_of_their_own_overlap_as_well_as_they_can():
-    assert "in a run of 4" in clear("missed-overlap", training(stream=20))
+def test_a_stream_of_their_own_overlaps_nothing_by_itself():
+    assert "6 collectives a step" in found("missed-overlap", training(stream=20)).summary
+
+
+def test_collectives_beside_the_products_are_overlapped():
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 1000, GEMM, grid_blocks=132)
+        for n in range(6):
+            trace.launch(host + 2 + n, gpu + 100 * n, gpu + 100 * (n + 1), REDUCE, stream=20, grid_blocks=24)
+
+    assert "in a run of 4" in clear("missed-overlap", queued(body, gpu=1000))
 
 
 def test_the_wait_for_a_slower_rank_is_no_transfer():

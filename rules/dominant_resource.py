@@ -1,0 +1,153 @@
+"""One resource holds most of the step: what is known of it, and what would have to be measured."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, Share, rule
+from advisor.intervals import Ints
+from advisor.report.model import Clear, Fix, Saving
+from advisor.rules._phrases import milliseconds
+from advisor.timeline import CopyKind, GpuKind
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.steps import Steps
+
+
+@rule("dominant-resource", relies_on=("kernels",))
+def dominant_resource(
+    steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
+    *, min_share: Share = 0.5, near_roof_share: Share = 0.6,
+) -> Outcome:  # fmt: skip
+    """One kernel or one kind of copy holds most of the step
+
+    What it is
+    A single kernel, or copies of one direction, take more of the step than everything else together.
+
+    Why it costs time
+    Nothing that is done about the rest can make the step much shorter. So the question is how near this one comes to what the
+    hardware can do.
+
+    How it is measured
+    The time of each kernel name and of each direction of copies that nothing hides, from `min_share` of the step ({min_share}:
+    more than all else). Its least time is known where shapes and the device's rates are, or for copies the link's rate. One that
+    reaches `near_roof_share` of that ({near_roof_share}) uses the hardware well, and the rule is quiet. The saving is a bound: from nothing to
+    all that lies above the least time; a trace does not tell what of it can be had.
+
+    How to fix it
+    A kernel of one's own: measure it with `ncu --set full`, and hold it against a library's (cuBLAS, cuDNN, CUB, FlashAttention).
+    Copies: move fewer bytes (8-bit weights), keep on the device what fits, copy the next piece while this one computes.
+
+    When to ignore it
+    When the program is meant to measure that very kernel or link.
+
+    References
+    https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html
+    """
+    copies = np.flatnonzero(work.column("kind") == GpuKind.MEMCPY.value)
+    kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
+    name, mine, share = max(
+        (_largest(work, copies, "copy_kind", steps), _largest(work, kernels, "name", steps)), key=lambda found: found[2]
+    )
+    if share < min_share:
+        what = f" (the largest is {_short(name)} with {share:.0%})" if name else ""
+        return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
+    moved = len(copies) > 0 and mine[0] in copies
+    reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
+    if reached is not None and reached >= near_roof_share:
+        return Clear(why=f"{_short(name)} takes {share:.0%} of the step and reaches {reached:.0%} of what the hardware allows")
+    spent = min(work.us_a_step(mine), share * steps.step_us)
+    most = spent * (1 - reached) if reached is not None else spent
+    near = f"reaching {reached:.0%} of what the hardware allows" if reached is not None else "how near the hardware's limit is not known"
+    what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
+    return Found(
+        title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
+        summary=f"{what} {'take' if moved else 'takes'} {milliseconds(spent)} of {milliseconds(steps.step_us)} ({share:.0%}), {near}.",
+        saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="what lies above the least time"),
+        evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
+        status="possible",
+        decide_with=_decide(name, moved),
+        confidence=0.8,
+        fix=_copies() if moved else _kernel(name),
+    )
+
+
+_WAYS = {
+    CopyKind.HTOD.value: "from the host to the device", CopyKind.DTOH.value: "from the device to the host",
+    CopyKind.DTOD.value: "within the device", CopyKind.PTOP.value: "between devices", CopyKind.HTOH.value: "within the host",
+}  # fmt: skip
+
+
+def _largest(work: GpuWork, at: Ints, column: str, steps: Steps) -> tuple[str, Ints, float]:
+    """The value of a column that takes most time of the step, where it is, and its share."""
+    if not len(at):
+        return "", at, 0.0
+    values = work.column(column)[at].astype(str)
+    names, group = np.unique(values, return_inverse=True)
+    spent = np.bincount(group, weights=work.dur_us[at])
+    best = int(np.argmax(spent))
+    share = float(spent[best]) / work.schedule.steps / max(steps.step_us, 1e-9)
+    return str(names[best]), at[group == best], min(share, 1.0)
+
+
+def _roof_share(work: GpuWork, roofline: Roofline, mine: Ints) -> float | None:
+    """The least time for what these kernels do, over what they took; None where it is not known for most of them."""
+    limit, dur = roofline.limit_us[work.rows[mine]], work.dur_us[mine]
+    known = ~np.isnan(limit)
+    if dur[known].sum() < 0.5 * dur.sum():
+        return None
+    return float(min(limit[known].sum() / max(dur[known].sum(), 1e-9), 1.0))
+
+
+def _link_share(work: GpuWork, roofline: Roofline, mine: Ints, way: str) -> float | None:
+    """The rate of these copies over that of the link, or of the memory for copies within it; None where either is not known."""
+    peaks = roofline.peaks.get(int(work.column("device")[mine[0]]))
+    sizes, dur = work.column("bytes")[mine], work.dur_us[mine]
+    known = (sizes > 0) & (dur > 0)
+    if peaks is None or dur[known].sum() < 0.5 * dur.sum():
+        return None
+    gbps = float(sizes[known].sum() / dur[known].sum() / 1e3)
+    if way == CopyKind.DTOD.value:
+        return None if peaks.memory_gbps is None else min(2 * gbps / peaks.memory_gbps, 1.0)
+    if way not in (CopyKind.HTOD.value, CopyKind.DTOH.value) or peaks.host_link_gbps is None:
+        return None
+    return min(gbps / peaks.host_link_gbps, 1.0)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 70 else name[:69] + "…"
+
+
+def _decide(name: str, moved: bool) -> str:
+    if moved:
+        return "nsys profile --trace=cuda --cuda-memory-usage=true PROGRAM"
+    plain = re.sub(r"^void |\(anonymous namespace\)::", "", name)
+    word = re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1]
+    return f"ncu --set full --launch-count 5 --kernel-name regex:{word} PROGRAM"
+
+
+def _kernel(name: str) -> Fix:
+    return Fix(
+        title="Measure this kernel, and hold it against a library's",
+        steps=(
+            f"Measure {_short(name)} with Nsight Compute: it says whether memory, arithmetic or latency holds it up.",
+            "If it is your own: look for a library call that does the same (cuBLAS, cuDNN, CUB, FlashAttention), or for memory accesses that do not coalesce.",
+        ),
+        url="https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html",
+    )
+
+
+def _copies() -> Fix:
+    return Fix(
+        title="Move fewer bytes, or move them while the GPU computes",
+        steps=(
+            "Keep on the device what is copied again and again, as weights that fit; offload only what does not.",
+            "Halve the bytes: 8-bit weights for what must be offloaded.",
+            "Copy the next piece on a stream of its own from pinned memory while this one computes.",
+        ),
+        url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#asynchronous-and-overlapping-transfers-with-computation",
+    )

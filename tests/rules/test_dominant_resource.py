@@ -1,0 +1,46 @@
+"""dominant-resource: what holds most of the step is named, with how near its limit it is, and what would decide."""
+
+import pytest
+
+from tests.rules.test_rules import clear, found, queued
+
+GB = 1 << 30
+
+
+def kernels(dominant, rest=400.0):
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + dominant, "my_stencil(float const*, float*)")
+        trace.launch(host + 2, gpu + dominant, gpu + dominant + rest, "other_kernel")
+
+    return queued(body, gpu=dominant + rest)
+
+
+def copies(dur, size):
+    def body(trace, host, gpu):
+        trace.copy(host + 1, 2, gpu, gpu + dur, "Pinned", size)
+        trace.launch(host + 4, gpu + dur, gpu + dur + 30, "kernel")
+
+    return queued(body, gpu=dur + 30)
+
+
+def test_one_kernel_of_nobodys_library_is_named_and_ncu_decides():
+    finding = found("dominant-resource", kernels(900.0))
+    assert "my_stencil" in finding.summary and "69%" in finding.summary and "not known" in finding.summary
+    assert finding.status == "possible" and "regex:my_stencil" in finding.decide_with
+    assert (finding.saving.low, finding.saving.expected) == (0, 0) and finding.saving.high == pytest.approx(900)
+
+
+def test_slow_copies_say_what_they_reach_of_the_link():
+    # 5.5 GB/s of the 55 that the link of an H200 carries.
+    finding = found("dominant-resource", copies(1000.0, 5_500_000))
+    assert "from the host to the device" in finding.summary and "10%" in finding.summary
+    assert finding.saving.high == pytest.approx(900, rel=0.01)
+
+
+def test_copies_at_the_rate_of_the_link_use_it_well():
+    assert "of what the hardware allows" in clear("dominant-resource", copies(1000.0, 50_000_000))
+
+
+def test_both_sides_of_its_threshold():
+    assert found("dominant-resource", kernels(500.0, 400.0), min_share=0.55)
+    assert "the largest is my_stencil" in clear("dominant-resource", kernels(500.0, 400.0), min_share=0.56)
