@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.intervals import Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._collectives import transfer_us
