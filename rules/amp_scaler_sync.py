@@ -30,7 +30,7 @@ SMALL_BYTES = 64
 _UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
 
 
-@rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01)
+@rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01, explains=("sync-stall",))
 def amp_scaler_sync(timeline: Timeline, steps: Steps, work: GpuWork, calls: HostCalls, witness: Witness) -> Outcome:
     """GradScaler waits for the GPU in each step
 

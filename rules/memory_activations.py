@@ -35,7 +35,8 @@ def memory_activations(
     repeats, stack for stack and size for size. Allocations are replayed with each layer's dropped at its end, but for the
     smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time; `high`:
     every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size; they are
-    replayed away. Reported from `min_share` of the peak (0.2: less is not worth computing twice) and `least_bytes`; where checkpointing frees less than `worth_bytes` (2 GiB, a
+    replayed away. Reported from `min_share` of the peak ({min_share}: less is not worth computing
+    twice) and `least_bytes` ({least_bytes}); where checkpointing frees less than `worth_bytes` ({worth_bytes}, a
     quarter of the smallest GPUs that people train on), it is not worth its price, and the finding is low.
 
     How to fix it

@@ -26,8 +26,8 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     How it is measured
     Rounds in which segments go back to the driver and at least half of their bytes are asked for again before the next. Their
     time is that between a segment's event and the one before, from the first round on
-    (`high`: with the wait for the GPU before each round). Reported from `min_rounds` (3: once at a change of phase is
-    sensible) and `min_time_share` of the window's time (0.02). It frees no bytes at the peak: the saving is time, of what the history covers.
+    (`high`: with the wait for the GPU before each round). Reported from `min_rounds` ({min_rounds}: once at a change of phase is
+    sensible) and `min_time_share` of the window's time ({min_time_share}). It frees no bytes at the peak: the saving is time, of what the history covers.
 
     How to fix it
     Remove `empty_cache()` from the loop. If the device is full, free memory first: see the other findings.

@@ -28,7 +28,7 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     The recorded requests are replayed through a simulation of the caching allocator, first as they were (it must give the
     recorded peak of reserved bytes within 2 %), then with expandable segments. The difference is the saving (`low`: as much is
     left again as expandable segments leave beyond what is allocated). Reported from `min_share` of the reserved peak
-    (0.2: rounding and caching cost healthy programs up to a sixth) and `least_bytes`.
+    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}).
 
     How to fix it
     `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or pad lengths to a few buckets, so that sizes come again.

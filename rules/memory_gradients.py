@@ -32,8 +32,8 @@ def memory_gradients(
     How it is measured
     Gradients that are born in one backward pass and still there in the next, with an optimizer's step in between (by the marks of
     `Optimizer.step` or what it allocates: without one they are accumulated, as they should be). They are replayed as dropped
-    after the step and made by the next backward pass (`low`: half of that). Reported from `min_share` of the peak (0.05) and
-    `least_bytes`.
+    after the step and made by the next backward pass (`low`: half of that). Reported from `min_share` of the peak ({min_share}) and
+    `least_bytes` ({least_bytes}).
 
     How to fix it
     `optimizer.zero_grad()` with its default, `set_to_none=True`.

@@ -31,7 +31,7 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     Allocations of one place whose sizes grow a little each time, each made while the one before is still there. Requests are
     replayed through the caching allocator with one allocation of the last size instead, from the first birth to the last end.
     The saving is of reserved bytes where these are 1.25 times what is allocated or more. `low`: twice that size, as who
-    does not know the length would allocate. Reported from `min_share` of the peak (0.05) and `least_bytes`.
+    does not know the length would allocate. Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}).
 
     How to fix it
     Allocate the longest once and write into it: `cache[:, :, at : at + 1] = new`. With transformers: `StaticCache`.

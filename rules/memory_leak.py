@@ -30,7 +30,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     Steps are the optimizer's marks, backward passes, or what else repeats. An allocation leaks where its place leaves some behind
     in at least three steps, up to the last two, and never gives one back late (a queue of bounded length does). Allocations
     are replayed with each given back at the end of its own step (`low`: one step later); where the window has no backward pass,
-    after the next two, as without a graph. Reported from `min_share` of the peak (0.05) and `least_bytes`.
+    after the next two, as without a graph. Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}).
 
     How to fix it
     Keep numbers, not tensors: `loss.item()`, or `loss.detach()` where the host must not wait. Evaluate under

@@ -31,9 +31,9 @@ def memory_optimizer_state(
     How it is measured
     State is what the optimizer's step makes and keeps (older allocations: those of a parameter's size beyond the parameters).
     Allocations are replayed without the temporaries of the step, as a fused update does it (the saving, where that frees
-    `min_share` of the peak, 0.1; `high`: with state of 8 bits too); else, where state is `min_state_share` of the peak or more
-    (0.35), with state of 8 bits (a quarter of it). That is low up to `max_state_share` (0.55): beside parameters and gradients of
-    its own precision Adam's state is a half, as it should be. Savings below `least_bytes` (128 MiB) are not reported.
+    `min_share` of the peak, {min_share}; `high`: with state of 8 bits too); else, where state is `min_state_share` of the peak or more
+    ({min_state_share}), with state of 8 bits (a quarter of it). That is low up to `max_state_share` ({max_state_share}): beside parameters and gradients of
+    its own precision Adam's state is a half, as it should be. Savings below `least_bytes` ({least_bytes}) are not reported.
 
     How to fix it
     `AdamW(..., fused=True)` has no temporaries. State shrinks by 8-bit optimizers (torchao, bitsandbytes), by Adafactor, or by

@@ -50,7 +50,7 @@ def memory_transient(
     Allocations held at the peak, each 2 % of it or more, that live for less than a third of a step. All their like
     are replayed at an eighth of their size, as work in eight parts holds it (`low`: a quarter; `high`: none). It is a moment if
     memory is above the new peak for less than a third of the step, twice at most. What each of many layers holds is not meant. Scores of attention are replayed away, however long.
-    Reported from `min_share` of the peak (0.1) and `least_bytes`; where parts free less than `worth_bytes` (1 GiB), smaller kernels are no good
+    Reported from `min_share` of the peak ({min_share}) and `least_bytes` ({least_bytes}); where parts free less than `worth_bytes` ({worth_bytes}), smaller kernels are no good
     price for it, and the finding is low.
 
     How to fix it

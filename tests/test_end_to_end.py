@@ -53,16 +53,6 @@ def check_fixed(root, case):
     assert case["rule"] not in loud(report) if case["rule"] else not loud(report)
 
 
-@pytest.mark.parametrize("case", [*cases(SAMPLES, "slow")])
-def test_sample_is_found(case):
-    check_slow(ROOT / "samples", case)
-
-
-@pytest.mark.parametrize("case", [*cases(SAMPLES, "fixed")])
-def test_fixed_sample_is_quiet(case):
-    check_fixed(ROOT / "samples", case)
-
-
 @pytest.mark.parametrize("case", [*cases(CORPUS, "slow")])
 def test_corpus_is_found(case):
     check_slow(SHARED / "corpus", case)

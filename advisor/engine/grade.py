@@ -42,4 +42,4 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         status=found.status,
         decide_with=found.decide_with,
     )
-    return Judged(finding, found.edits, found.counted)
+    return Judged(finding, found.edits, found.counted, rule.explains)

@@ -98,6 +98,8 @@ class Judged(NamedTuple):
     finding: Finding
     edits: Edits | None
     counted: bool = True
+    explains: tuple[str, ...] = ()
+    """As in `Rule`."""
 
 
 Outcome = Found | list[Found] | list[Judged] | Clear | Skipped
@@ -114,6 +116,8 @@ class Rule:
     """What it reads the recording for (`Health.touches`): it abstains where a failed check touches that."""
     min_saving_share: float | None = None
     """The default of the engine's own option of that name."""
+    explains: tuple[str, ...] = ()
+    """Rules of which this one is a more exact account: where both see one thing, theirs is folded into this."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -128,7 +132,7 @@ class Rule:
     def page(self) -> str:
         """The rule's page: its title, then the sections, each a line above its text; `{option}` stands for its default."""
         text = inspect.getdoc(self.function) or ""
-        return re.sub(r"\{(\w+)\}", lambda match: str(self.options.get(match[1], match[0])), text)
+        return re.sub(r"\{(\w+)\}", lambda match: _said(match[1], self.options[match[1]]) if match[1] in self.options else match[0], text)
 
     @property
     def title(self) -> str:
@@ -169,13 +173,24 @@ class Rule:
         return {**self.options, **given}
 
 
+def _said(name: str, value: Any) -> str:
+    """An option's value as a page says it: bytes in the largest unit that divides them."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if name.endswith("_bytes") and value and value % size == 0:
+            return f"{value // size} {unit}"
+    return str(value)
+
+
 def rule(
-    rule_id: str, relies_on: tuple[str, ...] = ("host", "kernels"), min_saving_share: float | None = None
+    rule_id: str,
+    relies_on: tuple[str, ...] = ("host", "kernels"),
+    min_saving_share: float | None = None,
+    explains: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Mark a function as the rule of that id; `relies_on` and `min_saving_share` as in `Rule`."""
+    """Mark a function as the rule of that id; the rest as in `Rule`."""
 
     def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share)  # type: ignore[attr-defined]
+        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share, explains)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -45,6 +45,7 @@ class Workload:
     """One program, slow and fixed; a control has only the fixed side.
 
     `rule` is the planted bottleneck and the sample's folder. With `trap` the fix of `rule` is obvious and gains nothing.
+    `severity` is what its rule must say at the least, medium unless a rule only notes.
     `requests` is how much more work a fixed step does than a slow one: its time is divided by it.
     The other fields are those of the manifest (see `entry`).
     """
@@ -57,6 +58,7 @@ class Workload:
     make_slow: Make | None = None
     main: bool = False
     trap: bool = False
+    severity: str = ""
     requests: float = 1.0
     top: tuple[str, ...] = ()
     gpu_bound: bool = False
@@ -78,6 +80,8 @@ class Workload:
             case["trap"] = self.rule
         elif self.rule:
             case["top"] = list(self.top or (self.rule,))
+        if self.severity:
+            case["severity"] = self.severity
         case |= {"what": self.what, "fix": self.fix}
         case |= {f"{side}_ms": ms / (self.requests if side == "fixed" else 1.0) for side, ms in times_ms.items()}
         case |= {"fixed_quiet": self.fixed_quiet, "saving": self.rule is not None, "step": self.gpu_bound}

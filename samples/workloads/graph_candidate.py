@@ -43,6 +43,6 @@ WORKLOADS = (
         name="unrolled_policy", rule="graph-candidate", main=True, make_slow=_policy(False), make_fixed=_policy(True),
         what="A small recurrent policy, unrolled in Python: the same 160 launches in each step.",
         fix="the step captured as one CUDA graph",
-        top=("launch-gap", "graph-candidate"), fixed_quiet=True,
+        top=("launch-gap", "graph-candidate"), severity="info",
     ),
 )  # fmt: skip

@@ -8,25 +8,23 @@ from importlib.metadata import version
 import msgspec
 import numpy as np
 
+from advisor.engine.folding import folded
 from advisor.engine.grade import Weight
 from advisor.engine.headline import headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recording import Recording
 from advisor.report.model import (
-    LOW_SHARE,
     SEVERITIES,
     AnySaving,
     DeviceInfo,
     DeviceTime,
-    Finding,
     Health,
     Idle,
     PathPart,
     Recorded,
     Report,
     Saving,
-    Severity,
     SourceInfo,
     Window,
 )
@@ -73,7 +71,7 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     that is known. What a request gains while the step stays as it is comes after what the step gains."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
-    found = [_with_changes(f, replay) for f in _folded(replay, found)]
+    found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
 
@@ -94,41 +92,6 @@ def _with_changes(found: Judged, replay: Replay) -> Judged:
     """The finding with what its fix is expected to do to the step."""
     made = tuple(changes(replay.corrected, found.edits.expected)) if found.edits else ()
     return found._replace(finding=msgspec.structs.replace(found.finding, edits=made))
-
-
-SURE = 0.4
-"""A finding less sure than this explains no other: withdrawn, it would take that one with it."""
-
-
-def _explains(finding: Finding) -> bool:
-    """Whether others may be symptoms of it: it is sure of itself, and about the time of the step."""
-    return finding.shortens and finding.status == "found" and finding.confidence >= SURE and not (finding.allowed or finding.folded_into)
-
-
-FOLDED_SHARE = 0.15
-"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
-
-
-def _folded(replay: Replay, found: list[Judged]) -> list[Judged]:
-    """Findings, most saving first, with those that larger ones explain marked and lowered: no gain is counted twice."""
-    done: list[Judged] = []
-    fixed = combine()
-    for item in found:
-        finding = item.finding
-        own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
-        if finding.allowed or own < LOW_SHARE or item.edits is None or not finding.shortens:
-            done.append(item)
-            continue
-        both = combine(fixed, item.edits.expected) if item.counted else fixed
-        left = replay.share(replay.corrected, both) - replay.share(replay.corrected, fixed)
-        cause = next((d.finding.rule for d in done if _explains(d.finding) and d.finding.rule != finding.rule), "")
-        if cause and left < FOLDED_SHARE * own:
-            severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
-            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=severity))
-        if _explains(item.finding) or item.finding.folded_into:
-            fixed = both
-        done.append(item)
-    return done
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

@@ -1,0 +1,63 @@
+"""Symptoms folded into their causes, so that no gain is told twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from advisor.engine.rule import Judged
+from advisor.report.model import LOW_SHARE, Finding, Severity
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, combine
+
+SURE = 0.4
+"""A finding less sure than this explains no other: withdrawn, it would take that one with it."""
+
+FOLDED_SHARE = 0.15
+"""A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
+
+
+def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
+    """Findings, most saving first, with those that larger or more exact ones explain marked and lowered.
+
+    What counts no gain of its own is another way to a gain that is told already: it is folded into nothing.
+    """
+    done: list[Judged] = []
+    fixed = combine()
+    for item in _exact_first(found):
+        finding, edits = item.finding, item.edits
+        own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
+        if finding.allowed or own < LOW_SHARE or edits is None or not item.counted or not finding.shortens:
+            done.append(item)
+            continue
+        causes = [d for d in done if _explains(d.finding) and d.finding.rule != finding.rule]
+        if causes and _gained(replay, fixed, edits.expected) < FOLDED_SHARE * own:
+            cause = min(causes, key=lambda d: _gained(replay, d.edits.expected, edits.expected) if d.edits else own)
+            severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=severity))
+        if _explains(item.finding) or item.finding.folded_into:
+            fixed = combine(fixed, edits.expected)
+        done.append(item)
+    return done
+
+
+def _exact_first(found: Sequence[Judged]) -> list[Judged]:
+    """What is a more exact account of another finding, and gains about as much, comes before that one."""
+    order = list(found)
+    for item in found:
+        for general in [f for f in order if f.finding.rule in item.explains]:
+            if item.finding.saving.expected >= (1 - FOLDED_SHARE) * general.finding.saving.expected:
+                order.remove(item)
+                order.insert(order.index(general), item)
+    return order
+
+
+def _explains(finding: Finding) -> bool:
+    """Whether others may be symptoms of it: it is sure of itself, and about the time of the step."""
+    return finding.shortens and finding.status == "found" and finding.confidence >= SURE and not (finding.allowed or finding.folded_into)
+
+
+def _gained(replay: Replay, fixed: Edit, more: Edit) -> float:
+    """Share of the step that one fix adds to others."""
+    return replay.share(replay.corrected, combine(fixed, more)) - replay.share(replay.corrected, fixed)

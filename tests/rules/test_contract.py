@@ -1,0 +1,82 @@
+"""What holds for every rule and every pair of samples, from what is installed and from the files alone."""
+
+import inspect
+import json
+
+import pytest
+
+from advisor import analyze
+from advisor.engine.rule import built_in
+from advisor.lab.coverage import reasons
+from tests.paths import ROOT
+
+SAMPLES = ROOT / "samples"
+RULES = built_in()
+CASES = json.loads((SAMPLES / "manifest.json").read_text())["cases"]
+BY_FILE = {path: case for case in CASES.values() for path in (*case.get("kineto", {}).values(), *case.get("nsys", {}).values())}
+LEVELS = ("info", "low", "medium", "high")
+LOUD = ("medium", "high")
+
+
+def pairs():
+    """Slow and fixed trace of each pair, in the folder of the rule that it is of."""
+    for slow in sorted(SAMPLES.glob("*/*slow.json.gz")):
+        if slow.parent.name.replace("-", "_") + ".py" in {path.name for path in (ROOT / "rules").glob("*.py")}:
+            yield pytest.param(slow.parent.name, slow, slow.with_name(slow.name.replace("slow", "fixed")), id=str(slow.relative_to(SAMPLES)))
+
+
+PAIRS = list(pairs())
+
+
+def case_of(path):
+    return BY_FILE[str(path.relative_to(SAMPLES))]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in {pair.values[0] for pair in PAIRS}])
+def test_a_rule_without_a_folder_of_samples_is_of_a_recording_of_another_kind(rule):
+    told = {
+        named
+        for manifest in SAMPLES.glob("*/manifest.json")
+        for case in json.loads(manifest.read_text())["cases"].values()
+        for named in ([case["rule"]] if isinstance(case["rule"], str) else case["rule"] or ())
+    }
+    assert rule in told, f"record a slow and a fixed sample of {rule}"
+
+
+@pytest.mark.parametrize(("rule", "slow", "fixed"), PAIRS)
+def test_the_slow_sample_makes_its_rule_speak_and_the_fixed_one_keeps_it_quiet(rule, slow, fixed):
+    case = case_of(slow)
+    assert case_of(fixed) is case, f"{fixed.name} is in no manifest"
+    before, after = analyze(slow), analyze(fixed)
+    for report in (before, after):
+        assert not report.failed
+        (check,) = (h for h in report.health if h.check == "replay")
+        assert check.status == "ok", check.detail
+        spoke = {entry.rule for part in (report.findings, report.clear, report.skipped) for entry in part}
+        assert rule in spoke
+    own = [f for f in before.findings if f.rule == rule and not f.folded_into]
+    loud = [f.rule for f in before.findings if f.severity in LOUD and not f.folded_into]
+    if "trap" in case:
+        assert case["trap"] == rule and rule not in loud, "its fix gains nothing here"
+    else:
+        least = case.get("severity", "medium")
+        assert own, "it is silent, or told as a symptom only"
+        assert any(LEVELS.index(f.severity) >= LEVELS.index(least) for f in own)
+        assert not loud or loud[0] in (*case.get("top", ()), rule)
+    still = [f.rule for f in after.findings if f.rule == rule and f.severity in LOUD]
+    assert not still or not case.get("fixed_quiet", True) or rule in reasons(SAMPLES).get(f"{case_name(case)}.fixed", {})
+
+
+def case_name(case):
+    return next(name for name, other in CASES.items() if other is case)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_a_page_prints_the_defaults_of_the_options_and_copies_none(rule):
+    written = inspect.getdoc(rule.function)
+    assert not [name for name in rule.options if f"{{{name}}}" not in written], "name each option in the page, its default as {option}"
+    assert not [name for name in rule.options if f"{{{name}}}" in rule.page]
+
+
+def test_rules_that_another_explains_exist():
+    assert {named for rule in RULES.values() for named in rule.explains} <= {*RULES}
