@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
 from advisor.views.memory.attribution import Attribution, Category
-from advisor.views.memory.edits import Layers, checkpointed, layers_of
+from advisor.views.memory.edits import ForwardLayers, Layers, checkpointed
 from advisor.views.memory.history import Bools
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.scores import Scores
@@ -18,7 +18,8 @@ URL = "https://docs.pytorch.org/docs/stable/checkpoint.html"
 
 @rule("memory-activations", relies_on=("memory",))
 def memory_activations(
-    attribution: Attribution, replay: MemoryReplay, scores: Scores, *, min_share: float = 0.2, least_bytes: int = LEAST_BYTES, worth_bytes: int = 2 << 30
+    attribution: Attribution, replay: MemoryReplay, scores: Scores, forward: ForwardLayers, *,
+    min_share: float = 0.2, least_bytes: int = LEAST_BYTES, worth_bytes: int = 2 << 30,
 ) -> Outcome:
     """Activations of all layers are kept for the backward pass
 
@@ -62,7 +63,7 @@ def memory_activations(
     if scores.kept and freed >= max(min_share / 2 * peak, least_bytes):
         found.append(_scores(attribution, scores, peak, freed))
         lives = without_scores
-    layers = layers_of(attribution)
+    layers = forward.found
     if layers is not None and layers.per_pass > 1:
         before = replay.allocated(lives)
         expected = before - replay.allocated(checkpointed(attribution, lives, layers))

@@ -53,8 +53,8 @@ def memory_gradients(
     updates = _updates(snapshot, attribution)
     stepped = np.searchsorted(updates, np.minimum(a.freed, len(device.events))) > np.searchsorted(updates, np.maximum(a.born, 0))
     rows &= stepped
-    expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward))
-    if not rows.any() or expected < max(min_share * peak, least_bytes):
+    expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward)) if rows.any() else 0
+    if expected < max(min_share * peak, least_bytes):
         return Clear(why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}")
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(

@@ -11,7 +11,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
-from advisor.views.memory.edits import layers_of
+from advisor.views.memory.edits import ForwardLayers, Layers
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.patterns import MOMENT, above
@@ -34,8 +34,8 @@ _LOSS = re.compile(r"log_softmax|nll_loss|cross_entropy|LogSoftmax|NllLoss")
 
 @rule("memory-transient", relies_on=("memory",))
 def memory_transient(
-    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, scores: Scores, *, min_share: float = 0.1,
-    least_bytes: int = LEAST_BYTES, worth_bytes: int = 1 << 30,
+    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, scores: Scores, forward: ForwardLayers, *,
+    min_share: float = 0.1, least_bytes: int = LEAST_BYTES, worth_bytes: int = 1 << 30,
 ) -> Outcome:
     """The peak is a moment: short-lived tensors on top of the rest
 
@@ -78,7 +78,7 @@ def memory_transient(
                 evidence=places(attribution, scores.rows),
                 fix=SDPA,
             )
-    rows = _spike(attribution, replay, steps, LARGE * peak) & ~scores.rows
+    rows = _spike(attribution, replay, steps, forward.found, LARGE * peak) & ~scores.rows
     parts = [replay.allocated_curve(lives.resized(rows, a.size // k)) for k in (4, CHUNKS)]
     expected = peak - int(parts[1].max())
     moment = above(attribution, int(parts[1].max()), steps)
@@ -97,7 +97,7 @@ def memory_transient(
     )
 
 
-def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, least_bytes: float) -> Bools:
+def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float) -> Bools:
     """Large short-lived allocations like those held at the peak, and at the next one once these are gone, in all steps.
 
     The optimizer's have a rule of their own, and what each layer makes is no moment.
@@ -107,8 +107,7 @@ def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, l
     length = float(np.median(np.minimum(steps.end, n) - steps.start)) if len(steps) else float(n)
     short = (a.born >= 0) & (a.freed - a.born < SHORT * length) & (a.size >= least_bytes)
     short &= attribution.of(Category.TEMPORARIES, Category.ACTIVATIONS) & (attribution.phase != Phase.OPTIMIZER)
-    layers = layers_of(attribution)
-    if layers is not None:
+    if layers is not None and layers.alike:
         short[layers.row] = False
     kind = kinds(a)
     short &= np.bincount(kind)[kind] <= MOMENTS * (len(steps) + 1)

@@ -69,14 +69,6 @@ class _Machine:
         return self.number(n, signed=True)
 
 
-def _setitems(m: _Machine) -> None:
-    items = m.since_mark()
-    target = m.stack[-1]
-    if type(target) is not dict or len(items) % 2:
-        raise _Malformed("it sets items of what is no dict")
-    target.update(zip(items[::2], items[1::2], strict=True))
-
-
 def _setitem(m: _Machine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
     if type(m.stack[-1]) is not dict:
@@ -128,30 +120,23 @@ def _push(value_of: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
     return lambda m: m.stack.append(value_of(m))
 
 
-_OPCODES: dict[int, Callable[[_Machine], Any]] = {
+_OTHERS: dict[int, Callable[[_Machine], Any]] = {
     pickle.PROTO[0]: lambda m: m.take(1),
     pickle.FRAME[0]: lambda m: m.take(8),
-    pickle.MARK[0]: lambda m: m.marks.append(len(m.stack)),
     pickle.POP[0]: lambda m: m.stack.pop(),
     pickle.POP_MARK[0]: _Machine.since_mark,
     pickle.DUP[0]: _push(lambda m: m.stack[-1]),
     pickle.NONE[0]: _push(lambda m: None),
     pickle.NEWTRUE[0]: _push(lambda m: True),
     pickle.NEWFALSE[0]: _push(lambda m: False),
-    pickle.BININT[0]: _push(lambda m: m.number(4, signed=True)),
-    pickle.BININT1[0]: _push(lambda m: m.number(1)),
-    pickle.BININT2[0]: _push(lambda m: m.number(2)),
-    pickle.LONG1[0]: _push(lambda m: m.integer(m.number(1))),
     pickle.LONG4[0]: _push(lambda m: m.integer(m.number(4))),
     pickle.BINFLOAT[0]: _push(lambda m: struct.unpack(">d", m.take(8))[0]),
-    pickle.SHORT_BINUNICODE[0]: _push(lambda m: m.text(m.number(1))),
     pickle.BINUNICODE[0]: _push(lambda m: m.text(m.number(4))),
     pickle.BINUNICODE8[0]: _push(lambda m: m.text(m.number(8))),
     pickle.SHORT_BINBYTES[0]: _push(lambda m: m.take(m.number(1))),
     pickle.BINBYTES[0]: _push(lambda m: m.take(m.number(4))),
     pickle.BINBYTES8[0]: _push(lambda m: m.take(m.number(8))),
     pickle.EMPTY_LIST[0]: _push(lambda m: []),
-    pickle.EMPTY_DICT[0]: _push(lambda m: {}),
     pickle.EMPTY_TUPLE[0]: _push(lambda m: ()),
     pickle.LIST[0]: _push(lambda m: m.since_mark()),
     pickle.TUPLE[0]: _push(lambda m: tuple(m.since_mark())),
@@ -162,12 +147,8 @@ _OPCODES: dict[int, Callable[[_Machine], Any]] = {
     pickle.APPEND[0]: _append,
     pickle.APPENDS[0]: _appends,
     pickle.SETITEM[0]: _setitem,
-    pickle.SETITEMS[0]: _setitems,
-    pickle.BINGET[0]: _push(lambda m: m.memo[m.number(1)]),
-    pickle.LONG_BINGET[0]: _push(lambda m: m.memo[m.number(4)]),
     pickle.BINPUT[0]: _memoize(lambda m: m.number(1)),
     pickle.LONG_BINPUT[0]: _memoize(lambda m: m.number(4)),
-    pickle.MEMOIZE[0]: _memoize(lambda m: len(m.memo)),
 }
 
 
@@ -200,7 +181,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _run(m: _Machine) -> Any:
-    """Run the machine until the value is complete. The commonest opcodes stand here, where they cost no call."""
+    """Run the machine until the value is complete. The opcodes that events are made of stand here, where they cost no call."""
     data, stack, marks, memo = m.data, m.stack, m.marks, m.memo
     push, memoize, texts = stack.append, memo.append, m.texts
     at = 0
@@ -231,13 +212,28 @@ def _run(m: _Machine) -> Any:
             push(data[at])
             at += 1
         elif code == 0x8A:  # LONG1
-            m.at = at
-            push(m.integer(m.number(1)))
-            at = m.at
+            end = at + 1 + data[at]
+            if end - at > _MAX_LONG_BYTES:
+                raise _Malformed(f"it holds an integer of {data[at]} bytes")
+            push(int.from_bytes(data[at + 1 : end], "little", signed=True))
+            at = end
+        elif code == 0x75:  # SETITEMS
+            mark = marks.pop()
+            items = stack[mark:]
+            del stack[mark:]
+            if type(stack[-1]) is not dict or len(items) % 2:
+                raise _Malformed("it sets items of what is no dict")
+            stack[-1].update(zip(items[::2], items[1::2], strict=True))
+        elif code == 0x4A:  # BININT
+            push(int.from_bytes(data[at : at + 4], "little", signed=True))
+            at += 4
+        elif code == 0x4D:  # BININT2
+            push(int.from_bytes(data[at : at + 2], "little"))
+            at += 2
         elif code == 0x2E:  # STOP
             return stack.pop()
         else:
-            handle = _OPCODES.get(code)
+            handle = _OTHERS.get(code)
             m.at = at
             if handle is None:
                 raise _refused(m, code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ from advisor.views.memory.replay import Lives
 
 TINY = 0.02
 """Of the largest activation of a layer: below it a tensor is a statistic or a flag, not what the next layer gets."""
+TURN = 0.04
+"""Share of a step's events: what lives shorter is made as the forward pass ends and used as the backward one begins, as a loss's
+logits. Checkpointing cannot help it."""
 REPEATED = 0.8
 """Share of a forward pass's activation bytes that must lie in layers that repeat."""
 
@@ -38,17 +42,36 @@ class Layers(NamedTuple):
         return int(self.layer.max(initial=-1) + 1) // max(len(np.unique(self.passes)), 1)
 
 
+@dataclass(frozen=True)
+class ForwardLayers:
+    """The layers of each forward pass; None where too little is kept."""
+
+    found: Layers | None
+
+    @classmethod
+    def build(cls, attribution: Attribution) -> ForwardLayers:
+        return cls(layers_of(attribution))
+
+
 def layers_of(attribution: Attribution) -> Layers | None:
     """The layers of each forward pass, as they repeat or in stretches of equal bytes; None where too little is kept."""
     a, runs = attribution.device.allocations, attribution.runs
-    kept = np.flatnonzero(attribution.of(Category.ACTIVATIONS) & (attribution.phase == Phase.FORWARD) & (a.born >= 0))
+    length = float(np.median(np.diff(runs.starts_of(Phase.BACKWARD), prepend=0))) if attribution.backwards else 0.0
+    turns = a.freed - a.born < TURN * length
+    kept = np.flatnonzero(attribution.of(Category.ACTIVATIONS) & (attribution.phase == Phase.FORWARD) & (a.born >= 0) & ~turns)
     kept = kept[np.argsort(a.born[kept], kind="stable")]
+    if not len(kept):
+        return None
     backward = runs.starts_of(Phase.BACKWARD)
     waits_for = np.searchsorted(backward, a.born[kept], side="right")
     parts, layers, alike = [], 0, True
-    for one in np.unique(waits_for):
-        rows = kept[waits_for == one]
-        found = _repeating(a.stack[rows], a.requested[rows])
+    known: dict[bytes, tuple[Ints, Ints] | None] = {}
+    for one, rows in zip(np.unique(waits_for).tolist(), np.split(kept, np.flatnonzero(np.diff(waits_for)) + 1), strict=True):
+        # Passes are alike: what one is made of is worked out once.
+        key = a.stack[rows].tobytes() + a.requested[rows].tobytes()
+        if key not in known:
+            known[key] = _repeating(a.stack[rows], a.requested[rows])
+        found = known[key]
         alike &= found is not None
         inside, layer = found or _stretches(a.requested[rows])
         if not len(inside):
@@ -129,8 +152,7 @@ def checkpointed(attribution: Attribution, lives: Lives, layers: Layers, togethe
     dropped, born, ended = np.zeros(n, bool), np.zeros(n, "i8"), lives.freed.copy()
     place = np.full(len(a), -1)
     place[lives.row[:n]] = np.arange(n)
-    for one in np.unique(group):
-        members = group == one
+    for members in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
         rows = layers.row[members]
         inner = rows[~layers.boundary[members]]
         at = place[inner]

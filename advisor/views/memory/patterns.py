@@ -44,8 +44,8 @@ class Leaks:
 
     def growth(self, size: Ints) -> int:
         """Bytes that a step adds."""
-        grown = [int(size[self.rows & (self.step == one)].sum()) for one in np.unique(self.step[self.rows]).tolist()]
-        return int(np.median(grown)) if grown else 0
+        grown = np.bincount(self.step[self.rows], weights=size[self.rows])
+        return int(np.median(grown[grown > 0])) if grown.any() else 0
 
 
 def _leaks(born_in: Ints, some_given_back: bool, steps: int) -> bool:

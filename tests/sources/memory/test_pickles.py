@@ -26,7 +26,7 @@ def test_data_is_read_as_the_standard_library_reads_it(value, protocol):
     try:
         found = loads(pickle.dumps(value, protocol), "x")
     except TraceError as error:
-        assert protocol == 2 and b"_codecs" in pickle.dumps(value, protocol), error  # bytes before protocol 3 are a call
+        assert protocol == 2 and "would make or call" in error.message, error  # bytes before protocol 3 are a call
     else:
         assert found == value
 
