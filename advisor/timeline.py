@@ -7,7 +7,7 @@ not recorded is -1 (integers) or NaN (floats); a string that was not recorded is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Literal
 
@@ -264,5 +264,8 @@ class Timeline:
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)
 
     def device(self, device_id: int) -> Device:
-        """The device of that id, a nameless one where the trace does not describe it."""
-        return next((d for d in self.devices if d.id == device_id), Device(device_id))
+        """The device of that id. Where the trace lists others that are all alike (ROCm numbers them in its own way), one of those;
+        else a nameless one."""
+        found = next((d for d in self.devices if d.id == device_id), None)
+        alike = {replace(d, id=device_id) for d in self.devices}
+        return found or (alike.pop() if len(alike) == 1 else Device(device_id))

@@ -34,6 +34,8 @@ class Peaks:
     int8_tops: float | None = None
     memory_gbps: float | None = None
     l2_mbytes: float | None = None
+    estimated: bool = False
+    """Worked out from the chip's generation rather than read from a datasheet: right to about a fifth, memory unknown."""
     host_link_gbps: float | None = None
     """Host to device, pinned memory, one direction, as a large copy reaches it."""
 
@@ -106,3 +108,40 @@ def find(name: str) -> Peaks | None:
     Variants are not guessed at: laptop parts, MIG slices and shared vGPUs carry the chip's name and have other rates.
     """
     return _by_key().get(_key(name))
+
+
+# FLOP a clock and multiprocessor: CUDA cores, then Tensor Cores in 16 bit dense with FP32 accumulation; TF32 is half of it, FP8
+# twice. And a boost clock in GHz. From the whitepapers of the architectures; consumer cards accumulate in FP32 at half rate.
+_GENERATIONS = {
+    (7, 0): (128, 1024, 1.53), (7, 2): (128, 1024, 1.2), (7, 5): (128, 1024, 1.6), (8, 0): (128, 2048, 1.41),
+    (8, 6): (256, 1024, 1.7), (8, 7): (256, 1024, 1.3), (8, 9): (256, 1024, 2.5), (9, 0): (256, 4096, 1.83),
+    (10, 0): (256, 8192, 1.85), (10, 3): (256, 8192, 1.85), (12, 0): (256, 1024, 2.45),
+}  # fmt: skip
+_CONSUMER = re.compile(r"GeForce|RTX [2-5]0[5-9]0", re.IGNORECASE)
+_ESTIMATE = 0.6
+"""What large products reach of an estimated peak: less than of a known one, as the clock is not known."""
+
+
+def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> Peaks | None:
+    """The GPU by its name; else its arithmetic rates by generation, multiprocessors and a usual clock, None where that is not known
+    either. Laptop parts and slices of a GPU carry a chip's generation and their own multiprocessors, so that this holds for them."""
+    known = find(name)
+    generation = _GENERATIONS.get(compute_capability)
+    if known or generation is None or sm_count <= 0 or "amd" in name.lower() or "radeon" in name.lower():
+        return known
+    cores, tensor, ghz = generation
+    fp32, fp16 = (sm_count * flop * ghz / 1000 for flop in (cores, tensor / (2 if _CONSUMER.search(name) else 1)))
+    newer = compute_capability >= (8, 0)
+    return Peaks(
+        name=f"{name or 'a GPU'}, estimated",
+        names=(name,),
+        source=f"estimated: {sm_count} multiprocessors of compute capability {compute_capability[0]}.{compute_capability[1]} at {ghz} GHz",
+        achievable_memory=0.0,
+        achievable_flops=_ESTIMATE,
+        estimated=True,
+        fp32_tflops=fp32,
+        tf32_tflops=fp16 / 2 if newer else None,
+        fp16_tflops=fp16,
+        bf16_tflops=fp16 if newer else None,
+        fp8_tflops=fp16 * 2 if compute_capability >= (8, 9) else None,
+    )

@@ -40,7 +40,8 @@ def _rules(*rules: tuple[Family, str]) -> tuple[tuple[Family, re.Pattern[str]], 
 
 
 _COMMUNICATION = re.compile(
-    r"^nccl|^rccl|nccldevkernel|ncclkernel|^hccl|msccl|multimem_|nvshmem|deep_ep|symm_mem"
+    r"^nccl|^rccl|nccldevkernel|ncclkernel|^hccl|msccl|multimem_|nvshmem|deep_?ep\b|deep_ep|symm_mem"
+    r"|internode(_ll)?::|intranode::|::ep::(internode|intranode|layout)|one_shot_|two_shot_|lamport|quick_?reduce|custom_ar\b|get_dispatch_layout"
     r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|sendrecv"
 )
 
@@ -52,13 +53,13 @@ _COMMUNICATION_OP = re.compile(
 # By the kernel's own name (`_function_name`, lower case); the first match wins. Order matters where words overlap:
 # `layer_norm_grad_input_kernel`, `softmax_warp_backward`, `nll_loss_forward_reduce_cuda_kernel_2d`.
 _KERNELS = _rules(
-    (Family.GEMM, r"^triton_tem_fused.*(mm|matmul)|^gemm_fusion"),
+    (Family.GEMM, r"^triton_tem_fused.*(mm|matmul)|^gemm_fusion|_matmul_ogs"),
     (Family.ATTENTION, r"^triton_tem_fused.*attention"),
     (Family.FUSED, r"^triton_|^fused_[a-z]*fusion|^cudacodegen|nvfuser|^(wrapped|loop|input|)_?[a-z_]*fusion([._]\d+)?(\.kd)?$"),
     (Family.COMMUNICATION, _COMMUNICATION.pattern),
     (Family.ELEMENTWISE, r"rotary|rope_"),  # before "embedding"
-    (Family.LAYOUT, r"nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^transpose|transpose_?kernel"),
-    (Family.ATTENTION, r"flash_(fwd|bwd)|flash_?attn|fmha|sdpa|attention|attn_|paged_?kv|_mla_|mla_kernel"
+    (Family.LAYOUT, r"im2d2col|permutationkernel|nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^transpose|transpose_?kernel"),
+    (Family.ATTENTION, r"flash_(fwd|bwd)|flash_?attn|^sage_(fwd|bwd)|sage_?attn|flashinfer::.*(prefill|decode)|fmha|sdpa|attention|attn_|paged_?kv|_mla_|mla_kernel"
                        r"|compute_dot_do_o|convert_dq_to_16bits"),
     (Family.NORM, r"layer_?norm|rms_?norm|batch_?norm|group_?norm|bn_(fw|bw)|gammabeta|gradgammabeta|rowwisemoments"
                   r"|compute(backward)?fusedparams|computeinternalgradients"),
@@ -67,16 +68,16 @@ _KERNELS = _rules(
                   r"|bwd_weight|subtensorop|cask_|cudnn::cnn|fft2d_|cutlass_*(5x_)?cudnn|miopen.*conv"),
     (Family.OPTIMIZER, r"multi_tensor_apply|adam|lamb_|sgd|fused_?optimizer|amp_(update|non_finite)"),
     (Family.SORT_SCAN, r"sort|scan|top_?k|histogram|compact|reduce_?by_?key|unique|searchsorted|bucketize|merge_"
-                       r"|compute_cuda_kernel|devicemerge|devicepartition|deviceselect|routing"),  # first: repeat_interleave
-    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|^cijk_|cutlass|splitkreduce|matmul|dot_kernel|cublas|epilogue::|fused_moe"
+                       r"|compute_cuda_kernel|devicemerge|devicepartition|deviceselect|routing|moe::dev::routing|kv_indices|count_expert"),  # first: repeat_interleave
+    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|^bmm_[a-z0-9]+_|wvsplitk|llmm1|skinny|^cijk_|cutlass|splitkreduce|matmul|dot_kernel|cublas|epilogue::|fused_moe"
                   r"|grouped_?mm"),
     (Family.EMBEDDING, r"embedding|index_?(select|put|add|copy|func|kernel|element)|indexing|linearize_index|gather|scatter"
-                       r"|bounds_check|permute_(pooled|indices|[12]d)|offsets_range"),
+                       r"|bounds_check|permute_(pooled|indices|[12]d)|offsets_range|moe::dev::(finalize|permute)|finalizekernel"),
     (Family.RANDOM, r"distribution_|random|philox|curand|bernoulli|multinomial"),
     (Family.REDUCTION, r"reduc|pool|nll|devicereduce|argmax|argmin|bitmatrix_rows"),
     (Family.FILL, r"fill|memset|zero_"),
     (Family.COPY, r"cat_?array|copy|store_?kv|reshape_and_cache|clone"),
-    (Family.ELEMENTWISE, r"element_?wise|act_and_mul|activation|dropout|silu|gelu|relu|swiglu|clamp|quant|fp8|scal_"
+    (Family.ELEMENTWISE, r"element_?wise|act_and_mul|activation|dropout|silu|gelu|relu|swiglu|clamp|quant|fp8|cast_|axpy|scal_"
                          r"|scale|cupy_|resolve_|upsample|pointwise"),
 )  # fmt: skip
 
@@ -180,6 +181,7 @@ _PRECISIONS = {
 _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (precision, re.compile(pattern))
     for precision, pattern in (
+        ("fp4", r"e2m1|mxfp4|nvfp4|_f4_|fp4"),
         ("fp8", r"e4m3|e5m2|qgmma|float_?8|fp8(?!kvcache)|(?<![a-z0-9])f8f8|_f8_"),
         ("tf32", r"tf32|tfloat32|tensor16x8x8|tensorop_s1688(gemm|fprop|dgrad|wgrad)"),
         ("bf16", r"bf16|bfloat|df16b"),
@@ -263,4 +265,4 @@ def tensor_core(kernel_name: str, precision: str) -> bool | None:
         return True
     if family(kernel_name) not in (Family.GEMM, Family.CONV, Family.ATTENTION):
         return None
-    return {"tf32": True, "fp16": True, "bf16": True, "fp8": True, "int8": True, "fp32": False}.get(precision)
+    return {"tf32": True, "fp16": True, "bf16": True, "fp8": True, "fp4": True, "int8": True, "fp32": False}.get(precision)

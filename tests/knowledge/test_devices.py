@@ -9,14 +9,14 @@ from dataclasses import fields
 import pytest
 
 from advisor.knowledge.data import load
-from advisor.knowledge.devices import Peaks, all_peaks, find
+from advisor.knowledge.devices import Peaks, all_peaks, find, of_device
 from tests.paths import needs_shared, shared_files
 
 # Names in the shared traces that don't say which chip it is, or whose rates no document at hand states.
 UNKNOWN = {
     "", "AMD Radeon Graphics", "ARTEMIS",
     "NVIDIA H100",  # 102 GB: a part made for one customer, with other memory than the H100 that is sold
-    "Quadro GP100", "Tesla V100-DGXS-32GB",
+    "Quadro GP100",
 }  # fmt: skip
 
 # With sparsity, as datasheets print them in the largest type.
@@ -115,7 +115,7 @@ def test_every_key_of_the_file_is_a_field_and_every_name_stands_once() -> None:
 @pytest.mark.parametrize(
     "name",
     ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA RTX 5000 Ada Generation Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-     "NVIDIA A10-24Q", "NVIDIA A100", "Quadro RTX 6000", *sorted(UNKNOWN)],
+     "NVIDIA A10-24Q", "NVIDIA A100", "Quadro P6000", *sorted(UNKNOWN)],
 )  # fmt: skip
 def test_variants_and_strangers_are_unknown(name: str) -> None:
     assert find(name) is None
@@ -146,3 +146,22 @@ def test_names_in_shared_traces_are_found() -> None:
             seen.add(device)
     assert len(seen) >= 6
     assert {name for name in seen if find(name) is None} <= UNKNOWN
+
+
+def test_an_unknown_card_is_estimated_from_its_generation_and_a_known_one_is_not() -> None:
+    laptop = of_device("NVIDIA GeForce RTX 4090 Laptop GPU", (8, 9), 76)
+    assert laptop is not None and laptop.estimated
+    # 76 multiprocessors x 256 FLOP x 2.5 GHz; the memory's rate cannot be guessed.
+    assert laptop.fp32_tflops == pytest.approx(48.6, rel=0.01) and laptop.bytes_per_s is None
+    known = of_device("NVIDIA H200", (9, 0), 132)
+    assert known is not None and not known.estimated
+    assert of_device("", (0, 0), 0) is None and of_device("AMD Radeon Graphics", (9, 0), 104) is None
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 4090", "NVIDIA B200"])
+def test_the_estimate_comes_within_a_fifth_of_datasheets(name: str) -> None:
+    chip = {"H100": ((9, 0), 132), "A100": ((8, 0), 108), "V100": ((7, 0), 80), "4090": ((8, 9), 128), "B200": ((10, 0), 148)}
+    capability, sms = next(value for key, value in chip.items() if key in name)
+    known, made = find(name), of_device(name + " of another make", capability, sms)
+    assert known is not None and made is not None
+    assert made.fp16_tflops == pytest.approx(known.fp16_tflops, rel=0.2) and made.fp32_tflops == pytest.approx(known.fp32_tflops, rel=0.2)

@@ -19,7 +19,7 @@ FP32 = '["float", "float"]'
 
 # A name that says nothing, a sleep, one helper of flashinfer, kernels that users wrote.
 NAMELESS = {
-    "Kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)", "create_flashinfer_kv_indices_triton",
+    "Kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)",
     "add_one(const float *, float *, int)", "jacobi_kernel(float *, const float *, float *, int, int, int)",
     "initialize_boundaries(float *, float *, float, int, int, int, int)",
 }  # fmt: skip
@@ -35,6 +35,15 @@ NAMELESS = {
         ("batched_transpose_32x32_half", "aten::miopen_convolution", Family.LAYOUT),
         (f"{AT}reduce_kernel<128, 4, ReduceOp<float, sum_functor>>(R)", "aten::convolution_backward", Family.REDUCTION),
         ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "", Family.CONV),
+        # Expert parallelism, block-scaled products, attention and casts of other libraries.
+        ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16>(int4*, float*)", "", Family.COMMUNICATION),
+        ("void deep_ep::internode_ll::dispatch<true, 3>(void*)", "", Family.COMMUNICATION),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32", "", Family.GEMM),
+        ("sage_fwd", "", Family.ATTENTION),
+        ("wvSplitK_hf_sml_", "", Family.GEMM),
+        ("void cuda::per_channel_cast_and_transpose<256, 128, true>(void const*)", "", Family.ELEMENTWISE),
+        ("triton_red_fused_add_mean_0", "", Family.FUSED),
+        ("Im2d2Col_v2", "", Family.LAYOUT),
         # Products.
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasSplitKParams<float>)", "aten::addmm", Family.GEMM),
         ("nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN", "aten::mm", Family.GEMM),
