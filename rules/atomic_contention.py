@@ -30,7 +30,7 @@ def atomic_contention(
 
     How it is measured
     The busiest L2 slice's atomic unit works for at least `min_unit_busy` of the time ({min_unit_busy}: additions of floats to one address keep it
-    busy for a third), `min_spread` times as much as the mean of all (4), with `min_a_block` operations a block or more
+    busy for a third), `min_spread` times as much as the mean of all ({min_spread}), with `min_a_block` operations a block or more
     ({min_a_block}: the fix leaves one), while no other resource is above `max_busy` ({max_busy})
     (`lts__d_atomic_input_cycles_active`, section MemoryWorkloadAnalysis_Tables). The saving is a bound: without atomics the kernel
     takes as long as its busiest resource needs at 0.70 of its peak (`high` 0.92; `low` 0.50, and no less than a quarter of today's

@@ -50,7 +50,7 @@ def latency_bound(
 
     How it is measured
     No resource above `max_busy` of its peak ({max_busy}; ncu calls 0.6 low), occupancy of at least a half and a wave of blocks or more, a
-    kernel of `min_kernel_us` (10 µs: shorter ones are start and end), and one latency (memory, barrier, dependency; not a full queue)
+    kernel of `min_kernel_us` ({min_kernel_us} µs: shorter ones are start and end), and one latency (memory, barrier, dependency; not a full queue)
     that takes `min_stall` of a warp's time ({min_stall}). Kernels whose waiting another rule explains (few warps, few blocks, divergence, atomics,
     excess sectors, bank conflicts) are left to it. The saving: work in flight doubles, until a resource is at 0.70 of its peak
     (`high`: until it is at 0.92, `low` a third more).

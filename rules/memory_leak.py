@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.model import Clear, Code, Fix, Skipped
+from advisor.errors import Unavailable
+from advisor.report.model import Clear, Code, Fix
 from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
 from advisor.snapshot import Ints
 from advisor.views.memory.attribution import Attribution
@@ -44,9 +45,9 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     """
     device, steps = attribution.device, leaks.steps
     if len(steps) < FEWEST:
-        return Skipped(
-            why=f"the history shows {len(steps)} steps, and growth needs {FEWEST}",
-            record_with="torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
+        raise Unavailable(
+            f"the history shows {len(steps)} steps, and growth needs {FEWEST}",
+            "torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
         )
     lives, peak = replay.recorded, device.peak_allocated
     evaluates = not attribution.backwards

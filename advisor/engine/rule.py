@@ -102,7 +102,7 @@ class Judged(NamedTuple):
     """As in `Rule`."""
 
 
-Outcome = Found | list[Found] | list[Judged] | Clear | Skipped
+Outcome = Found | list[Found] | Clear | Skipped
 """What a rule returns: it found something, it looked and found nothing, or it could not look."""
 
 

@@ -153,14 +153,9 @@ def _graded(
     if isinstance(outcome, (Clear, Skipped)):
         return msgspec.structs.replace(outcome, rule=rule.id)
     several = outcome if isinstance(outcome, list) else [outcome]
-    if not several or not all(isinstance(f, (Found, Judged)) for f in several):
+    if not several or not all(isinstance(f, Found) for f in several):
         raise TypeError("a rule returns Found, Clear or Skipped")
-    made = [
-        Judged(msgspec.structs.replace(f.finding, rule=rule.id), f.edits)
-        if isinstance(f, Judged)
-        else graded(rule, f, kind.weigh(workspace, f), options)
-        for f in several
-    ]
+    made = [graded(rule, f, kind.weigh(workspace, f), options) for f in several]
     return [f for f in made if isinstance(f, Judged)] or next(f for f in made if isinstance(f, Clear))
 
 

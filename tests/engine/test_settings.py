@@ -46,6 +46,7 @@ def test_a_file_of_its_own_needs_no_table(tmp_path):
         ('disable = ["nothing"]', "does not exist"),
         ('allow = { "memcpy" = "" }', "gives no reason"),
         ("[options.launch-gap]\nmin_idle = 0.1", "no option 'min_idle'"),
+        ("[options.launch-gap]\nmin_idle_share = 1.5", "is out of range"),
         ('[options.launch-gap]\nmin_idle_share = "much"', "not like its default"),
         ("[options.launch-gap]\nmin_idle_share = true", "not like its default"),
     ],
