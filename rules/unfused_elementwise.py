@@ -11,18 +11,21 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
-from advisor.views.replay.edits import Edits, Fused
+from advisor.views.replay.edits import Edits, Fused, WithHostTime, combine
+from advisor.views.replay.fusion import Fusion, in_optimizer, runs
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.steps import Steps
 
-_OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w+?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
 )
+COMPILED_CALL_US = 150.0
+"""What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
+backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
+
 LAUNCH_FLOOR_US = 2.0
 """No kernel takes less, whatever it moves."""
 
@@ -32,6 +35,7 @@ def unfused_elementwise(
     steps: Steps,
     work: GpuWork,
     roofline: Roofline,
+    fusion: Fusion,
     measured: Utilization,
     witness: Witness,
     *,
@@ -49,13 +53,16 @@ def unfused_elementwise(
     but that. Their time is memory traffic: a chain of ten moves ten times what one fused kernel would.
 
     How it is measured
-    Pointwise kernels that follow each other on a stream, at least `min_chain` of them ({min_chain}), on as many elements where
-    shapes were recorded; those of an optimizer step are left out. The fused kernel reads the chain's first inputs and
-    writes its last output at the bandwidth that the device reaches (devices.toml). `low` assumes that every further
-    input comes from memory too, `expected` that half do, `high` that the reductions and norms between the chains fuse as
-    well; without shapes a fused kernel takes as long as the chain's longest. Sampled memory counters raise the confidence (from 50 % of peak) or lower it (below 25 %). The
-    step is replayed with the chains fused; reported from `min_saving_share` ({min_saving_share}), where the GPU itself gains `min_gpu_share`
-    of the step ({min_gpu_share}): with less than that, launches are the bound, of which another rule speaks.
+    Kernels that follow each other on a stream: pointwise, casts, copies, random numbers, reductions, norms and softmaxes, at
+    least `min_chain` pointwise ones or norms among them ({min_chain}); those of an optimizer step are left out. A compiler makes one
+    kernel of them that reads what they did not make themselves and writes the last result: by the recorded shapes, each
+    size once, and half of the further operands of that size; a norm over the batch and a softmax over long rows read
+    twice; random numbers at the rate at which they can be made. Its time is 1.5 times these bytes at the bandwidth that the
+    device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and 150 µs for the host where each chain is a compiled function by itself; `high`: no operand twice. Without shapes:
+    pointwise kernels alone, and a fused one takes as long as the chain's longest. Sampled memory counters raise the confidence
+    (from 50 % of peak) or lower it (below 25 %). The step is replayed with it; reported from `min_saving_share`
+    ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches are the
+    bound, of which another rule speaks.
 
     How to fix it
     `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
@@ -67,11 +74,9 @@ def unfused_elementwise(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
-    left_out = _in_optimizer(work)
-    chains = _chains(work, left_out, min_chain)
+    chains, durations = (_by_shapes if work.timeline.source.shapes else _by_order)(work, fusion, roofline, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
-    durations = np.array([_fused_us(work, roofline, chain) for chain in chains])
     members = np.concatenate(chains)
     spent, fused = work.us_a_step(members), float(durations[:, 1].sum()) / work.schedule.steps
     count = f"{work.a_step(members):.0f} pointwise kernels a step"
@@ -83,9 +88,9 @@ def unfused_elementwise(
         summary=f"{count} stand in {work.a_step(chains):.0f} chains of up to {max(len(c) for c in chains)} and take "
         f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(fused)}.",
         edits=Edits(
-            Fused.chains(chains, durations[:, 2]),
+            combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
             Fused.chains(chains, durations[:, 1]),
-            Fused.chains(*_with_reductions(work, roofline, left_out)),
+            Fused.chains(chains, durations[:, 2]),
         ),
         removes="memory traffic between pointwise kernels, and their launches",
         quiet=f"{count} could fuse",
@@ -134,40 +139,43 @@ def _named(work: GpuWork, position: int) -> str:
     return functor[1] if functor else name.split("<", 1)[0].rsplit("::", 1)[-1]
 
 
-def _runs(work: GpuWork, joins: Mask, elements: Ints | None = None) -> list[Ints]:
-    """Positions that follow each other on a stream in one step, and where elements are given on as many of them."""
-    found: list[Ints] = []
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero(work.schedule.stream == stream)
-        together = joins[here][1:] & joins[here][:-1] & (np.diff(work.step[here]) == 0)
-        if elements is not None:
-            n = elements[here]
-            together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
-        found += [run for run in np.split(here, np.flatnonzero(~together) + 1) if joins[run[0]]]
+def _by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
+    """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
+    counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
+    kind = _kinds(work)
+    chosen, times = [], []
+    for stretch in fusion.stretches:
+        at = stretch.members
+        peaks = roofline.peaks.get(work.device_at(int(at[0])).id)
+        rate = peaks.achievable_bytes_per_s if peaks else None
+        if counted[stretch.full].sum() < min_chain or len(_without_repeats(at, kind[at])) > 1 or not rate or not stretch.least:
+            continue
+        chosen.append(at)
+        times.append(stretch.fused_us(rate, float(work.dur_us[at].sum())))
+    return (chosen, np.array(times)) if chosen else _by_order(work, fusion, roofline, min_chain)
+
+
+def _by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
+    """Pointwise kernels in a row, where no shapes say more."""
+    chains = _chains(work, in_optimizer(work), min_chain)
+    times = np.array([_fused_us(work, roofline, chain) for chain in chains])
+    return chains, times[:, ::-1] if len(times) else times
+
+
+def _kinds(work: GpuWork) -> Ints:
+    """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
+    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
+    codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64)
+    found: Ints = np.where(kind >= 0, kind, -1 - codes)
     return found
-
-
-def _with_reductions(work: GpuWork, roofline: Roofline, left_out: Mask) -> tuple[list[Ints], Floats]:
-    """The most a compiler fuses: pointwise runs with the reductions, norms and softmaxes in them, each at the peak
-    bandwidth for its largest kernel's traffic; and how long each run then takes."""
-    families = (Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX)
-    runs = [run for run in _runs(work, work.of(*families) & work.kernel & ~left_out) if len(run) > 1]
-    peaks = roofline.peaks.get(work.device_at(0).id)
-    rate = peaks.bytes_per_s / 1e6 if peaks and peaks.bytes_per_s else np.nan
-    limits = [float(np.nanmax(np.r_[0.0, roofline.bytes[work.rows[run]] / rate])) for run in runs]
-    longest = [float(work.dur_us[run].max()) for run in runs]
-    return runs, np.maximum([min(a, b) if a > 0 else b for a, b in zip(limits, longest, strict=True)], LAUNCH_FLOOR_US)
 
 
 def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
     """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
-    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
-    # Without ops, kernels are told apart by their names.
-    kind = np.where(kind >= 0, kind, -1 - work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64))
-    runs = _runs(work, member, _elements(work))
-    parts = [chain for run in runs for chain in _without_repeats(run, kind[run])]
+    kind = _kinds(work)
+    parts = [chain for run in runs(work, member, _elements(work)) for chain in _without_repeats(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
 
 
@@ -178,12 +186,6 @@ def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
         if (kind[period:] == kind[:-period]).all():
             return [run[i : i + period] for i in range(0, n, period)]
     return [run]
-
-
-def _in_optimizer(work: GpuWork) -> Mask:
-    """(n,) whether an op was launched inside an optimizer step."""
-    notes = work.timeline.annotations
-    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER)))
 
 
 def _elements(work: GpuWork) -> Ints:

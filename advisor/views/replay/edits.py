@@ -318,3 +318,18 @@ class OnSideStream(Edit):
         waits = schedule.waits_for.copy()
         waits[np.isin(waits, self.ops)] = -1
         return schedule.edit(stream=stream, after=after, waits_for=waits)
+
+
+@dataclass(frozen=True, eq=False)
+class WithHostTime(Edit):
+    """Launching each of these ops costs the host so much more."""
+
+    ops: Ints
+    us: float
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        calls = np.unique(schedule.op_call[self.ops])
+        host, dispatch = schedule.host_us.copy(), schedule.dispatch_us.copy()
+        host[calls] += self.us
+        dispatch[calls] += self.us
+        return schedule.edit(host_us=host, dispatch_us=dispatch)

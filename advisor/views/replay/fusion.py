@@ -1,0 +1,191 @@
+"""What a compiler makes one kernel of: stretches of pointwise work, casts, copies, reductions, norms and softmaxes between products."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.frames import matches, spans_of
+from advisor.views.trace.shapes import Shapes
+
+FUSED = (
+    Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
+)  # fmt: skip
+"""Families that a compiler fuses with their neighbours."""
+
+KERNEL_US = 2.0
+"""No kernel takes less, whatever it moves."""
+
+FULL = 0.25
+"""Of a stretch's largest tensor: what is smaller costs nothing beside it."""
+
+AGAIN = 0.5
+"""How often a further operand of a size that was read before is another tensor, not the same one again."""
+
+ROW_BYTES = 16384
+"""A row of at most this stays on the chip between the reduction and what follows; a longer one is read again."""
+
+SLOWER, LIKELY, FASTER = 2.5, 1.5, 1.0
+"""Time of a generated kernel over its bytes at the bandwidth that large copies reach: 1.1 to 1.4 for losses over 16,384
+classes, 1.0 to 2.5 for norms and activations of 134 MB on an H200, 3 to 5 where heads are turned by halves."""
+
+TURNED = 2.0
+"""The same again where tensors are joined, stacked or rolled inside: a generated kernel works out every part for each element."""
+
+RANDOM_PER_S = 6e11
+"""Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
+
+_OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
+_RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
+_TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
+_ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
+_BY_ROW = re.compile(r"softmax")
+_WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; the bytes that must cross memory, at least, likely and at most; how many
+    random numbers are made; whether tensors are joined or turned inside."""
+
+    members: Ints
+    full: Ints
+    least: float
+    likely: float
+    most: float
+    random: float
+    turned: bool = False
+
+    def fused_us(self, bytes_per_s: float, own_us: float) -> tuple[float, float, float]:
+        """Time of the kernel in their place, slowest first; never above their own."""
+        floor = max(KERNEL_US, self.random / RANDOM_PER_S * 1e6)
+        times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
+        again = TURNED if self.turned else 1.0
+        slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), own_us) for moved in times)
+        return slow, likely, fast
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """The stretches of the steps replayed, of two kernels or more, optimizers left out."""
+
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
+        reader = _Reader(work, shapes)
+        member = work.of(*FUSED) & work.kernel & ~in_optimizer(work)
+        # No compiler that is in use makes kernels of complex numbers.
+        member &= ~work.launched_by(lambda name: "complex" in name)
+        return cls(tuple(reader.stretch(run) for run in runs(work, member) if len(run) > 1 and not reader.is_complex(run)))
+
+
+def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
+    """Positions that follow each other on a stream in one pass of one step, and where elements are given on as many of them (-1: unknown)."""
+    found: list[Ints] = []
+    backward = _in_backward(work)
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero(work.schedule.stream == stream)
+        together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
+        if elements is not None:
+            n = elements[here]
+            together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
+        found += [run for run in np.split(here, np.flatnonzero(~together) + 1) if member[run[0]]]
+    return found
+
+
+def _in_backward(work: GpuWork) -> Mask:
+    """(n,) whether autograd launched it: forward and backward pass are compiled apart."""
+    if not len(work.ops.names):
+        return np.zeros(len(work.op), bool)
+    nodes = np.array([name.startswith("autograd::engine::evaluate_function") for name in work.ops.categories], bool)
+    return np.where(work.op >= 0, nodes[work.ops.names[work.ops.outermost[work.op]]], False)
+
+
+def in_optimizer(work: GpuWork) -> Mask:
+    """(n,) whether an op was launched inside an optimizer step."""
+    notes = work.timeline.annotations
+    return work.launched_by(_OPTIMIZER.search) | work.launched_inside(spans_of(notes, matches(notes, _OPTIMIZER)))
+
+
+Key = tuple[int, int]
+"""Elements and bytes of one."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    work: GpuWork
+    shapes: Shapes
+
+    def stretch(self, run: Ints) -> Stretch:
+        """The bytes of a run: what it reads that it did not make, and what it leaves behind.
+
+        No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
+        that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
+        """
+        ops = list(dict.fromkeys(self.work.op[run].tolist()))
+        largest = max((keys[0][0] for op in ops if (keys := self._keys(op))), default=0)
+        made: Counter[Key] = Counter()
+        used: Counter[Key] = Counter()
+        read: set[Key] = set()
+        least = most = random = 0.0
+        for op in ops:
+            keys = [key for key in self._keys(op) if key[0] >= FULL * largest]
+            for nth, key in enumerate(keys):
+                if made[key] > nth:
+                    used[key] += 1
+                    continue
+                size = float(key[0] * key[1])
+                most += size
+                if key not in read or nth:
+                    least += size
+                read.add(key)
+            if keys and self._reads_again(op):
+                least, most = least + keys[0][0] * keys[0][1], most + keys[0][0] * keys[0][1]
+            out = self._result(op)
+            if out[0] >= FULL * largest:
+                made[out] += 1
+            if keys and _RANDOM.match(self.work.ops.name(op)):
+                random += keys[0][0]
+        # What nothing in the run reads stays, the last result at least.
+        left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), min((n * size for n, size in made), default=0)))
+        turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
+        full = run[self.shapes.elements[self.work.rows[run]] >= FULL * largest]
+        return Stretch(run, full, least + left, least + AGAIN * (most - least) + left, most + left, random, turned)
+
+    def is_complex(self, run: Ints) -> bool:
+        return any("complex" in kind for op in self.work.op[run].tolist() for _, kind in self.shapes.inputs(op))
+
+    def _reads_again(self, op: int) -> bool:
+        """Whether an op needs its input twice: a norm over the batch, a softmax of rows that do not stay on the chip."""
+        name = self.work.ops.name(op)
+        if _ACROSS_ROWS.search(name):
+            return True
+        shape, kind = next(iter(self.shapes.inputs(op)), ((), ""))
+        return bool(_BY_ROW.search(name) and shape and shape[-1] * DTYPE_BYTES[kind] > ROW_BYTES)
+
+    def _keys(self, op: int) -> list[Key]:
+        """Elements and their size of each tensor that an op reads, the largest first."""
+        found = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
+        if self.work.ops.name(op) in _WRITES_FIRST:
+            found = found[1:2]
+        return sorted(found, reverse=True)
+
+    def _result(self, op: int) -> Key:
+        """What an op makes: for a reduction one value a row, else as many elements as its largest input has."""
+        inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
+        if not inputs:
+            return 0, 0
+        if self.work.ops.name(op) in _WRITES_FIRST:
+            return inputs[0]
+        if op_family(self.work.ops.name(op)) is Family.REDUCTION:
+            return 0, 0
+        return max(inputs)
