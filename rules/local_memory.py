@@ -81,8 +81,7 @@ def _load_left(kernel: MeasuredKernel, share: float, instructions: float = 1.0) 
         for space in ("local", "global")
     }
     local, other = (sum(n or 0.0 for n in counts) for counts in missed.values())
-    if local + other > 0:
-        left[L2] = left[DRAM] = other / (local + other)
+    left[L2] = left[DRAM] = other / (local + other) if local + other > 0 else 1 - share
     return left
 
 

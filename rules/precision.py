@@ -15,7 +15,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import milliseconds
 from advisor.views.kernel_work import InSteps, KernelWork
-from advisor.views.kernels.counters import pipe_busy, thread_ops
+from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, plain_name
 from advisor.views.replay.edits import Edit, Edits, WithDurations, combine
@@ -127,6 +127,9 @@ _QUESTION = Question(
 _PRODUCT = re.compile(r"gemm|mat_?mul|conv|attention|attn|linear|(^|_)(b?mm|dot)(_|$|[0-9])", re.IGNORECASE)
 """Kernels of somebody's own whose name says that they multiply matrices."""
 
+UNKNOWN_DEVICE = (1 / 16, 1 / 4)
+"""FP32 over 16-bit rate, at best and likely, where the device's name was not recorded: an A100 or H100, an older GeForce."""
+
 MIN_FUSED, MIN_FMA = 0.5, 0.2
 """A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
 one that does less waits for something else first."""
@@ -136,24 +139,23 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     """Of one measured kernel: a product whose fused multiply-adds run on CUDA cores while the Tensor Cores idle."""
     profile, name = kernel.profile, kernel.profile.name
     fma, tensor = pipe_busy(profile, "fma"), pipe_busy(profile, "tensor")
-    ops = {op: thread_ops(profile, op) for op in ("fadd", "fmul", "ffma")}
-    if fma is None or tensor is None or any(n is None for n in ops.values()) or not kernel.limits.known:
+    fused = fused_share(profile)
+    if fma is None or fused is None or not kernel.limits.known:
         return None
-    total = sum(n or 0.0 for n in ops.values())
-    fused = (ops["ffma"] or 0.0) / total if total else 0.0
+    tensor = tensor or 0.0  # the details page names only the busiest unit
     named = family(name) in (Family.GEMM, Family.CONV, Family.ATTENTION) or bool(_PRODUCT.search(plain_name(name)))
     peaks = kernel.peaks
     half = "bf16" if profile.capability >= TF32 else "fp16"
-    rate = peaks.flops_per_s(half) if peaks else None
-    single, reduced = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32"))
-    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or not rate or not single:
+    single, reduced, rate = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32", half))
+    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or (0, 0) < profile.capability < TENSOR_CORES:
         return Fine(fma if named and tensor <= 0.05 else 0.0)
     # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
     library = tensor_core(name, "") is False
-    ratio = single / rate
-    worst = single / (reduced or rate) if library else max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
+    best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE
+    same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
+    worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles
     dram = kernel.limits.busy.get(DRAM, 0.0)
-    gain = Gain.of_time(max(ratio * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
+    gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
     told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
     return Seen(told, gain, 0.85, _fix(half, True))
 

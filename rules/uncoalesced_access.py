@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, global_access
+from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -85,6 +85,8 @@ def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = Fa
     read, written = (kernel.profile.get(f"dram__bytes_{way}.sum") for way in ("read", "write"))
     if read is not None and written is not None and access.load_bytes_ideal is not None and read + written > 0:
         left[DRAM] = (min(read, access.load_bytes_ideal) + written) / (read + written)
+    elif moved := dram_bytes(kernel.profile):
+        left[DRAM] = min(1.0, access.ideal * SECTOR_BYTES / moved)
     return left
 
 

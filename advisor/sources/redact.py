@@ -13,9 +13,13 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
+from typing import BinaryIO, cast
 from urllib.parse import quote
 
 from advisor.errors import TraceError, UsageError
+from advisor.sources.ncu import redact as ncu
+from advisor.sources.ncu.report import is_report
+from advisor.sources.ncu.tables import is_page
 from advisor.sources.sniff import SNIFF_BYTES, SQLITE_MAGIC, is_json, refuse_foreign
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -91,10 +95,10 @@ _VALUE_STARTS = ("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "
 
 
 def redact(source: Path, target: Path) -> None:
-    """Write a redacted copy of a Kineto trace or an nsys export; `target` ending in .gz is compressed.
+    """Write a redacted copy of a Kineto trace, an nsys export, or a report or CSV page of Nsight Compute; `target` ending in .gz is compressed.
 
     The whole copy appears at once, and never in place of a file. Raises UsageError where `target` exists already,
-    TraceError where `source` cannot be read or is neither.
+    TraceError where `source` cannot be read or is none of them.
     """
     if os.path.lexists(target):
         raise UsageError(f"{target} is there already", "Give the path of a new file.")
@@ -121,6 +125,10 @@ def _write(source: Path, part: Path, compress: bool) -> None:
         stream = Stream(file, None, DEFAULT_MAX_BYTES, None)
         head = stream.peek(SNIFF_BYTES)
         if not head.startswith(SQLITE_MAGIC):
+            if is_report(head) or is_page(head):
+                with gzip.open(part, "wb") if compress else part.open("wb") as out:
+                    ncu.redact(stream, head, cast("BinaryIO", out))
+                return
             if not is_json(head):
                 raise refuse_foreign(head, str(source))
             _redact_text(stream, source, part, compress)

@@ -122,13 +122,19 @@ _STALLS = (
 )
 """How ncu's remark on a stall (CPIStall) begins to describe it, by the reason in the metrics' names."""
 
+PIPE = "sm__pipe_{}_cycles_active.avg.pct_of_peak_sustained_elapsed"
+FP32_PEAK, FP64_PEAK = "remark__fp32_flops.pct_of_peak", "remark__fp64_flops.pct_of_peak"
+"""What the roofline's remark says in words: no metric of the raw page."""
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _EXCESSIVE = re.compile(r"total of (\d+) excessive (?:sectors|wavefronts) \(\d+% of the total (\d+)")
 _CONFLICTS = re.compile(
     r"across all (\d+) shared (load|store) requests.*?results in (\d+) bank conflicts.*?overall (\d+) wavefronts", re.DOTALL
 )
-_FP64 = re.compile(r"achieved .*?(\d+)% of its FP64 peak|and (\d+)% of its (?:fp64|FP64) peak")
-_BUSIEST = re.compile(r"^(\S+) is the highest-utilized pipeline \(([\d.]+)%\)")
+_PEAKS = re.compile(
+    r"achieved\s+(?:close to )?(\d+)% of this device's (?:FP32|fp32) peak performance and\s+(?:close to )?(\d+)% of its (?:FP64|fp64)"
+)
+_BUSIEST = re.compile(r"^(\w+)[^.]*? is the highest-utilized pipeline \(([\d.]+)%\)")
+_PIPES = {"FMA": "fma", "FP64": "fp64", "Tensor": "tensor"}
 _BYTES = re.compile(r"global (load|store)s.*?only ([\d.]+) of the (\d+) bytes transmitted per sector")
 _STALLED = re.compile(r"spends ([\d.]+) cycles being stalled (.*)", re.DOTALL)
 
@@ -152,10 +158,11 @@ def from_remark(rule: str, said: str) -> dict[str, float]:
     if rule == "MemoryCacheAccessPattern" and (found := _BYTES.search(said)):
         op = "ld" if found[1] == "load" else "st"
         return {f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio": float(found[2])}
-    if rule == "HighPipeUtilization" and (found := _BUSIEST.match(said)) and found[1] in ("FP64", "FP64(DP)"):
-        return {"sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_active": float(found[2])}
-    if rule == "SOLFPRoofline" and (found := _FP64.search(said)):
-        return {"advisor__fp64_pct_of_peak": float(found[1] or found[2])}
+    if rule == "HighPipeUtilization" and (found := _BUSIEST.match(said)):
+        pipe = "fp64" if "dominated by its FP64" in said else _PIPES.get(found[1])
+        return {PIPE.format(pipe): float(found[2])} if pipe else {}
+    if rule == "SOLFPRoofline" and (found := _PEAKS.search(said)):
+        return {FP32_PEAK: float(found[1]), FP64_PEAK: float(found[2])}
     if rule == "CPIStall" and (found := _STALLED.search(said)):
         reason = next((name for name, words in _STALLS if words in found[2]), None)
         return {_STALL.format(reason): float(found[1])} if reason else {}

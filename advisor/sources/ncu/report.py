@@ -21,10 +21,10 @@ _SKIP = 1 << 20
 _LARGEST = 1 << 30
 """Bytes of one header or payload: a whole profile of one kernel has about a million, the largest strings a few."""
 
-_DEVICE_NAME, _CAPABILITY = "device__attribute_display_name", "device__attribute_compute_capability_"
+DEVICE_NAME, _CAPABILITY = "device__attribute_display_name", "device__attribute_compute_capability_"
 
 
-class _Cut(Exception):
+class Cut(Exception):
     """The file ends inside a block."""
 
 
@@ -38,12 +38,12 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     devices: dict[int, str] = {}
     damage = ""
     try:
-        for result, strings in _results(stream):
+        for result, strings in results(stream):
             kernel, name = _kernel(result, strings)
             kernels.append(kernel)
             if name:
                 devices[kernel.device] = name
-    except _Cut:
+    except Cut:
         damage = stream.truncated or f"it ends inside a block, after {len(kernels)} kernels"
     except (ValueError, IndexError) as error:
         damage = f"a block after {len(kernels)} kernels cannot be read: {error}"
@@ -52,7 +52,7 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     return KernelProfiles(path, "ncu-rep", stream.packed, tuple(kernels), devices, damage)
 
 
-def _results(stream: Stream) -> Iterator[tuple[memoryview, Sequence[str]]]:
+def results(stream: Stream) -> Iterator[tuple[memoryview, Sequence[str]]]:
     """Each profile result as a message, with the strings that it refers to."""
     _take(stream, len(_MAGIC))
     _take(stream, _size(stream))
@@ -90,7 +90,7 @@ def _take(stream: Stream, n: int) -> memoryview:
         raise ValueError(f"a block says that it has {n:,} bytes")
     data = stream.read(n)
     if len(data) < n:
-        raise _Cut
+        raise Cut
     return memoryview(data)
 
 
@@ -130,7 +130,7 @@ def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, 
         process=numbers.get(1, 0),
         metrics=metrics,
     )
-    return kernel, texts.get(_DEVICE_NAME, "")
+    return kernel, texts.get(DEVICE_NAME, "")
 
 
 def _stream_id(value: Value) -> int:

@@ -33,10 +33,10 @@ def is_page(head: bytes) -> bool:
 
 def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a CSV page. Raises TraceError where there is no table or it holds none."""
-    rows = csv.reader(_lines(stream))
+    rows = csv.reader(lines_of(stream))
     csv.field_size_limit(_LONGEST_FIELD)
     try:
-        header = _header(rows)
+        header = find_header(rows)
         if header is None:
             raise TraceError(
                 f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv"
@@ -53,7 +53,7 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     return KernelProfiles(path, "ncu-csv", stream.packed, tuple(k for k, _ in kernels), devices, stream.truncated)
 
 
-def _lines(stream: Stream) -> Iterator[str]:
+def lines_of(stream: Stream) -> Iterator[str]:
     """The lines of a stream, as UTF-8 with what is not replaced."""
     rest = b""
     while block := stream.read(1 << 18):
@@ -65,7 +65,8 @@ def _lines(stream: Stream) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def _header(rows: Iterable[Sequence[str]]) -> list[str] | None:
+def find_header(rows: Iterable[Sequence[str]]) -> list[str] | None:
+    """The table's header, past what was printed before it; None where there is none."""
     for i, row in enumerate(rows):
         if _NAME in row and ("ID" in row or "Process ID" in row or "Metric Name" in row):
             return [cell.strip() for cell in row]

@@ -38,7 +38,6 @@ def global_access(kernel: KernelProfile) -> GlobalAccess | None:
     loads = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
     stores = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
     missed = kernel.get("l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum")
-    misses = None if missed is None else missed + (stores or 0.0)
     read = kernel.get("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio")
     written = kernel.get("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio")
     used = [
@@ -49,6 +48,11 @@ def global_access(kernel: KernelProfile) -> GlobalAccess | None:
     load_bytes = loads * min(read, SECTOR_BYTES) if loads and read is not None else None
     partial = stores * (1 - min(written / SECTOR_BYTES, 1.0)) if stores and written is not None else 0.0
     excessive, total = kernel.get(_EXCESSIVE), kernel.get(_SECTORS)
+    hit = kernel.get("l1tex__t_sector_hit_rate.pct")
+    misses = None if missed is None else missed + (stores or 0.0)
+    if misses is None and total is not None and hit is not None:
+        only_stores = written is not None and read is None  # which L1 passes on, whatever it holds
+        misses = total if only_stores else total * (1 - min(hit / 100, 1.0))
     if excessive is not None:
         total = total if total is not None else excessive + (kernel.get(_IDEAL) or 0.0)
         return GlobalAccess(total, total - excessive, misses, load_bytes, partial)
@@ -155,10 +159,18 @@ def local_share(kernel: KernelProfile) -> float | None:
     names = ("l1tex__t_sectors_pipe_lsu_mem_{}_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_{}_op_st.sum")
     local = [kernel.get(name.format("local")) for name in names]
     if all(n is None for n in local):
-        return None
+        return _spilled_share(kernel)
     own = sum(n or 0.0 for n in local)
     total = own + sum(kernel.get(name.format("global")) or 0.0 for name in names)
     return own / total if total > 0 else 0.0
+
+
+def _spilled_share(kernel: KernelProfile) -> float | None:
+    """From the details page: a spill's request is four sectors, and no more than DRAM moves is the kernel's own."""
+    requests, moved = kernel.get("derived__local_spilling_requests"), dram_bytes(kernel)
+    if not requests or not moved:  # an array that is indexed at run time is no spill: that page does not show it
+        return None
+    return 4 * requests / (4 * requests + moved / SECTOR_BYTES)
 
 
 def local_instructions(kernel: KernelProfile) -> float | None:
@@ -175,8 +187,23 @@ def pipe_busy(kernel: KernelProfile, pipe: str) -> float | None:
         f"sm__pipe_{pipe}_cycles_active.avg.pct_of_peak_sustained_active",
         f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_elapsed",
         f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_active",
+        f"remark__{pipe}_flops.pct_of_peak",
     )
     return None if pct is None else pct / 100
+
+
+def fused_share(kernel: KernelProfile) -> float | None:
+    """Share of the FP32 instructions that are fused multiply-adds. Where they were not counted, from how much of the peak the
+    units reach for their time: a fused one does two operations, another one."""
+    ops = {op: thread_ops(kernel, op) for op in ("fadd", "fmul", "ffma")}
+    total = sum(n or 0.0 for n in ops.values())
+    if all(n is not None for n in ops.values()):
+        return (ops["ffma"] or 0.0) / total if total else 0.0
+    reached, busy = (
+        kernel.get("remark__fp32_flops.pct_of_peak"),
+        kernel.get("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed"),
+    )
+    return None if reached is None or not busy else min(max(2 * reached / busy - 1, 0.0), 1.0)
 
 
 def thread_ops(kernel: KernelProfile, op: str) -> float | None:
@@ -185,3 +212,12 @@ def thread_ops(kernel: KernelProfile, op: str) -> float | None:
         f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
         f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed",
     )
+
+
+def dram_bytes(kernel: KernelProfile) -> float | None:
+    """Bytes that DRAM reads and writes, else their rate times the duration."""
+    read, written = (kernel.get(f"dram__bytes_{way}.sum") for way in ("read", "write"))
+    rate, us = kernel.get("dram__bytes.sum.per_second"), kernel.duration_us
+    if read is not None and written is not None:
+        return read + written
+    return rate * us / 1e6 if rate is not None and us else None

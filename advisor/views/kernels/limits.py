@@ -15,9 +15,18 @@ _METRICS = {
         "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     ),
     L2: ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
-    L1: ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    L1: ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed",),
     COMPUTE: ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
 }
+
+
+def _l1_of_all(kernel: KernelProfile) -> float | None:
+    """L1's share of its peak, of the whole time and device: the details page gives it of the cycles in which each worked."""
+    pct = kernel.get("l1tex__throughput.avg.pct_of_peak_sustained_active")
+    active, elapsed = kernel.get("sm__cycles_active.avg"), kernel.get("gpc__cycles_elapsed.max")
+    return pct if pct is None or not active or not elapsed else pct * min(active / elapsed, 1.0)
+
+
 _MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -38,6 +47,8 @@ class Limits:
     @classmethod
     def of(cls, kernel: KernelProfile) -> Limits:
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
+        if busy[L1] is None:
+            busy[L1] = _l1_of_all(kernel)
         return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0})
 
     @property

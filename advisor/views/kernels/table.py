@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from advisor.knowledge import kernel_names
 from advisor.report.model import Counted, KernelRow, Occupancy
 from advisor.views.kernels.checks import checks
-from advisor.views.kernels.counters import NO_STALL, STALLS, stalls, thread_ops
+from advisor.views.kernels.counters import NO_STALL, STALLS, dram_bytes, stalls, thread_ops
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -58,7 +58,7 @@ _PRODUCTS = (kernel_names.Family.GEMM, kernel_names.Family.CONV, kernel_names.Fa
 
 def _counted(kernel: MeasuredKernel) -> Counted:
     profile, limits = kernel.profile, kernel.limits
-    moved = _dram_bytes(kernel)
+    moved = dram_bytes(profile)
     flops = _flops(kernel)
     peak = kernel.peaks.bytes_per_s if kernel.peaks else None
     shared = [profile.get(f"launch__shared_mem_per_block_{part}") for part in ("static", "dynamic")]
@@ -82,15 +82,6 @@ def _counted(kernel: MeasuredKernel) -> Counted:
         verdict=verdict(kernel),
         checks=checks(kernel),
     )
-
-
-def _dram_bytes(kernel: MeasuredKernel) -> float | None:
-    """Bytes read and written, else their rate times the duration."""
-    ways = [kernel.profile.get(f"dram__bytes_{way}.sum") for way in ("read", "write")]
-    rate, us = kernel.profile.get("dram__bytes.sum.per_second"), kernel.profile.duration_us
-    if all(b is not None for b in ways):
-        return sum(b or 0.0 for b in ways)
-    return rate * us / 1e6 if rate is not None and us else None
 
 
 def _flops(kernel: MeasuredKernel) -> float | None:
