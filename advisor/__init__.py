@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze, schedule
-    from advisor.lab.attention import attention_session, identify_bottleneck, optimize_attention, profile_attention_components
-    from advisor.lab.bench import bench, bench_all, bench_batches, bench_sizes, benchmark_fn, benchmark_function
+    from advisor.lab.attention.components import identify_bottleneck, profile_attention_components
+    from advisor.lab.attention.levels import optimize_attention
+    from advisor.lab.attention.session import attention_session
+    from advisor.lab.bench import bench
+    from advisor.lab.bench_batches import bench_batches
+    from advisor.lab.bench_table import bench_all, bench_sizes
+    from advisor.lab.benchmark import benchmark_fn, benchmark_function
     from advisor.lab.intensity import estimate_arithmetic_intensity
     from advisor.lab.memory import measure_memory_usage, profile_memory
-    from advisor.lab.record import record, trace_handler
-    from advisor.lab.session import full_profiling_session
+    from advisor.lab.profiling_session import full_profiling_session
+    from advisor.lab.record import record
+    from advisor.lab.trace_handler import trace_handler
     from advisor.lab.verify import verify
     from advisor.recording import Recording
     from advisor.report.model import (
@@ -58,22 +64,22 @@ _HOMES = {
     "schedule": "advisor.engine.run",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
-    "attention_session": "advisor.lab.attention",
-    "identify_bottleneck": "advisor.lab.attention",
-    "optimize_attention": "advisor.lab.attention",
-    "profile_attention_components": "advisor.lab.attention",
+    "attention_session": "advisor.lab.attention.session",
+    "identify_bottleneck": "advisor.lab.attention.components",
+    "optimize_attention": "advisor.lab.attention.levels",
+    "profile_attention_components": "advisor.lab.attention.components",
     "bench": "advisor.lab.bench",
-    "bench_all": "advisor.lab.bench",
-    "bench_batches": "advisor.lab.bench",
-    "bench_sizes": "advisor.lab.bench",
-    "benchmark_fn": "advisor.lab.bench",
-    "benchmark_function": "advisor.lab.bench",
+    "bench_all": "advisor.lab.bench_table",
+    "bench_batches": "advisor.lab.bench_batches",
+    "bench_sizes": "advisor.lab.bench_table",
+    "benchmark_fn": "advisor.lab.benchmark",
+    "benchmark_function": "advisor.lab.benchmark",
     "estimate_arithmetic_intensity": "advisor.lab.intensity",
     "measure_memory_usage": "advisor.lab.memory",
     "profile_memory": "advisor.lab.memory",
     "record": "advisor.lab.record",
-    "trace_handler": "advisor.lab.record",
-    "full_profiling_session": "advisor.lab.session",
+    "trace_handler": "advisor.lab.trace_handler",
+    "full_profiling_session": "advisor.lab.profiling_session",
     "verify": "advisor.lab.verify",
     "Found": "advisor.engine.rule",
     "Edits": "advisor.views.replay.edits",

@@ -86,7 +86,7 @@ def measure_bench() -> Any:
 
 
 def measure_attention() -> Any:
-    from advisor.lab.attention import attention_session, session_charts
+    from advisor.lab.attention.session import attention_session, session_charts
 
     made = {}
     for dtype, lengths in (("bfloat16", (128, 256, 512, 1024, 2048, 4096)), ("float32", (1024,))):

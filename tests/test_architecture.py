@@ -46,7 +46,7 @@ def test_nothing_in_the_package_imports_a_rule_or_a_format_by_name():
         assert not [name for name in names if not name.startswith(allowed)], path
 
 
-PRINTING = {"memory.profile_memory", "session.full_profiling_session", "attention.optimize_attention"}
+PRINTING = {"memory.profile_memory", "profiling_session.full_profiling_session", "levels.optimize_attention"}
 """Functions of the lab whose purpose is to print."""
 
 

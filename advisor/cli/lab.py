@@ -101,7 +101,8 @@ def bench(
     force: ForceOption = False,
 ) -> None:
     """Time functions on the device that they use, side by side, or one over batch sizes."""
-    from advisor.lab import bench as lab
+    from advisor.lab.bench_batches import bench_batches
+    from advisor.lab.bench_table import bench_all, bench_sizes
     from advisor.lab.page import lines, page, preformatted
 
     if batch and (sizes or len(targets) > 1):
@@ -109,16 +110,16 @@ def bench(
     check_measured(format, output, force)
     functions = {target: _imported(target) for target in targets}
     if batch:
-        found = lab.bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
+        found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
         points = {"p50 ms": [(r.batch, r.p50_ms) for r in found.rows], "p95 ms": [(r.batch, r.p95_ms) for r in found.rows]}
         html = page(f"{targets[0]} by batch size", preformatted(str(found)), lines(points, "batch", "ms"))
         write_measured(str(found), found.to_json(), html, format, output)
         return
     if not sizes:
-        table = _tracked(len(functions), lambda step: lab.bench_all(functions, flush_l2=flush_l2, progress=step))
+        table = _tracked(len(functions), lambda step: bench_all(functions, flush_l2=flush_l2, progress=step))
         write_measured(str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
         return
-    tables = lab.bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
+    tables = bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
     text = "\n\n".join(f"Size {size}\n{table}" for size, table in tables.items())
     saved = json.dumps({size: json.loads(table.to_json()) for size, table in tables.items()}, indent=1)
     series = {name: [(size, table.timings[i].device_us) for size, table in tables.items()] for i, name in enumerate(functions)}
@@ -139,7 +140,7 @@ def attention(
     force: ForceOption = False,
 ) -> None:
     """Measure attention on this machine: baseline, profile, cause, fixes, what they gain. Changes nothing."""
-    from advisor.lab import attention as lab
+    from advisor.lab.attention import session as lab
     from advisor.lab.page import page, preformatted
 
     kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

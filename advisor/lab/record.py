@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import shutil
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +25,7 @@ from advisor.lab.clock import (
     settled,
     synchronize,
 )
+from advisor.lab.export import export
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -37,9 +34,6 @@ T = TypeVar("T")
 
 FILE = "recording.json"
 VERSION = 1
-METADATA_KEY = "advisor_recording"
-"""The top-level member of a trace that holds what was measured without the profiler."""
-
 TIMED_S = 0.3
 """Steps are timed for at least this long, so that the clock's own jitter does not count."""
 
@@ -213,7 +207,7 @@ class Run:
         warmup = self.options.profiler_warmup
 
         def ready(profiler: profile) -> None:
-            _export(profiler, self.directory / f"{name}.json.gz", self.measured())
+            export(profiler, self.directory / f"{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
         with profile(
@@ -275,103 +269,6 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
     the directory holds such files that are none of ours.
     """
     return Run(directory, Options(**options))
-
-
-def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
-    """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
-
-    Steps that the schedule waits for are timed; warm-up steps stand beside them, which the profiler may already slow. Give
-    `schedule(wait=...)` five steps or more, after the first few of the program: `skip_first`.
-    """
-    return _Handler(Path(directory))
-
-
-class _Handler:
-    """Writes traces, and times the steps between which the profiler records nothing.
-
-    torch.profiler tells a handler nothing before a trace is ready, so `profile.step` is watched for the profilers that use this one.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
-        self.written = 0
-        self._spans: deque[tuple[str, StepClock]] = deque(maxlen=MAX_TIMED)
-        self._open: StepClock | None = None
-        self._cold = True
-        _watch_profilers()
-
-    def __call__(self, profiler: profile) -> None:
-        name = "trace.json.gz" if not self.written else f"trace-{self.written}.json.gz"
-        _export(profiler, self.directory / name, self._measured(profiler))
-        self.written += 1
-        self._cold = True
-
-    def begin(self, profiler: profile) -> None:
-        """A step begins."""
-        self._open = StepClock(device_in_use())
-        self._open.mark()
-
-    def end(self, profiler: profile) -> None:
-        """The step ends, and what the profiler was doing during it is known."""
-        if self._open is None:
-            return
-        if self._cold:
-            # The first step pays for what later ones do not: allocation, choice of algorithms, compilation, an empty queue.
-            self._cold = False
-            return
-        self._open.mark()
-        self._spans.append((profiler.current_action.name, self._open))
-
-    def _measured(self, profiler: profile) -> dict[str, Any]:
-        import torch
-
-        times = {kind: [us for action, clock in self._spans if action == kind for us in clock.step_us()] for kind in ("NONE", "WARMUP")}
-        return {
-            "unprofiled_step_us": [round(us, 3) for us in times["NONE"]],
-            "warmup_step_us": [round(us, 3) for us in times["WARMUP"]],
-            "device": device_name(device_in_use()),
-            "torch": torch.__version__,
-            "options": {
-                "record_shapes": profiler.record_shapes, "with_stack": profiler.with_stack, "profile_memory": profiler.profile_memory,
-            },
-        }  # fmt: skip
-
-
-def _watch_profilers() -> None:
-    """Tell handlers of ours when a step of their profiler begins and ends."""
-    from torch.profiler import profile
-
-    original = profile.step
-    if getattr(original, "tells_advisor", False):
-        return
-
-    def step(self: profile) -> None:
-        handler = self.on_trace_ready if isinstance(self.on_trace_ready, _Handler) else None
-        if handler:
-            handler.end(self)
-        original(self)
-        if handler:
-            handler.begin(self)
-
-    step.tells_advisor = True  # type: ignore[attr-defined]
-    profile.step = step  # type: ignore[method-assign]
-
-
-def _export(profiler: profile, path: Path, measured: dict[str, Any]) -> None:
-    """Write a trace, compressed, with what was measured as its first member: whole or not at all."""
-    with TemporaryDirectory(dir=path.parent, prefix=".advisor-") as folder:
-        plain, packed = Path(folder, "trace.json"), Path(folder, path.name)
-        profiler.export_chrome_trace(str(plain))
-        # The level at which a trace takes a second to pack instead of four, and 10 % more room.
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
-            while (head := source.read(1)).isspace():
-                pass
-            if head != b"{":
-                raise UsageError("torch.profiler wrote no JSON object", "Record with another version of torch.")
-            target.write(b"{" + json.dumps({METADATA_KEY: measured}).encode()[1:-1] + b",")
-            shutil.copyfileobj(source, target, 1 << 20)
-        packed.replace(path)
 
 
 def _warn(text: str) -> None:

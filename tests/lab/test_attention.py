@@ -3,7 +3,9 @@ import math
 
 import pytest
 
-from advisor.lab.attention import COMPONENTS, AttentionProfile, Component, Level, Session, identify_bottleneck
+from advisor.lab.attention.components import COMPONENTS, AttentionProfile, Component, identify_bottleneck
+from advisor.lab.attention.levels import Level
+from advisor.lab.attention.session import Session, session_charts
 from advisor.lab.intensity import bound
 
 torch = pytest.importorskip("torch")
@@ -11,8 +13,7 @@ torch = pytest.importorskip("torch")
 import advisor  # noqa: E402
 from advisor.errors import UsageError  # noqa: E402
 from advisor.knowledge import devices  # noqa: E402
-from advisor.lab import attention  # noqa: E402
-from advisor.lab.attention import run_level  # noqa: E402
+from advisor.lab.attention.levels import _no_flash, run_level  # noqa: E402
 
 GOLDEN = """\
 Attention Component Profiling:
@@ -97,9 +98,9 @@ def test_flash_attention_says_why_another_level_ran(capsys):
     assert output.shape == q.shape and output.measured.ran == 2
     assert "Level 3 (flash)" in capsys.readouterr().out
     half = q.bfloat16()
-    assert attention._no_flash(half.to("meta"), None) == ""
-    assert "no mask" in attention._no_flash(half.to("meta"), torch.ones(8, 8, dtype=torch.bool, device="meta"))
-    assert "float32" in attention._no_flash(q.to("meta"), None)
+    assert _no_flash(half.to("meta"), None) == ""
+    assert "no mask" in _no_flash(half.to("meta"), torch.ones(8, 8, dtype=torch.bool, device="meta"))
+    assert "float32" in _no_flash(q.to("meta"), None)
 
 
 def test_masks_count_in_every_level_that_takes_them():
@@ -147,5 +148,5 @@ def test_charts_are_drawn_of_what_was_measured():
     import xml.etree.ElementTree as ET
 
     made = session(Level(0, 0, 4.0, 1e-3), Level(1, 1, math.nan, math.nan, failed="cannot run here"))
-    for name, svg in attention.session_charts(made):
+    for name, svg in session_charts(made):
         assert ET.fromstring(svg) is not None and name.endswith(".svg")

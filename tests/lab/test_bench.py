@@ -11,7 +11,9 @@ import advisor  # noqa: E402
 from advisor.cli import main  # noqa: E402
 from advisor.errors import UsageError  # noqa: E402
 from advisor.lab import bench as lab  # noqa: E402
-from advisor.lab.bench import Batch, Table, Timing  # noqa: E402
+from advisor.lab.bench import Timing  # noqa: E402
+from advisor.lab.bench_batches import Batch, bench_batches  # noqa: E402
+from advisor.lab.bench_table import Table  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -83,12 +85,13 @@ def test_a_table_has_every_form():
 def test_the_knee_is_where_doubling_stops_to_pay(monkeypatch):
     # Latencies of 1, 1.1, 2.1 and 4.2 ms at 1, 2, 4 and 8: from 2 on samples a second hardly grow.
     ms = {1: 1.0, 2: 1.1, 4: 2.1, 8: 4.2}
-    monkeypatch.setattr(lab, "_host_times", lambda call, count: [ms[call()] / 1e3] * count)
-    found = lab.bench_batches(lambda batch: lambda: batch, [8, 1, 2, 4], limit_ms=2.5)
+    for module in ("bench", "bench_batches"):
+        monkeypatch.setattr(f"advisor.lab.{module}.host_times", lambda call, count: [ms[call()] / 1e3] * count)
+    found = bench_batches(lambda batch: lambda: batch, [8, 1, 2, 4], limit_ms=2.5)
     assert (found.knee, found.largest) == (2, 4)
     assert [row.batch for row in found.rows] == [1, 2, 4, 8] and found.rows[0].samples_per_s == pytest.approx(1000)
     assert "Knee: 2" in str(found) and json.loads(found.to_json())["largest"] == 4
-    assert lab.bench_batches(lambda batch: lambda: batch, [8], limit_ms=1.0).largest is None
+    assert bench_batches(lambda batch: lambda: batch, [8], limit_ms=1.0).largest is None
     assert isinstance(found.rows[0], Batch)
 
 

@@ -1,0 +1,1 @@
+"""Attention taken apart and put together faster."""

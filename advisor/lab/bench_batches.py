@@ -1,0 +1,78 @@
+"""One function over batch sizes: latency, throughput, memory, and where larger batches stop to pay."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from advisor.lab.bench import FEWEST, MIN_S, MOST, device_of, host_times, waited_for, warm_up
+from advisor.lab.clock import device_in_use
+from advisor.lab.memory import measure_memory_usage
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch size: latency of a call, samples a second, peak memory."""
+
+    batch: int
+    p50_ms: float
+    p95_ms: float
+    samples_per_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Batches:
+    """knee: the batch size from which a larger one gains less than a tenth more samples a second for each doubling.
+    largest: the largest whose p95 stays within the limit, None without a limit or where none does."""
+
+    rows: tuple[Batch, ...]
+    knee: int
+    limit_ms: float | None
+    largest: int | None
+
+    def __str__(self) -> str:
+        lines = [f"{'Batch':>6}{'p50 ms':>10}{'p95 ms':>10}{'Samples/s':>12}{'Peak GB':>9}"]
+        lines += [f"{r.batch:>6}{r.p50_ms:>10.3g}{r.p95_ms:>10.3g}{r.samples_per_s:>12.4g}{r.peak_bytes / 1e9:>9.3f}" for r in self.rows]
+        lines.append(f"Knee: {self.knee}. Larger batches gain less than a tenth for each doubling.")
+        if self.limit_ms is not None:
+            found = "none" if self.largest is None else str(self.largest)
+            lines.append(f"Largest batch within {self.limit_ms:g} ms (p95): {found}")
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The rows, the knee and the largest batch within the limit."""
+        return json.dumps(asdict(self), indent=1)
+
+
+KNEE_GAIN = 0.1
+"""A doubled batch that brings less than this more is past the knee: latency doubles for almost nothing."""
+
+
+def bench_batches(
+    make: Callable[[int], Callable[[], object]], batches: Sequence[int], *, limit_ms: float | None = None, min_s: float = MIN_S
+) -> Batches:
+    """Time the function that `make(batch)` makes, for each batch size: latency waited for, p50 and p95, and what it needs."""
+    rows = []
+    for batch in sorted(set(batches)):
+        fn = make(batch)
+        device_of(fn())
+        call = waited_for(fn, (), device_in_use())
+        warm_up(call)
+        estimate = max(min(host_times(call, 3)), 1e-7)
+        times = np.array(host_times(call, int(min(MOST, max(FEWEST, min_s / estimate)))))
+        p50, p95 = np.quantile(times, (0.5, 0.95))
+        peak = measure_memory_usage(fn).peak_bytes
+        rows.append(Batch(batch, 1e3 * float(p50), 1e3 * float(p95), batch / float(p50), peak))
+    knee = rows[-1].batch
+    for here, larger in pairwise(rows):
+        if larger.samples_per_s < here.samples_per_s * (1 + KNEE_GAIN) ** math.log2(larger.batch / here.batch):
+            knee = here.batch
+            break
+    within = [r.batch for r in rows if limit_ms is not None and r.p95_ms <= limit_ms]
+    return Batches(tuple(rows), knee, limit_ms, max(within, default=None))

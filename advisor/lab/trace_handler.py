@@ -1,0 +1,99 @@
+"""For people who keep their own torch.profiler: the steps that it does not record, timed, in its trace."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.lab.clock import StepClock, device_in_use, device_name
+from advisor.lab.export import export
+
+if TYPE_CHECKING:
+    from torch.profiler import profile
+
+KEPT = 500
+"""Steps whose times are kept: a training loop may wait for days."""
+
+
+def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
+    """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
+
+    Steps that the schedule waits for are timed; warm-up steps stand beside them, which the profiler may already slow. Give
+    `schedule(wait=...)` five steps or more, after the first few of the program: `skip_first`.
+    """
+    return _Handler(Path(directory))
+
+
+class _Handler:
+    """Writes traces, and times the steps between which the profiler records nothing.
+
+    torch.profiler tells a handler nothing before a trace is ready, so `profile.step` is watched for the profilers that use this one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.written = 0
+        self._spans: deque[tuple[str, StepClock]] = deque(maxlen=KEPT)
+        self._open: StepClock | None = None
+        self._cold = True
+        _watch_profilers()
+
+    def __call__(self, profiler: profile) -> None:
+        name = "trace.json.gz" if not self.written else f"trace-{self.written}.json.gz"
+        export(profiler, self.directory / name, self._measured(profiler))
+        self.written += 1
+        self._cold = True
+
+    def begin(self, profiler: profile) -> None:
+        """A step begins."""
+        self._open = StepClock(device_in_use())
+        self._open.mark()
+
+    def end(self, profiler: profile) -> None:
+        """The step ends, and what the profiler was doing during it is known."""
+        if self._open is None:
+            return
+        if self._cold:
+            # The first step pays for what later ones do not: allocation, choice of algorithms, compilation, an empty queue.
+            self._cold = False
+            return
+        self._open.mark()
+        self._spans.append((profiler.current_action.name, self._open))
+
+    def _measured(self, profiler: profile) -> dict[str, Any]:
+        import torch
+
+        times = {kind: [us for action, clock in self._spans if action == kind for us in clock.step_us()] for kind in ("NONE", "WARMUP")}
+        return {
+            "unprofiled_step_us": [round(us, 3) for us in times["NONE"]],
+            "warmup_step_us": [round(us, 3) for us in times["WARMUP"]],
+            "device": device_name(device_in_use()),
+            "torch": torch.__version__,
+            "options": {
+                "record_shapes": profiler.record_shapes, "with_stack": profiler.with_stack, "profile_memory": profiler.profile_memory,
+            },
+        }  # fmt: skip
+
+
+def _watch_profilers() -> None:
+    """Tell handlers of ours when a step of their profiler begins and ends."""
+    from torch.profiler import profile
+
+    original = profile.step
+    if getattr(original, "tells_advisor", False):
+        return
+
+    def step(self: profile) -> None:
+        handler = self.on_trace_ready if isinstance(self.on_trace_ready, _Handler) else None
+        if handler:
+            handler.end(self)
+        original(self)
+        if handler:
+            handler.begin(self)
+
+    step.tells_advisor = True  # type: ignore[attr-defined]
+    profile.step = step  # type: ignore[method-assign]
