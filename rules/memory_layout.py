@@ -13,8 +13,9 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
-from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, combine
+from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.round_trips import RoundTrips
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
@@ -41,7 +42,7 @@ _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03)
-def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
+def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is
@@ -60,7 +61,8 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witn
     the time the GPU works ({min_layout_share}: turning the network's input once stays below). The step is replayed without them
     (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
-    bandwidth needs. Reported from `min_saving_share` of the step ({min_saving_share}).
+    bandwidth needs. Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
+    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two). Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
@@ -68,7 +70,7 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witn
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 without TF32 NCHW is the faster layout.
+    In FP32 and TF32 either layout may be the faster one, so it is a low finding there: measure.
 
     References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
@@ -76,15 +78,19 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witn
     """
     chosen = _conversions(work)
     share = float(work.dur_us[chosen].sum()) / work.busy_us
+    again = _round_trips(steps, work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
     partly = bool(work.named(_CHANNELS_LAST).any())
     if share < min_layout_share:
+        if again:
+            return again
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if partly else ""))
     norms = np.flatnonzero(work.named(_OWN_NORM) & ~work.named(_CHANNELS_LAST) & work.of(Family.NORM))
     limit, backward = roofline.limit_us[work.rows[norms]], work.named(_BACKWARD)[norms]
     gone = FewerLaunches(chosen[:0], chosen, np.empty(0))
     slow_norms = work.us_a_step(norms)
-    return Found(
+    in_half = _in_half(work)
+    conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}"
         + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
@@ -96,9 +102,57 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, witness: Witn
         removes="turning tensors from NCHW to NHWC and back",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[chosen], [_label(work, position) for position in chosen.tolist()]),
-        confidence=0.9 if len(work.timeline.cpu_ops) else 0.75,
+        confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if in_half else 0.6),
+        at_most="high" if in_half else "low",
         fix=_fix(partly, _image(work, chosen)),
     )
+    return [conversions, again] if again else conversions
+
+
+def _round_trips(steps: Steps, work: GpuWork, trips: RoundTrips, witness: Witness, without: Ints) -> Found | None:
+    """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
+    apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
+    there, back = trips.there[apart], trips.back[apart]
+    if not len(there):
+        return None
+    both = np.union1d(there, back)
+    cheaper = np.where(work.dur_us[there] < work.dur_us[back], there, back)
+    return Found(
+        title="Tensors are turned in memory and turned back",
+        summary=f"{len(there) / work.schedule.steps:.0f} round trips a step copy a "
+        f"tensor into another order and back, for {milliseconds(work.us_a_step(both))} of {milliseconds(steps.step_us)}; nothing between needs it.",
+        edits=Edits(WithoutOps(cheaper), WithoutOps(both), WithoutOps(both)),
+        removes="copies into another order and back",
+        quiet="copies there and back",
+        evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),
+        confidence=0.85,
+        fix=Fix(
+            title="Leave the tensor in its order",
+            steps=(
+                "Drop .contiguous(), .clone() or .reshape() after the transposes: pointwise ops take any order.",
+                "Where an op works along one axis, name the axis (dim=) in place of moving it to the end.",
+            ),
+            code=Code(
+                before="y = x.transpose(1, 2).contiguous()\ny = torch.relu(y * scale[:, None])\nx = y.transpose(1, 2).contiguous()",
+                after="x = torch.relu(x * scale)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/tensor_view.html",
+            risk="Code that calls .view() on the copy fails on the original's strides: use .reshape().",
+        ),
+    )
+
+
+def _trip_label(work: GpuWork, position: int) -> str:
+    shapes = _shapes(work, int(work.op[position]))
+    return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
+
+
+def _in_half(work: GpuWork) -> bool:
+    """Whether convolutions compute in 16 bits; in TF32 and FP32 the other layout gained 28 % of one step and cost 34 of another."""
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    convolutions = work.of(Family.CONV)
+    wide = convolutions & np.isin(precision, ["fp32", "tf32"])
+    return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
 
 
 def _faster(norms: Ints, dur_us: Floats) -> Edit:

@@ -1,0 +1,69 @@
+"""Two copies whose strides compose to identity, with nothing between that needed the order."""
+
+import numpy as np
+import pytest
+
+from advisor.views.replay.round_trips import RoundTrips, Turn
+from tests.build import Trace
+
+B, L, D = 4, 512, 256
+
+
+def strides(shape, order):
+    """Of a dense tensor whose axes lie in memory in that order, outermost first."""
+    found, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        found[axis], step = step, step * shape[axis]
+    return found
+
+
+def turn(shape, target, source):
+    return Turn.of(shape, strides(shape, target), strides(shape, source))
+
+
+def test_a_transpose_and_its_reverse():
+    there, back = turn([B, D, L], (0, 1, 2), (0, 2, 1)), turn([B, L, D], (0, 1, 2), (0, 2, 1))
+    assert there == Turn((B, L, D), (0, 2, 1)) and there.back == back and back.back == there
+
+
+def test_axes_that_stay_together_are_one():
+    assert turn([B, 8, 64, D], (0, 2, 1, 3), (0, 1, 2, 3)) == turn([B, 64, 8, 2, D // 2], (0, 1, 2, 3, 4), (0, 2, 1, 3, 4))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_copy_that_keeps_the_order_is_no_turn(order):
+    assert turn([B, L, D], order, order) is None
+
+
+def test_a_copy_that_repeats_elements_is_no_turn():
+    assert Turn.of([B, L], [L, 1], [0, 1]) is None
+
+
+def trips(*between, back=(0, 2, 1)):
+    """Each step: a turn, what is between, a turn."""
+    trace = Trace()
+    for s in range(4):
+        at = 500.0 * s
+        trace.step(at, 499, s + 1)
+        shapes = [B, D, L], [B, L, D]
+        for k, (name, shape, source) in enumerate([("aten::copy_", shapes[0], (0, 2, 1)), *((n, None, None) for n in between), ("aten::copy_", shapes[1], back)]):
+            dims = [shape, shape] if shape else [[B, D, L]]
+            trace.op(name, at + 30 * k, 28, dims)
+            trace.rows["cpu_ops"][-1]["strides"] = str([strides(shape, (0, 1, 2)), strides(shape, source)]) if shape else ""
+            kernel = "nvjet_sm90_tst" if name == "aten::bmm" else "vectorized_elementwise_kernel"
+            trace.launch(at + 30 * k + 5, at + 30 * k + 12, at + 30 * k + 32, kernel)
+    return trace.get(RoundTrips)
+
+
+def test_a_round_trip_around_pointwise_work():
+    found = trips("aten::mul", "aten::relu")
+    assert len(found.there) == 3 and (found.back - found.there == 3).all()
+
+
+def test_a_product_may_need_what_was_turned():
+    assert not len(trips("aten::bmm").there)
+
+
+def test_another_turn_does_not_undo_it():
+    assert not len(trips("aten::mul", back=(0, 1, 2)).there)
+    assert trips("aten::mul").there.dtype == np.int64
