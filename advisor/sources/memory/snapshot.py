@@ -12,8 +12,6 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
-from advisor.sources.memory.pickles import loads
-from advisor.sources.stream import Stream
 
 RECORD = (
     "Record with: torch.cuda.memory._record_memory_history(); run a few steps; then: "
@@ -33,18 +31,6 @@ _ACTIONS = {
 }
 _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
-
-
-def read(stream: Stream, path: str) -> MemorySnapshot:
-    """Read a snapshot. Raises TraceError where it is damaged, would run code, or is no snapshot."""
-    parts = []
-    while part := stream.read(1 << 24):
-        parts.append(part)
-    if stream.truncated:
-        raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
-    data = b"".join(parts)
-    del parts
-    return from_value(loads(data, path), path, stream.packed)
 
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:

@@ -59,7 +59,10 @@ _MAKES_ROOM = re.compile(r"^(empty|empty_like|empty_strided|new_empty|new_empty_
 _OP = re.compile(r"^at::_ops::(\w+?)(?:_Tensor\w*|_Scalar\w*|_out|_dim\w*|_memory_format|_default)?::(?:call|redispatch)")
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*Backward\d*|AccumulateGrad)\b")
 _WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.*(?:Workspace|workspace)|cufft")
-_LIBRARY = re.compile(r"(^|/)(torch|site-packages|dist-packages|torchvision|transformers|lightning|accelerate|lib/python3\.\d+|contextlib\.py|functools\.py|runpy\.py|threading\.py)(/|$)|^<")
+_LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python3\.\d+|torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton"
+    r"|jax|jaxlib|flax|optax|numpy)/|(^|/)(contextlib|functools|runpy|threading)\.py$|^<"
+)
 _OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam\w*\.py|sgd\.py|adafactor\.py)")
 _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}
 
@@ -87,8 +90,9 @@ class Origins:
 def _origin(stack: Stack) -> Origin:
     python = [frame for frame in stack if frame.python]
     native = [frame for frame in stack if not frame.python]
-    user = next((frame for frame in python if not _LIBRARY.search(frame.file)), None)
-    # Files of the program may lie in folders with a library's name: what calls its own main is the program.
+    # A program may lie in a folder that is called like a library: the file that was started is its own all the same.
+    own = python[-1].file if python and python[-1].name == "<module>" else None
+    user = next((frame for frame in python if frame.file == own or not _LIBRARY.search(frame.file)), None)
     node = next((m[1] for m in (_NODE.search(frame.name) for frame in native) if m), "")
     recomputes = any(_in_checkpoint(frame) and frame.name in ("recompute_fn", "unpack_hook", "recompute") for frame in python)
     stepping = any(_OPTIMIZER.search(frame.file) and frame.name not in ("zero_grad",) for frame in python)
@@ -138,9 +142,6 @@ def _python_op(python: list[Frame]) -> str:
     if inner.name == "forward" and inner.file:
         return PurePosixPath(inner.file).stem
     return inner.name
-
-
-_PLUMBING = ("_call_impl", "_wrapped_call_impl")
 
 
 def _module(python: list[Frame]) -> str:

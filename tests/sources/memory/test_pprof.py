@@ -1,0 +1,38 @@
+"""JAX's memory profile: buffers by where they were made."""
+
+import gzip
+
+import pytest
+
+from advisor.engine.run import analyze
+from advisor.errors import TraceError
+from advisor.sources import read
+from tests.paths import ROOT
+
+SAMPLE = ROOT / "samples" / "memory" / "jax.memory.prof"
+
+
+def test_a_profile_of_jax_says_what_is_held_and_where_it_was_made():
+    # Eight arrays of 2048 × 2048 float32 and their products: 8 + 8 times 16 MiB.
+    report = analyze(SAMPLE)
+    assert report.kind == "memory" and report.source.format == "jax-memory"
+    assert report.memory.peak_allocated_bytes == 16 * (16 << 20)
+    by_line: dict[str, int] = {}
+    for row in report.memory.at_peak:
+        by_line[row.source] = by_line.get(row.source, 0) + (row.bytes >> 20)
+    assert by_line == {"extras.py:27": 128, "extras.py:28": 128}
+    assert not report.failed and report.headline.judged == "partly"
+
+
+def test_a_damaged_profile_is_said_to_be_damaged(tmp_path):
+    data = gzip.decompress(SAMPLE.read_bytes())
+    for end in range(20, len(data), 97):
+        path = tmp_path / "memory.prof"
+        path.write_bytes(data[:end])
+        try:
+            read(path)
+        except TraceError as error:
+            assert error.hint
+    with pytest.raises(TraceError, match="no buffers"):
+        path.write_bytes(data[:12])
+        read(path)
