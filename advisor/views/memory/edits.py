@@ -70,7 +70,7 @@ def layers_of(attribution: Attribution) -> Layers | None:
         # Passes are alike: what one is made of is worked out once.
         key = a.stack[rows].tobytes() + a.requested[rows].tobytes()
         if key not in known:
-            known[key] = _repeating(a.stack[rows], a.requested[rows])
+            known[key] = _repeating(a.stack[rows].astype("i8"), a.requested[rows])
         found = known[key]
         alike &= found is not None
         inside, layer = found or _stretches(a.requested[rows])
