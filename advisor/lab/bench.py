@@ -86,6 +86,11 @@ class Timing:
 
         return str(Table((self,)))
 
+    def _repr_html_(self) -> str:
+        from advisor.lab.bench_table import Table
+
+        return Table((self,))._repr_html_()
+
 
 def bench(
     fn: Callable[..., object],

@@ -141,6 +141,7 @@ def test_the_session_names_the_fastest_that_ran_as_itself():
     assert "the baseline is the fastest here" in str(session(Level(0, 0, 1.0, 1e-3), Level(2, 2, 2.0, 1e-3)))
     failed = session(Level(0, 0, math.nan, math.nan, failed="cannot run here"), Level(2, 2, 1.0, 1e-3))
     assert "nothing to compare" in str(failed)
+    assert "cannot run" in failed._repr_html_() and "as sdpa" in session(Level(0, 0, 4.0, 1e-3), fast_by_proxy)._repr_html_()
     assert json.loads(failed.to_json())["sequences"][0]["levels"][0]["ms"] is None
 
 

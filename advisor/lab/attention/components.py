@@ -185,7 +185,8 @@ class Bottleneck:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.component}: {self.percent:.1f}% of the time, {self.limit}-bound. {self.why}"
+        limit = "" if self.limit == "unknown" else f", {self.limit}-bound"
+        return f"{self.component}: {self.percent:.1f}% of the time{limit}. {self.why}"
 
 
 def identify_bottleneck(profile_results: AttentionProfile) -> Bottleneck:

@@ -69,9 +69,15 @@ class Session:
         rows = [["Sequence", *(level.name for level in self.levels[0]), "Fastest"]]
         for i, length in enumerate(self.lengths):
             best = self.fastest(i)
-            cells = ["" if math.isnan(level.ms) else f"{level.ms:.4g} ms" for level in self.levels[i]]
+            cells = [_cell(level) for level in self.levels[i]]
             rows.append([str(length), *cells, best.name if best else ""])
         return table(rows, f"Attention on {self.device}, {self.dtype}")
+
+
+def _cell(level: Level) -> str:
+    if level.failed:
+        return "cannot run"
+    return f"{level.ms:.4g} ms" if level.ran == level.level else f"as {LEVELS[level.ran]}"
 
 
 def _without_nan(value: Any) -> Any:
@@ -124,8 +130,8 @@ def session_charts(session: Session) -> Iterator[tuple[str, str]]:
 
     by_level = {}
     for i, first in enumerate(session.levels[0]):
-        points = [(length, row[i].ms) for length, row in zip(session.lengths, session.levels, strict=True) if math.isfinite(row[i].ms)]
-        by_level[first.name] = points
+        rows = [(length, row[i]) for length, row in zip(session.lengths, session.levels, strict=True)]
+        by_level[first.name] = [(length, level.ms) for length, level in rows if not level.failed and level.ran == level.level]
     yield "levels.svg", lines(by_level, "sequence length", "ms")
     parts = {
         name: [(length, p.rows[i].ms) for length, p in zip(session.lengths, session.profiles, strict=True)] for i, name in enumerate(COMPONENTS)
