@@ -9,9 +9,8 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Spans, complement, overlap_with, subtract
+from advisor.intervals import Ints, Spans, complement, overlap_with, subtract
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.recording_cost import ProfilerCost
 from advisor.report.model import Clear, Code, Fix, SourceLine
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
@@ -106,7 +105,7 @@ def host_bound(
             why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two"
         )
     known = all(w.kind != "unknown" for w in works)
-    share = (1 - _recording_share(timeline, spans)) * (1.0 if known else 0.5)
+    share = 1.0 if known else 0.5
     spent = milliseconds(float(per_step.sum()) / steps.steps)
     start, end = spans
     by_label = {w.label: w.source for w in works}
@@ -203,15 +202,6 @@ def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: floa
     built_in = _BUILT_IN.match(inner)
     function = built_in["name"] if built_in else frame.rpartition(": ")[2]
     return _Work(f"{function}{where}", line, "python")
-
-
-def _recording_share(timeline: Timeline, spans: Spans) -> float:
-    """Share of the time in spans that recording Python calls cost by itself (advisor/knowledge/recording_cost.toml)."""
-    cost = ProfilerCost.of(timeline.source)
-    starts: Floats = timeline.python_calls["start_us"].to_numpy()
-    inside = np.searchsorted(starts, spans[1]) - np.searchsorted(starts, spans[0])
-    whole = float((spans[1] - spans[0]).sum())
-    return float(min(cost.max_share, cost.python_call_us * float(inside.sum()) / max(whole, 1e-9)))
 
 
 def _fix(work: _Work) -> Fix:

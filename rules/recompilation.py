@@ -140,8 +140,8 @@ def _compiling(
     if not loads.any():
         return told, False
     # The new module was compiled in the pause that ends with loading it.
-    holding = overlap_with(host_time.start_us, host_time.end_us, spans_of(calls, loads)) > 0
-    return joined((host_time.start_us[holding], host_time.end_us[holding])), False
+    holding = overlap_with(host_time.spans.start_us, host_time.spans.end_us, spans_of(calls, loads)) > 0
+    return joined((host_time.spans.start_us[holding], host_time.spans.end_us[holding])), False
 
 
 def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:

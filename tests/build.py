@@ -15,7 +15,9 @@ PID, MAIN = 1, 1
 class Trace:
     """Collects rows; `timeline()` makes the tables. Times are starts and durations unless a pair (start, end) is asked for."""
 
-    def __init__(self, devices: tuple[Device, ...] = (H200,)) -> None:
+    def __init__(self, devices: tuple[Device, ...] = (H200,), recorder: str = "test") -> None:
+        """recorder: the trace's format; what that of the others costs is known, so that the host's time is corrected."""
+        self.recorder = recorder
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.devices = devices
         self.correlation = 0
@@ -69,7 +71,7 @@ class Trace:
             missing = {"bytes": -1}
             tables[name] = table(name, {k: [row.get(k, missing.get(k, "")) for row in rows] for k in keys})
         shapes = any(row["dims"] for row in self.rows.get("cpu_ops", []))
-        source = Source("built", "test", 0, 0, shapes=shapes, stacks="python_calls" in self.rows)
+        source = Source("built", self.recorder, 0, 0, shapes=shapes, stacks="python_calls" in self.rows)
         return Timeline.build(source, self.devices, **tables)
 
     def get(self, view: Any) -> Any:

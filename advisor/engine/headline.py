@@ -11,7 +11,6 @@ from advisor.report.model import Failed, Headline, Prediction
 from advisor.timeline import Timeline
 from advisor.views.health import FEWEST_OPS, TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
-from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import Bound
 from advisor.views.trace.launches import Launches
@@ -32,10 +31,9 @@ IDLE_CAPTURE = 0.95
 def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Failed] = ()) -> Headline:
     """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
-    edits = [f.edits for f in found if f.edits and f.counted and f.finding.shortens]
+    edits = [f.edits for f in found if f.edits and f.counted and f.finding.shortens and f.finding.status == "found"]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
-    known = workspace.get(Calibration).step_us
-    step = known or steps.step_us
+    step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     predicted = Prediction(
         low=step - scale * (saving.high_us if saving else 0.0),
@@ -72,6 +70,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     once = startup.once_share(steps.start_us, steps.end_us)
     if once > MOSTLY:
         return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
+    if bound.open:
+        return "partly", bound.recording
     if failed:
         return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"
     return "yes", ""

@@ -71,15 +71,15 @@ def run(
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
-    step_ms: the step time measured without a profiler, which the host's time is then corrected to; savings and the step in
-    the headline are in that time.
+    step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
     rules = list(rules)
     settled = {rule.id: rule.settled((options or {}).get(rule.id, {})) for rule in rules}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
-    workspace = Workspace(*recording.parts, Calibration(None if step_ms is None else step_ms * 1000))
+    given = () if step_ms is None else (Calibration((step_ms * 1000,)),)
+    workspace = Workspace(*recording.parts, *given)
     kind = judge(recording.kind)
     checks = kind.health(workspace)
     outcomes = Outcomes()

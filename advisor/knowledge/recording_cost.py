@@ -1,36 +1,80 @@
-"""What recording costs the host, per recorded event, with the options that a trace was recorded with."""
+"""What recording costs the host for each event, and what the host needs for it when nobody records (recording_cost.toml)."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from advisor.knowledge import data
 from advisor.timeline import Source
 
+DOES_NOTHING = re.compile(
+    r"<built-in (function|method) (isinstance|issubclass|len|getattr|hasattr|callable|id|iter|next|get|items|keys|values|append|pop|add)\b"
+)
+"""Python calls that take some 0.05 µs: what they take in a trace is what recording them costs there."""
+
 
 @dataclass(frozen=True)
-class ProfilerCost:
-    """µs per event (recording_cost.toml). launch_us: a call that launches. max_share: of any stretch of time, at most."""
+class Each:
+    """µs of the host for each recorded event."""
 
     op_us: float
-    python_call_us: float
     api_call_us: float
-    launch_us: float
-    max_share: float
+    python_call_us: float
 
-    @classmethod
-    def of(cls, source: Source) -> ProfilerCost:
-        """For a trace; a format that is not listed is taken for the framework's own profiler."""
-        known = data.load("recording_cost")
-        rates = known.get(source.format, known["kineto"])
-        op = rates["cpu_op_us"]
-        for recorded, more in ((source.shapes, "shapes"), (source.memory, "memory"), (source.stacks, "stack")):
-            op += rates[f"with_{more}_us"] if recorded else 0.0
-        each = rates["in_programs"]
-        return cls(
-            op_us=each * op,
-            python_call_us=each * rates["python_call_us"],
-            api_call_us=each * rates["api_call_us"],
-            launch_us=each * rates["launch_us"],
-            max_share=known["limits"]["max_share"],
-        )
+
+@dataclass(frozen=True)
+class Limits:
+    """Between what recording can be told from the program's own work.
+
+    max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work.
+    """
+
+    max_share: float
+    quiet_us: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far estimates lie from the truth.
+
+    added, needed: standard deviation of the logarithm of what is left once recording is taken off, and of what a host
+    needs; added_share: of what is taken off. deviations: how many make an interval. own, gpu_faster, gpu_slower: factors.
+    """
+
+    added: float
+    added_share: float
+    needed: float
+    deviations: float
+    own: float
+    gpu_faster: float
+    gpu_slower: float
+
+
+def added(source: Source, nothing_us: float | None) -> Each | None:
+    """What recording added to each event, None for a producer whose cost nobody measured.
+
+    nothing_us: what a Python call that does nothing takes in the trace on average, None where it holds none.
+    """
+    table = data.load("recording_cost").get(source.format, {}).get("added")
+    if table is None:
+        return None
+    bare = data.load("recording_cost")["unrecorded"]["python_call_us"]
+    python = table["python_call_us"] if nothing_us is None else table["python_call_times"] * max(nothing_us - bare, 0.0)
+    return Each(table["op_us"], table["api_call_us"], python)
+
+
+def needed(source: Source) -> Each | None:
+    """What a host needs for each event when nobody records; None where the events do not tell, as a trace without ops."""
+    table = data.load("recording_cost").get(source.format, {}).get("needed")
+    return Each(**table) if table else None
+
+
+def limits() -> Limits:
+    """See `Limits`."""
+    return Limits(**data.load("recording_cost")["limits"])
+
+
+def spread() -> Spread:
+    """See `Spread`."""
+    return Spread(**data.load("recording_cost")["spread"])

@@ -13,7 +13,6 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.report.model import Health
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import MAX_ERROR, Replay
-from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.simulate import period_us
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
@@ -43,8 +42,11 @@ GRAPH_SHARE = 0.2
 EARLY_START_US = 10.0
 """Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
 
-COSTLY = 0.4
-"""A profiler that takes more of the step than this leaves little of the program's own time to judge."""
+COSTLY, UNTOLD = 0.5, 1.5
+"""Width of the true step's interval over its expected value: beyond the first the host's part is no more than a rough figure,
+beyond the second nothing that rests on it can be told."""
+
+MEASURE = "advisor record -- python SCRIPT, or give the step time of a run without the profiler: --step-ms"
 
 CALIBRATED = 0.10
 """How far the corrected step may stay from the step time that was given."""
@@ -67,7 +69,7 @@ class TraceHealth:
         return tuple(h for h in self.results if {*h.touches} & {*relies_on})
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, known: Calibration, startup: StartUp) -> TraceHealth:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
@@ -81,7 +83,7 @@ class TraceHealth:
                 _stream_order(timeline, steps),
                 _steps(timeline, steps),
                 _startup(steps, startup),
-                _profiler_cost(replay, known),
+                _recording_cost(replay),
                 _replay(timeline, replay),
             )
         )
@@ -294,34 +296,37 @@ def _startup(steps: Steps, startup: StartUp) -> Health:
     )
 
 
-def _profiler_cost(replay: Replay, known: Calibration) -> Health:
-    """How much of the step the recording itself is estimated to take."""
-    check = "profiler-cost"
-    before = period_us(replay.recorded)
-    share = max(0.0, 1 - period_us(replay.corrected) / before) if before > 0 else 0.0
-    detail = f"recording takes an estimated {share:.0%} of the step; figures of the host are corrected for it"
-    if known.step_us is not None:
-        return _calibration(replay, known.step_us, check)
-    return Health(
-        check=check,
-        status="degraded" if share > COSTLY else "ok",
-        detail=detail,
-        touches=HOST,
-        record_with="give the step time without a profiler: --step-ms" if share > COSTLY else "",
+def _recording_cost(replay: Replay) -> Health:
+    """How much of the step recording added, and how much of it nobody can tell from the trace."""
+    check, step = "recording-cost", replay.true_step
+    recorded, true = f"{step.recorded_us / 1000:.3g} ms", f"{step.expected_us / 1000:.3g} ms"
+    if step.basis == "measured":
+        return _measured(replay, check, true)
+    if step.basis == "recorded":
+        return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
+    unknown = (step.high_us - step.low_us) / step.expected_us
+    status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
+    detail = (
+        f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, "
+        f"{step.low_us / 1000:.3g} to {step.high_us / 1000:.3g}"
     )
+    if step.contradictory:
+        first, second = (us / 1000 for us in step.alone_us)
+        detail += f"; what recording is seen to cost leaves {first:.3g} ms, what a host needs for as many events is {second:.3g} ms: only a measured step tells"
+    # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
+    return Health(check=check, status=status, detail=detail, touches=(), record_with="" if status == "ok" else MEASURE)
 
 
-def _calibration(replay: Replay, step_us: float, check: str) -> Health:
+def _measured(replay: Replay, check: str, true: str) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler."""
-    reached = period_us(replay.corrected)
-    off = reached / step_us - 1
-    detail = f"the host's time is corrected so that the step takes the {step_us / 1000:.3g} ms that were measured without a profiler"
-    if abs(off) <= CALIBRATED:
-        return Health(check=check, status="ok", detail=detail, touches=HOST)
+    before, step = period_us(replay.recorded), replay.true_step
+    reached = step.recorded_us * period_us(replay.corrected) / before if before > 0 else step.expected_us
+    if abs(reached / step.expected_us - 1) <= CALIBRATED:
+        return Health(check=check, status="ok", detail=f"the step was measured without the recorder: {true}; everything is in that time", touches=HOST)
     return Health(
         check=check,
         status="degraded",
-        detail=f"without the profiler's cost the step takes {reached / 1000:.3g} ms, not the {step_us / 1000:.3g} ms that were given",
+        detail=f"without the recorder's cost the step takes {reached / 1000:.3g} ms, not the {true} that were measured",
         touches=HOST,
         record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
     )

@@ -158,14 +158,14 @@ def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     cases = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"]["encoder_infer"]
     done = advisor("analyze", SLOW, "--step-ms", cases["slow_ms"], "-f", "json", "-o", "-", cwd=tmp_path)
     report = json.loads(done.stdout)
-    (check,) = (h for h in report["health"] if h["check"] == "profiler-cost")
-    assert check["status"] == "ok" and "without a profiler" in check["detail"]
+    (check,) = (h for h in report["health"] if h["check"] == "recording-cost")
+    assert check["status"] == "ok" and "measured without the recorder" in check["detail"]
     assert report["headline"]["step_us"] == pytest.approx(1000 * cases["slow_ms"])
     after = report["headline"]["predicted_step_us"]
     assert after["low"] <= after["expected"] <= after["high"] < report["headline"]["step_us"]
     far = advisor("analyze", SLOW, "--step-ms", "20", "-f", "json", "-o", "-", cwd=tmp_path)
-    (check,) = (h for h in json.loads(far.stdout)["health"] if h["check"] == "profiler-cost")
-    assert check["status"] == "degraded" and "20 ms that were given" in check["detail"]
+    (check,) = (h for h in json.loads(far.stdout)["health"] if h["check"] == "recording-cost")
+    assert check["status"] == "degraded" and "20 ms that were measured" in check["detail"]
     refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)
     assert refused.returncode == 2 and b"Traceback" not in refused.stderr
 

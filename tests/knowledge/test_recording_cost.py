@@ -1,43 +1,50 @@
-"""What recording is taken to cost: by who recorded, and with which options."""
+"""What recording is taken to cost: by who recorded, and by what the trace itself shows."""
 
 from dataclasses import replace
 
 import pytest
 
-from advisor.knowledge.recording_cost import ProfilerCost
+from advisor.knowledge import recording_cost
 from advisor.timeline import Source
-from advisor.views.replay.build import Replay
-from advisor.views.replay.simulate import period_us
-from tests.build import Trace
 
-BARE = Source("t", "kineto", 0, 0, shapes=False, stacks=False)
+KINETO = Source("t", "kineto", 0, 0)
 
 
-@pytest.mark.parametrize("option", ["shapes", "memory", "stacks"])
-def test_each_option_makes_each_op_dearer_and_nothing_else(option):
-    bare, more = ProfilerCost.of(BARE), ProfilerCost.of(replace(BARE, **{option: True}))
-    assert more.op_us > bare.op_us and replace(more, op_us=bare.op_us) == bare
+def test_a_python_call_costs_what_one_that_does_nothing_takes_in_the_trace():
+    slow, fast = recording_cost.added(KINETO, 1.65), recording_cost.added(KINETO, 0.25)
+    assert slow and fast
+    # Less the 0.05 µs that such a call takes when nobody records.
+    assert slow.python_call_us == pytest.approx(8 * fast.python_call_us)
+    assert recording_cost.added(KINETO, 0.01) == replace(slow, python_call_us=0.0)
 
 
-def test_nsys_records_no_ops_of_the_framework():
-    assert ProfilerCost.of(replace(BARE, format="nsys")).op_us == 0
-    assert ProfilerCost.of(replace(BARE, format="unheard of")) == ProfilerCost.of(BARE)
+def test_a_trace_without_such_calls_is_taken_for_a_usual_one():
+    usual = recording_cost.added(KINETO, None)
+    assert usual and 0.2 < usual.python_call_us < 2
 
 
-def test_a_launch_costs_more_to_record_than_another_call():
-    for name in ("kineto", "nsys"):
-        cost = ProfilerCost.of(replace(BARE, format=name))
-        assert cost.launch_us > cost.api_call_us > 0
+def test_nsys_records_no_ops_so_what_the_host_needs_cannot_be_told_from_them():
+    nsys = replace(KINETO, format="nsys")
+    added = recording_cost.added(nsys, None)
+    assert added and added.op_us == 0 < added.api_call_us
+    assert recording_cost.needed(nsys) is None
 
 
-def test_the_corrected_step_is_shorter_by_the_cost_of_what_was_recorded():
-    # Ten ops a step, 100 µs apart, each with a launch of 5 µs: far more than recording costs, so all of it is taken off.
-    trace = Trace()
-    for s in range(4):
-        trace.step(1000.0 * s, 999, s + 1)
-        for k in range(10):
-            at = 1000.0 * s + 100 * k
-            trace.op("aten::add", at, 99).launch(at + 60, at + 66, at + 67, dur=30)
-    replay, cost = trace.get(Replay), ProfilerCost.of(trace.timeline().source)
-    saved = period_us(replay.recorded) - period_us(replay.corrected)
-    assert saved == pytest.approx(10 * (cost.op_us + cost.launch_us), rel=0.05)
+def test_a_producer_whose_cost_nobody_measured_is_taken_as_it_is():
+    unheard = replace(KINETO, format="unheard of")
+    assert recording_cost.added(unheard, 1.0) is None and recording_cost.needed(unheard) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "nothing"),
+    [
+        ("<built-in function isinstance>", True),
+        ("<built-in method append of list object at 0x0>", True),
+        ("<built-in function len>", True),
+        ("<built-in method linear of type object at 0x0>", False),
+        ("<built-in function length_of>", False),
+        ("torch/nn/modules/module.py(1768): __getattr__", False),
+    ],
+)
+def test_calls_that_do_nothing_are_known_by_name(name, nothing):
+    assert bool(recording_cost.DOES_NOTHING.match(name)) is nothing

@@ -31,7 +31,7 @@ def detail(trace, check):
 def test_a_good_trace_passes_every_check_in_a_fixed_order():
     assert list(answers(loop())) == [
         "complete-file", "timestamps", "graph-trace", "durations", "clock-causality", "launch-links", "gpu-events", "stream-order",
-        "steps", "start-up", "profiler-cost", "replay",
+        "steps", "start-up", "recording-cost", "replay",
     ]  # fmt: skip
     assert set(answers(loop()).values()) == {"ok"} and not loop().get(TraceHealth).failed
 
@@ -165,14 +165,23 @@ def test_nodes_of_one_graph_may_run_side_by_side():
     assert answers(trace)["stream-order"] == "ok"
 
 
-def test_a_profiler_that_takes_much_of_the_step_is_said():
-    trace = Trace()
+def recorded_by_kineto(launches):
+    """A host that needs 100 µs a step, all of it within events, and a GPU that works 10 of them."""
+    trace = Trace(recorder="kineto")
     for s in range(5):
         trace.step(100.0 * s, 99, s + 1)
-        for k in range(10):
-            trace.op("aten::add", 100.0 * s + 10 * k, 9).launch(100.0 * s + 10 * k + 3, 100.0 * s + 10 * k + 9, 100.0 * s + 10 * k + 10, dur=6)
-    (cost,) = (h for h in trace.get(TraceHealth).results if h.check == "profiler-cost")
+        for k in range(launches):
+            at, each = 100.0 * s + 100 / launches * k, 100 / launches
+            trace.op("aten::add", at, 0.9 * each).launch(at + 0.3 * each, at + 0.9 * each, at + 0.9 * each + 10 / launches, dur=0.6 * each)
+    return trace
+
+
+def test_recording_that_leaves_much_of_the_step_open_is_said_with_what_would_tell():
+    (cost,) = (h for h in recorded_by_kineto(10).get(TraceHealth).results if h.check == "recording-cost")
     assert cost.status == "degraded" and "--step-ms" in cost.record_with
+    assert cost.touches == ()  # each finding is held against it by itself
+    (cost,) = (h for h in recorded_by_kineto(1).get(TraceHealth).results if h.check == "recording-cost")
+    assert "recorded at 0.1 ms" in cost.detail
 
 
 def held(us):

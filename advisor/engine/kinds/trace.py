@@ -8,6 +8,7 @@ from importlib.metadata import version
 import msgspec
 import numpy as np
 
+from advisor.engine.doubt import doubted
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight
 from advisor.engine.headline import headline
@@ -32,8 +33,8 @@ from advisor.timeline import Timeline
 from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
 from advisor.views.replay.build import Replay
-from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import changes, combine
+from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
@@ -67,21 +68,22 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """The severest first, and of those the one that saves most; symptoms folded into their causes; in the step's true time where
-    that is known. What a request gains while the step stays as it is comes after what the step gains."""
+    """The severest first, and of those the one that saves most; what recording could have made marked, symptoms folded into
+    their causes; all in the true step's time. What a request gains while the step stays as it is comes after what the step gains."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
+    found = [doubted(f, replay, workspace.get(Timeline).source) for f in found]
     found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
-    return [_in_true_time(f, workspace.get(Steps), workspace.get(Calibration)) for f in found]
+    return [_in_true_time(f, replay.true_step) for f in found]
 
 
-def _in_true_time(found: Judged, steps: Steps, known: Calibration) -> Judged:
-    """The saving as a part of the step that was measured without a profiler, where it was."""
+def _in_true_time(found: Judged, step: TrueStep) -> Judged:
+    """The saving as a part of the step without a profiler."""
     saving = found.finding.saving
-    if known.step_us is None or not steps.step_us or not isinstance(saving, Saving):
+    if not step.recorded_us or not isinstance(saving, Saving):
         return found
-    ratio = known.step_us / steps.step_us
+    ratio = step.expected_us / step.recorded_us
     scaled = msgspec.structs.replace(
         saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
     )
@@ -97,7 +99,7 @@ def _with_changes(found: Judged, replay: Replay) -> Judged:
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
     """The report of a trace, with the picture that its charts draw."""
     timeline, steps, found = workspace.get(Timeline), workspace.get(Steps), outcomes.found
-    source = timeline.source
+    source, true_step = timeline.source, workspace.get(Replay).true_step
     return Report(
         source=SourceInfo(
             path=source.path,
@@ -120,6 +122,8 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             step_us=steps.step_us,
             basis=steps.basis,
             detail=steps.detail,
+            true_step_us=true_step.interval,
+            recording_us=true_step.recording_us,
         ),
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),

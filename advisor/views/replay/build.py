@@ -12,9 +12,10 @@ from advisor.timeline import Timeline
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edit, Edits
 from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, schedule_of
-from advisor.views.replay.recording_cost import UNSURE, fitting_cost, without_profiler
+from advisor.views.replay.recording_cost import HostCost, fitting, without_recording
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
+from advisor.views.replay.true_step import TrueStep
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -28,21 +29,32 @@ MAX_ERROR = 0.15
 
 @dataclass(frozen=True)
 class Replay:
-    """`recorded` replays the trace as it is; `corrected` takes the profiler's own cost off the host's time; `fastest`
-    takes off as much again, for what the cost may be elsewhere. Where the step time without a profiler is known, `corrected`
-    takes that long if it can, and is `calibrated`.
+    """`recorded` replays the trace as it is. `corrected` has the host's time as it is expected to be when nobody records,
+    `fastest` and `slowest` as low and as high as it may be. Where the step was measured without a profiler, those take as long.
 
-    error: how far the unedited replay of the window, from the state in which it began, ends from where it was recorded to
-    end, as a share of the window.
+    step_us: the step as recorded, in whose time rules speak; the engine turns savings into parts of `true_step`. error: how far the unedited replay of the window, from the state in
+    which it began, ends from where it was recorded to end, as a share of the window. cost: None where it is not known.
     """
 
     recorded: Schedule
     corrected: Schedule
     fastest: Schedule
+    slowest: Schedule
     call_start_us: Floats
-    step_us: float
     error: float
-    calibrated: bool = False
+    true_step: TrueStep
+    cost: HostCost | None = None
+
+    @property
+    def step_us(self) -> float:
+        """The step as the trace shows it."""
+        return self.true_step.recorded_us
+
+    @property
+    def host_share(self) -> float:
+        """How much of the host's recorded time is its own, as expected; the rest is recording."""
+        recorded = float(self.recorded.host_us.sum())
+        return float(self.corrected.host_us.sum()) / recorded if recorded > 0 else 1.0
 
     def outside(self, spans: Spans) -> Floats:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""
@@ -62,15 +74,16 @@ class Replay:
         return max(0.0, 1 - period_us(edit.apply(schedule)) / before) if before > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf) -> Saving:
-        """What a step gains, in the trace's own time: expected without the profiler's cost, the ends over both schedules.
+        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
 
-        at_most_us: what a step was seen to lose; no fix gains more, whatever a replay makes of it.
+        at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it.
         """
-        every = (self.corrected,) if self.calibrated else (self.corrected, self.recorded, self.fastest)
+        every = (self.corrected, self.fastest, self.slowest)
         middle = self.share(self.corrected, edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
         low, expected, high = (share * self.step_us for share in (bottom, middle, top))
+        at_most_us *= self.step_us / self.true_step.expected_us
         if expected > at_most_us:
             # The replay sees more than there was to lose: its range holds in proportion.
             low, expected = low * at_most_us / expected, at_most_us
@@ -86,17 +99,25 @@ class Replay:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, known: Calibration) -> Replay:
         rows = calls_of_window(timeline, steps, launches, host)
-        window_step_us = steps.step_us
+        window = steps
         if len(rows) > MAX_CALLS and steps.steps > 1:
             steps = steps.middle(max(1, MAX_CALLS * steps.steps // len(rows)))
             rows = calls_of_window(timeline, steps, launches, host)
         schedule = schedule_of(timeline, steps, launches, host, rows) if len(rows) else gpu_only(timeline, steps)
-        cost = fitting_cost(timeline, steps, schedule, known.step_us) if known.step_us and len(rows) else 1.0
-        corrected, fastest = (
-            (without_profiler(timeline, steps, schedule, factor) if len(rows) else schedule) for factor in (cost, cost * UNSURE)
-        )
         start = begun_us(timeline, steps, rows) if len(rows) else np.zeros(1)
-        return cls(schedule, corrected, fastest, start, window_step_us, _error(timeline, steps, schedule, start), known.step_us is not None)
+        error = _error(timeline, steps, schedule, start)
+        cost = HostCost.of(timeline, steps, host, schedule)
+        measured = TrueStep.measured(known.steps_us, window.step_us) if known.steps_us else None
+        if cost is None:
+            return cls(schedule, schedule, schedule, schedule, start, error, measured or TrueStep.as_recorded(window.step_us))
+        if measured:
+            # In the replay's own time, which may be a little less than the recording's.
+            replayed_us = measured.expected_us * min(period_us(schedule) / window.step_us, 1.0)
+            fastest, corrected, slowest = fitting(cost, schedule, replayed_us)
+        else:
+            fastest, corrected, slowest = without_recording(cost, schedule)
+        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost)
+        return cls(schedule, corrected, fastest, slowest, start, error, true_step, cost)
 
 
 def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:

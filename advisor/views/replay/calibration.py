@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from advisor.timeline import Timeline
+
 
 @dataclass(frozen=True)
 class Calibration:
-    """step_us: the step time measured without a profiler, None where nobody measured it."""
+    """steps_us: step times measured without a profiler; empty where nobody measured any."""
 
-    step_us: float | None = None
+    steps_us: tuple[float, ...] = ()
 
     @classmethod
-    def build(cls) -> Calibration:
-        return cls()
+    def build(cls, timeline: Timeline) -> Calibration:
+        """What the recorder measured and wrote into the trace."""
+        return cls(timeline.source.unprofiled_step_us)

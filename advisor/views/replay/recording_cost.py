@@ -1,53 +1,216 @@
-"""What recording cost the host, taken off a schedule."""
+"""What recording cost the host, by two estimates that do not rest on each other, and a schedule without it.
+
+Where events were recorded close to each other the host's time is partly the recorder's; a pause without any event is the
+program's own. The first estimate takes off what the trace shows each event to have cost: Python calls that do nothing take
+some 0.05 µs, so what they take in the trace is recording. The second knows nothing of the recorded time: it is what a host
+needs for so many ops, calls and frames. Their geometric mean, each weighed by how sure it is, is closer than either; docs/recording.md has the figures.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from dataclasses import dataclass
 
-from advisor.knowledge.recording_cost import ProfilerCost
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Spans, complement, intersect
+from advisor.knowledge import recording_cost
 from advisor.timeline import Timeline
+from advisor.views.replay.host_spans import HostSpans
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
+from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 
-UNSURE = 2.0
-"""The profiler's cost on another machine, or with other options, as a multiple of the measured one."""
+FEWEST_CALLS = 10
+"""Calls that do nothing: fewer of them tell what the first ones cost, with cold caches."""
 
-MOST_UNSURE = 8.0
-"""No host is so much slower than the one measured on."""
-
-
-def without_profiler(timeline: Timeline, steps: Steps, schedule: Schedule, factor: float) -> Schedule:
-    """The schedule less what recording cost the host (advisor/knowledge/recording_cost.toml)."""
-    each = ProfilerCost.of(timeline.source)
-    calls = timeline.api_calls["start_us"].to_numpy()
-    start = calls[schedule.call_row]
-    edges = np.r_[steps.host_start_us, start]
-    recording = np.zeros(len(start))
-    for times, cost_us in (
-        (timeline.cpu_ops["start_us"].to_numpy(), each.op_us),
-        (timeline.python_calls["start_us"].to_numpy(), each.python_call_us),
-    ):
-        recording += cost_us * np.diff(np.searchsorted(times, edges))
-    # The calls between two of the schedule; the schedule's own have their cost in themselves.
-    recording += each.api_call_us * np.maximum(np.diff(np.searchsorted(calls, edges)) - 1, 0)
-    own = np.full(len(start), each.api_call_us)
-    own[schedule.op_call] = each.launch_us
-    keep = 1 - each.max_share
-    # Only the time in which ops are issued is corrected: what the program does by itself may be anything.
-    dispatch = np.maximum(schedule.dispatch_us - factor * recording, keep * schedule.dispatch_us)
-    host = schedule.host_us - schedule.dispatch_us + dispatch
-    cost = np.maximum(schedule.call_us - factor * own, keep * schedule.call_us)
-    return schedule.edit(host_us=host, dispatch_us=dispatch, call_us=cost)
+SETTLED_AT_LEAST = 0.5
+"""Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
 
 
-def fitting_cost(timeline: Timeline, steps: Steps, schedule: Schedule, step_us: float) -> float:
-    """The profiler's cost, as a multiple of the measured one, with which the replayed step takes as long as it truly does."""
-    low, high = 0.0, MOST_UNSURE
-    for _ in range(12):
-        middle = (low + high) / 2
-        if period_us(without_profiler(timeline, steps, schedule, middle)) > step_us:
-            low = middle
+@dataclass(frozen=True)
+class HostCost:
+    """The host's time of a schedule, by whether recording can have stretched it.
+
+    dispatch_us, own_us, call_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time and of the
+    calls themselves, what was recorded as events close to each other. gone_us: (n_calls,) the recorder's own work.
+    less_us: (n_calls,) all three less what recording them cost, by the trace. needed_us: what a host needs for these
+    events, None where they do not tell. python_call_us: what recording one Python call is taken to have added.
+    settled: the last step over the mean step, where they became shorter: the recorder, too, warms up.
+    """
+
+    dispatch_us: Floats
+    own_us: Floats
+    call_us: Floats
+    gone_us: Floats
+    less_us: Floats
+    needed_us: float | None
+    python_call_us: float
+    settled: float
+
+    @property
+    def recorded_us(self) -> float:
+        """The time that recording can have stretched, as recorded."""
+        return float((self.dispatch_us + self.own_us + self.call_us).sum())
+
+    @property
+    def estimates_us(self) -> tuple[float, ...]:
+        """That time as it is without recording, by each estimate that can be made."""
+        less = float(self.less_us.sum())
+        return (less,) if self.needed_us is None else (less, min(self.needed_us, self.recorded_us))
+
+    @property
+    def expected_us(self) -> float:
+        """The geometric mean of the estimates, each by how sure it is."""
+        logs = np.log(np.maximum(self.estimates_us, 1e-9))
+        return float(np.exp(np.average(logs, weights=self._deviations**-2.0)))
+
+    @property
+    def low_us(self) -> float:
+        """As little as it may be: neither estimate is below."""
+        return min(self.expected_us / self._factor, *self.estimates_us)
+
+    @property
+    def high_us(self) -> float:
+        """As much as it may be; never more than was recorded."""
+        return min(self.expected_us * self._factor, self.recorded_us)
+
+    @property
+    def _deviations(self) -> Floats:
+        """Of the logarithm of each estimate. The more was taken off, the less is known of what is left."""
+        spread, less = recording_cost.spread(), max(self.estimates_us[0], 1e-9)
+        added = math.hypot(spread.added, spread.added_share * (self.recorded_us - less) / less)
+        return np.array([added, spread.needed][: len(self.estimates_us)])
+
+    @property
+    def _factor(self) -> float:
+        return math.exp(recording_cost.spread().deviations / math.sqrt(float((self._deviations**-2.0).sum())))
+
+    def left_in(self, schedule: Schedule, total_us: float, own: float = 1.0) -> Schedule:
+        """The schedule whose stretched time is `total_us` in all, and whose own work on the host takes `own` times as long."""
+        close, less, least = self.dispatch_us + self.own_us + self.call_us, self.less_us, float(self.less_us.sum())
+        if total_us <= least:
+            left = less * (total_us / least if least else 1.0)
         else:
-            high = middle
-    return (low + high) / 2
+            left = less + (close - less) * min((total_us - least) / max(self.recorded_us - least, 1e-9), 1.0)
+        share = np.divide(left, close, out=np.ones(len(close)), where=close > 0)
+        own_dispatch = schedule.dispatch_us - self.dispatch_us
+        own_rest = np.maximum(schedule.host_us - schedule.dispatch_us - self.own_us - self.gone_us, 0.0)
+        dispatch = self.settled * (share * self.dispatch_us + own * own_dispatch)
+        return schedule.edit(
+            host_us=dispatch + self.settled * (share * self.own_us + own * own_rest),
+            dispatch_us=dispatch,
+            call_us=share * self.call_us + (schedule.call_us - self.call_us),
+        )
+
+    @classmethod
+    def of(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
+        """That of a recorded schedule; None where the host's part was not recorded or nobody knows the recorder's cost."""
+        frames = [
+            f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls)
+        ]
+        ops, calls, python = (f["start_us"].to_numpy() for f in frames)
+        edges = np.unique(np.concatenate([t for f in frames for t in (f["start_us"], f["start_us"] + f["dur_us"])]))
+        added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps))
+        if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
+            return None
+        limits, spans = recording_cost.limits(), HostSpans.of(timeline, steps, schedule)
+        quiet = _quiet(edges, limits.quiet_us)
+        close = complement(quiet, float(edges[0]) - 1.0, float(edges[-1]) + 1.0)
+        dispatch = np.minimum(spans.inside(intersect(close, host.launch)), schedule.dispatch_us)
+        own = np.clip(spans.inside(close) - dispatch, 0.0, schedule.host_us - schedule.dispatch_us)
+        # The schedule's own calls are counted with the time before them; a wait is no cost.
+        waits = schedule.waits_for != -1
+        counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python))
+        call = np.where(waits, 0.0, np.minimum(schedule.call_us, limits.quiet_us))
+        recorded = dispatch + own + call
+        less = np.maximum(recorded - _sum(counts, added), (1 - limits.max_share) * recorded)
+        needed = recording_cost.needed(timeline.source)
+        return cls(
+            dispatch_us=dispatch,
+            own_us=own,
+            call_us=call,
+            gone_us=spans.inside(intersect(quiet, host.profiler)),
+            less_us=less,
+            needed_us=float(_sum(counts, needed).sum()) if needed and len(ops) else None,
+            python_call_us=added.python_call_us,
+            settled=float(np.clip(steps.periods_us[-1] / steps.step_us, SETTLED_AT_LEAST, 1.0)) if steps.steps > 1 else 1.0,
+        )
+
+
+def without_recording(cost: HostCost, recorded: Schedule) -> tuple[Schedule, Schedule, Schedule]:
+    """The schedule with the host's time as low, as expected and as high as it may be when nobody records."""
+    own = recording_cost.spread().own
+    return (
+        cost.left_in(recorded, cost.low_us, 1 / own),
+        cost.left_in(recorded, cost.expected_us),
+        cost.left_in(recorded, cost.high_us, own),
+    )
+
+
+SAME_STEP = 0.02
+"""A replayed step that is closer than this to the measured one could be it."""
+
+HALVINGS = 12
+"""Of the range in which the fitting time of the host is looked for: to a four-thousandth of what was recorded."""
+
+
+def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedule, Schedule, Schedule]:
+    """Likewise where the step was measured: only what lets a replayed step take as long.
+
+    Where the host is the bound one time fits, and all three are one. Where the GPU is, the step says little of the host: any
+    time of it that hides behind the GPU will do, and the interval stays.
+    """
+
+    def replayed(total_us: float) -> float:
+        return period_us(cost.left_in(recorded, total_us))
+
+    def longest(within_us: float) -> float:
+        """The most of the host's time with which a step takes no longer."""
+        low, high = 0.0, cost.recorded_us
+        if replayed(high) <= within_us:
+            return high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if replayed(middle) <= within_us else (low, middle)
+        return low
+
+    without_host = replayed(0.0)
+    most = longest(max(step_us, without_host) * (1 + SAME_STEP))
+    gpu_bound = step_us <= without_host * recording_cost.spread().gpu_slower
+    least = 0.0 if gpu_bound else longest(step_us * (1 - SAME_STEP))
+    low, expected, high = (min(max(us, least), most) for us in (cost.low_us, cost.expected_us, cost.high_us))
+    return cost.left_in(recorded, low), cost.left_in(recorded, expected), cost.left_in(recorded, high)
+
+
+def _sum(counts: tuple[Ints, Ints, Ints], each: recording_cost.Each) -> Floats:
+    """(n_calls,) µs for so many ops, calls and Python calls."""
+    ops, calls, python = counts
+    total: Floats = ops * each.op_us + calls * each.api_call_us + python * each.python_call_us
+    return total
+
+
+def _quiet(edges: Floats, at_least_us: float) -> Spans:
+    """What goes beyond `at_least_us` of each pause between the starts and ends of events."""
+    first, last = edges[:-1] + at_least_us, edges[1:]
+    kept = last > first
+    return first[kept], last[kept]
+
+
+def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
+    """What a Python call that does nothing takes in the trace: its duration and the time to the next edge; the mean."""
+    if not len(python):
+        return None
+    names = python["name"].cat
+    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories], bool)
+    start = python["start_us"].to_numpy()
+    rows = np.flatnonzero(does_nothing[names.codes] & (start >= steps.host_start_us) & (start < steps.host_end_us))
+    if len(rows) < FEWEST_CALLS:
+        return None
+    end = start[rows] + python["dur_us"].to_numpy()[rows]
+    following = edges[np.minimum(np.searchsorted(edges, end, side="right"), len(edges) - 1)]
+    taken = following - start[rows]
+    # The mean, since what is slow now and then (memory for the next records) is recording too; but not a pause.
+    return float(taken[taken < recording_cost.limits().quiet_us].mean())

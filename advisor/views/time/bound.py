@@ -10,6 +10,8 @@ import numpy as np
 from advisor.intervals import overlap_with
 from advisor.knowledge.kernel_names import Family
 from advisor.timeline import CopyKind, GpuKind, Timeline
+from advisor.views.replay.build import Replay
+from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
@@ -21,6 +23,9 @@ from advisor.views.trace.steps import Steps
 
 HALF = 0.5
 """A kind of work that holds half of the time is more than all others together."""
+
+MADE_IDLE = 0.1
+"""Recording that takes less than a tenth of a step changes no verdict."""
 
 WORTH_SAYING = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
@@ -88,16 +93,20 @@ class Bound:
     shares: Shares
     host_share: float
     made: Made | None = None
+    recording: str = ""
+    """What recording did to the idle time, in a sentence; "" where it did little."""
+    open: bool = False
+    """Whether the host's time may be so low that the device idles for less than half of what it seems to."""
 
     @classmethod
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
-        path: CriticalPath, host: HostActivity, startup: StartUp,
+        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
             return cls("cpu-only", "The trace records no GPU work.", Shares(), float("nan"))
-        shares = _shares(main, steps)
+        shares = _shares(main, steps, gaps.recording_us)
         parts = path.parts
         host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")
         span = "step" if steps.repeats else "traced time"
@@ -108,17 +117,19 @@ class Bound:
                 f"is {startup.longest(steps.start_us, steps.end_us)}."
             )
             return cls("start-up", text, shares, host_share)
+        recording, is_open = _of_recording(main, steps, replay.true_step, span)
         largest = shares.largest
         made = _made_of(timeline, steps, kernels, roofline, main.device)
         paced = largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
         if largest == "idle" or paced:
-            causes = gaps.by_device[main.device]
+            causes = {**gaps.by_device[main.device]}
+            causes["profiler"] -= gaps.recording_us
             name, why = _IDLE[max(causes, key=causes.__getitem__)]
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
             text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
             if paced:
                 text += f" Its kernels take longer, but {host_share:.0%} of the critical path is the host's."
-                return cls(name, text, shares, host_share, made)
+                return cls(name, text + recording, shares, host_share, made, recording.strip(), is_open)
         elif largest == "copy":
             name, text = "copy-bound", f"Copies that overlap no compute take {shares.copy:.0%} of the {span}{_directions(timeline, steps)}."
         elif largest == "communication":
@@ -126,15 +137,30 @@ class Bound:
             text = f"Communication that overlaps no compute takes {shares.communication:.0%} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest, span), shares, host_share, made)
+        return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, recording.strip(), is_open)
 
 
-def _shares(main: DevicePartition, steps: Steps) -> Shares:
-    window = max(steps.end_us - steps.start_us, 1e-9)
+def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
+    """Of the window as it would be without recording, which adds to the idle time alone."""
+    window = max(steps.end_us - steps.start_us - recording_us, 1e-9)
     compute, communication, copy, memset, idle = (
         float(total(spans).sum()) / window for spans in (main.compute, main.communication, main.copy, main.memset, main.idle)
     )
-    return Shares(compute, communication, copy + memset, idle)
+    return Shares(compute, communication, copy + memset, max(idle - recording_us / window, 0.0))
+
+
+def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep, span: str) -> tuple[str, bool]:
+    """What recording did to the idle time, in a sentence, and whether it leaves open what bounds the step."""
+    busy_us, recorded = main.busy_us / steps.steps, float(total(main.idle).sum()) / (steps.end_us - steps.start_us)
+    if step.basis == "recorded" or recorded < WORTH_SAYING or step.recording_us < MADE_IDLE * step.recorded_us:
+        return "", False
+    least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
+    seen = f" Recorded, it is idle for {recorded:.0%}"
+    if step.basis == "measured" or most < WORTH_SAYING:
+        return f"{seen}: recording made that.", False
+    if least < likely / 2:
+        return f"{seen}; recording may have made most of that: unrecorded it is idle for {least:.0%} to {most:.0%}.", True
+    return f"{seen}: recording is part of that.", False
 
 
 def _beside(shares: Shares, largest: str, span: str) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.report.model import Part, PartKind
 from advisor.timeline import Timeline
+from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import CAUSES, Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
@@ -18,6 +19,8 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.modules import modules_of
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
+
+ROUNDING_US = 1e-6
 
 PARTS = 400
 """Parts kept; the rest is one part a family, so that the parts still sum to the step."""
@@ -31,7 +34,7 @@ _SHAPES = 160
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Parts of a step on the busiest device, in the order in which they first ran; they sum to `Steps.step_us`.
+    """Parts of a step on the busiest device, in the order in which they first ran; they sum to the true step.
 
     Time in which several ops run belongs to computing before communication, copies and memsets, and within one of these
     classes to the op that started first.
@@ -41,11 +44,19 @@ class Breakdown:
 
     @classmethod
     def build(
-        cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, ops: Ops, launches: Launches
+        cls,
+        timeline: Timeline,
+        steps: Steps,
+        replay: Replay,
+        partition: Partition,
+        gaps: Gaps,
+        kernels: Kernels,
+        ops: Ops,
+        launches: Launches,
     ) -> Breakdown:
         main = partition.main
         if main is None:
-            return cls((Part(kind="idle", name="host", us=steps.step_us),))
+            return cls((Part(kind="idle", name="host", us=replay.true_step.expected_us),))
         frame = timeline.gpu_ops
         start = frame["start_us"].to_numpy()
         rows = np.flatnonzero((frame["device"].to_numpy() == main.device) & (start < steps.end_us))
@@ -65,9 +76,10 @@ class Breakdown:
             own[here] = _exclusive(start[here], end[here], spans)
         parts = _parts(timeline, kernels, ops, launches, rows, kind, own, start - steps.start_us)
         causes = gaps.causes.to_numpy().sum(axis=0) if len(gaps.causes) else np.zeros(len(CAUSES))
-        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > 0]
-        # Sums of many spans drift by rounding: the parts are held to the window.
-        scale = steps.step_us / (sum(p.us for p in parts) or 1.0)
+        causes[CAUSES.index("profiler")] -= gaps.recording_us
+        parts += [Part(kind="idle", name=c, us=float(us)) for c, us in zip(CAUSES, causes, strict=True) if us > ROUNDING_US]
+        # Sums of many spans drift by rounding, and the GPU may be slower in a longer run: the parts are held to the step.
+        scale = replay.true_step.expected_us / (sum(p.us for p in parts) or 1.0)
         return cls(tuple(_per_step(part, scale, steps.steps) for part in parts))
 
 

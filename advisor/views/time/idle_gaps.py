@@ -2,7 +2,7 @@
 
 A gap ends with the start of an op. If the host launched that op only after the gap began, the device was starved: the
 part before the launch belongs to what the host did then, the rest to the launch's own latency. If the op had been
-launched earlier, the device waited for other device work.
+launched earlier, the device waited for other device work. What recording added to the host's part counts as `profiler`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
 from advisor.timeline import Timeline
+from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
 
 CAUSES = ("sync", "data_loading", "launch", "allocator", "host", "dependency", "profiler", "unknown")
+
+STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"])
+"""Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Gaps:
     """Idle gaps of the busiest device in the window.
 
     start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
-    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device.
+    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device. recording_us: of
+    `profiler`, what is there because recording slowed the host down.
     """
 
     start_us: Floats
@@ -34,6 +40,7 @@ class Gaps:
     next_op: Ints
     causes: pd.DataFrame
     by_device: dict[int, dict[str, float]]
+    recording_us: float = 0.0
 
     @property
     def dur_us(self) -> Floats:
@@ -42,16 +49,20 @@ class Gaps:
         return lengths
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity) -> Gaps:
+    def build(
+        cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay
+    ) -> Gaps:
         main = partition.main
         by_device: dict[int, dict[str, float]] = {}
         kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
+        recording_us = 0.0
         for part in partition.devices:
             found = _device_gaps(timeline, launches, host, part.device, part.idle)
+            moved_us = _to_profiler(found[3], replay.true_step.recording_us * steps.steps)
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
-                kept = found
-        return cls(*kept, by_device)
+                kept, recording_us = found, moved_us
+        return cls(*kept, by_device, recording_us)
 
 
 def _device_gaps(
@@ -98,3 +109,15 @@ def _device_gaps(
     frame["unknown"] += (gap_end - gap_start) - frame.sum(axis=1).to_numpy()
     frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
     return gap_start, gap_end, next_op, frame
+
+
+def _to_profiler(causes: pd.DataFrame, recording_us: float) -> float:
+    """Move what recording added from the causes that it lengthens to its own, the same share of every gap; say how much it was."""
+    left = recording_us
+    for names in STRETCHED:
+        held = causes[names].to_numpy()
+        share = min(left / held.sum(), 1.0) if held.sum() > 0 else 0.0
+        causes[names] = held * (1 - share)
+        causes["profiler"] += share * held.sum(axis=1)
+        left -= share * float(held.sum())
+    return recording_us - left

@@ -1,0 +1,53 @@
+"""Where in the trace the host time before each call of a schedule lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.timeline import Timeline
+from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True)
+class HostSpans:
+    """start_us, end_us: (n_calls,) the host's time before each call, and `wrap`, what the host does after the last call,
+    which the next repeat does before the first one. host_us: (n_calls,) how long they are in the schedule."""
+
+    start_us: Floats
+    end_us: Floats
+    wrap: tuple[float, float]
+    host_us: Floats
+
+    def inside(self, spans: Spans) -> Floats:
+        """(n_calls,) µs of the host time before each call that disjoint, sorted spans cover."""
+        found = overlap_with(self.start_us, self.end_us, spans)
+        if len(found):
+            found[0] += overlap_with(np.array([self.wrap[0]]), np.array([self.wrap[1]]), spans)[0]
+        return np.minimum(found, self.host_us)
+
+    def count(self, times_us: Floats) -> Ints:
+        """(n_calls,) how many of the times lie in the host's time before each call."""
+        times = np.sort(times_us)
+        found: Ints = np.searchsorted(times, self.end_us) - np.searchsorted(times, self.start_us)
+        if len(found):
+            first, last = np.searchsorted(times, self.wrap)
+            found[0] += last - first
+        return found
+
+    @classmethod
+    def of(cls, timeline: Timeline, steps: Steps, schedule: Schedule) -> HostSpans:
+        """Those of a schedule as it was recorded."""
+        rows = schedule.call_row
+        if not len(rows) or rows[0] < 0:
+            zero = np.zeros(len(rows))
+            return cls(zero, zero, (0.0, 0.0), schedule.host_us)
+        start = timeline.api_calls["start_us"].to_numpy()[rows]
+        end = start + timeline.api_calls["dur_us"].to_numpy()[rows]
+        reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
+        last = float(end.max())
+        wrap = (last, max(steps.host_end_us, last)) if steps.repeats else (last, last)
+        return cls(np.minimum(reach, start), start, wrap, schedule.host_us)

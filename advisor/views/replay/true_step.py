@@ -1,0 +1,83 @@
+"""The step as it runs when nobody records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.knowledge import recording_cost
+from advisor.report.model import Prediction
+from advisor.views.replay.recording_cost import HostCost
+from advisor.views.replay.schedule import Schedule
+from advisor.views.replay.simulate import period_us
+
+CONTRADICT = 2.0
+"""Steps by the two estimates alone that differ by more than this factor: the recording cannot tell which is right."""
+
+
+@dataclass(frozen=True)
+class TrueStep:
+    """low_us, expected_us, high_us: of the step without a profiler; measured ones have no width but their own.
+
+    recorded_us: the step as the trace shows it. alone_us: the step by each of the two estimates of the host's time on its
+    own, the trace's first; one where only one can be made.
+    """
+
+    low_us: float
+    expected_us: float
+    high_us: float
+    recorded_us: float
+    basis: Literal["measured", "estimated", "recorded"]
+    alone_us: tuple[float, ...] = ()
+
+    @property
+    def recording_us(self) -> float:
+        """What recording added to a step."""
+        return max(self.recorded_us - self.expected_us, 0.0)
+
+    @property
+    def interval(self) -> Prediction:
+        """As a report holds it."""
+        return Prediction(self.low_us, self.expected_us, self.high_us)
+
+    @property
+    def contradictory(self) -> bool:
+        """Whether the two estimates cannot both be near the truth."""
+        return len(self.alone_us) > 1 and max(self.alone_us) > CONTRADICT * min(self.alone_us)
+
+    @classmethod
+    def measured(cls, steps_us: tuple[float, ...], recorded_us: float) -> TrueStep:
+        """From steps that were timed without a profiler: their median, and what four of five of them lie within."""
+        low, middle, high = (float(q) for q in np.percentile(steps_us, (10, 50, 90)))
+        return cls(low, middle, high, recorded_us, "measured")
+
+    @classmethod
+    def estimated(cls, recorded_us: float, recorded: Schedule, fastest: Schedule, corrected: Schedule, slowest: Schedule, cost: HostCost) -> TrueStep:
+        """From replays of the schedule with the host's time as low, as expected and as high as it may be.
+
+        A replay that takes less than the step was recorded to take misses something, and does so without the profiler too.
+        One that takes longer is right: the recorded steps were still working off what the GPU had queued before them.
+        """
+        spread, before = recording_cost.spread(), period_us(recorded)
+        scale = max(recorded_us / before, 1.0) if before > 0 else 1.0
+        # The GPU's work, too, takes another time in another run.
+        faster = fastest.edit(dur_us=fastest.dur_us / spread.gpu_faster)
+        slower = slowest.edit(dur_us=slowest.dur_us * spread.gpu_slower)
+        low, high = (scale * period_us(schedule) for schedule in (faster, slower))
+        expected = min(scale * period_us(corrected), recorded_us)
+        return cls(
+            min(low, expected),
+            expected,
+            max(high, expected),
+            recorded_us,
+            "estimated",
+            tuple(scale * period_us(cost.left_in(recorded, us)) for us in cost.estimates_us),
+        )
+
+    @classmethod
+    def as_recorded(cls, recorded_us: float) -> TrueStep:
+        """Where nobody knows what recording cost: the GPU's own variation."""
+        spread = recording_cost.spread()
+        return cls(recorded_us / spread.gpu_faster, recorded_us, recorded_us * spread.gpu_slower, recorded_us, "recorded")

@@ -1,0 +1,65 @@
+"""Findings that recording could have made are possible, not found."""
+
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.views.replay.build import Replay
+from tests.build import Trace
+
+
+def loop(gpu_us, python=30, recorder="kineto"):
+    """Four ops a step of 160 µs, each with a launch; most of the host's time goes by in Python calls that do nothing."""
+    trace, free = Trace(recorder=recorder), 0.0
+    for s in range(6):
+        trace.step(160.0 * s, 159, s + 1)
+        for k in range(4):
+            at = 160.0 * s + 40 * k
+            trace.op("aten::relu", at, 39)
+            for i in range(python):
+                trace.python("<built-in function len>", at + 0.5 + 0.6 * i, 0.3)
+            start = max(at + 28, free)
+            trace.launch(at + 20, start, start + gpu_us / 4, dur=5)
+            free = start + gpu_us / 4
+    return trace
+
+
+def launch_gap(report):
+    return next((f for f in report.findings if f.rule == "launch-gap"), None)
+
+
+def judged(trace):
+    return run(trace.timeline(), [built_in()["launch-gap"]])
+
+
+def test_a_host_that_is_the_bound_at_its_fastest_stays_found():
+    report = judged(loop(gpu_us=8, python=0))
+    found = launch_gap(report)
+    assert found and found.status == "found" and found.severity in ("high", "medium") and not found.decide_with
+
+
+def test_a_host_that_may_hide_behind_the_gpu_is_only_possible():
+    trace = loop(gpu_us=64)
+    step = trace.get(Replay).true_step
+    assert step.low_us < 80 < step.high_us
+    report = judged(trace)
+    found = launch_gap(report)
+    if found:  # where it is worth a word at all
+        assert found.status == "possible" and found.severity in ("low", "info") and "--step-ms" in found.decide_with
+    assert report.headline.predicted_step_us.expected == report.headline.step_us
+    assert "recording" in report.headline.summary
+
+
+def test_the_same_trace_by_a_recorder_that_costs_nothing_is_found():
+    found = launch_gap(judged(loop(gpu_us=64, recorder="unheard of")))
+    assert found and found.status == "found"
+
+
+def test_savings_and_the_step_are_in_true_time():
+    report = judged(loop(gpu_us=8, python=0))
+    window = report.window
+    assert report.headline.step_us == window.true_step_us.expected < window.step_us == 160
+    assert window.recording_us == window.step_us - window.true_step_us.expected
+    assert launch_gap(report).saving.high_us <= report.headline.step_us
+    # Time stays as recorded; what recording added is idle time of the profiler's.
+    (time,) = report.time
+    assert abs(time.idle.profiler - window.recording_us * window.steps) < 1e-6
+    assert abs(sum(part.us for part in report.breakdown) - report.headline.step_us) < 1e-6

@@ -1,0 +1,115 @@
+"""The step as it runs when nobody records, worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from advisor.knowledge import recording_cost
+from advisor.views.replay.build import Replay
+from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.simulate import period_us
+from advisor.views.replay.true_step import TrueStep
+from advisor.views.workspace import Workspace
+from tests.build import Trace
+
+STEPS, LAUNCHES = 5, 4
+
+
+def recorded(step_us=400.0, gpu_us=4.0, python=0, recorder="kineto", pause_us=0.0):
+    """Steps of four ops with a launch each, evenly over the step; `python` calls that do nothing, half a µs each with the time
+    to the next; a pause without events at the end."""
+    trace, free = Trace(recorder=recorder), 0.0
+    for s in range(STEPS):
+        begin, each = step_us * s, (step_us - pause_us) / LAUNCHES
+        trace.step(begin, step_us - 1, s + 1)
+        for k in range(LAUNCHES):
+            at = begin + each * k
+            trace.op("aten::mm", at, each - 1)
+            for i in range(python):
+                trace.python("<built-in function isinstance>", at + 1 + 0.5 * i, 0.25)
+            if python:
+                trace.python("train.py(3): step", at + 1 + 0.5 * python, 0.25)
+            launch = at + each / 2
+            start = max(launch + 8, free)
+            trace.launch(launch, start, start + gpu_us / LAUNCHES, dur=5)
+            free = start + gpu_us / LAUNCHES
+    return trace
+
+
+def step_of(trace) -> TrueStep:
+    return trace.get(Replay).true_step
+
+
+def test_both_estimates_by_hand():
+    # 160 µs in all, four ops and four launches: 8 × 2.35 µs off leaves 141; a host needs 4 × 3.5 + 4 × 3.3 = 27 for as many.
+    step = step_of(recorded(160.0))
+    added, needed = step.alone_us
+    assert added == pytest.approx(160 - 8 * 2.35, rel=0.03)
+    assert needed == pytest.approx(4 * 3.5 + 4 * 3.3, rel=0.02)
+    assert min(needed, added) < step.expected_us < max(needed, added)
+    assert step.low_us <= needed and step.expected_us < step.high_us <= 160 * 1.1
+    assert step.recording_us == pytest.approx(160 - step.expected_us)
+
+
+def test_python_calls_cost_what_those_that_do_nothing_take():
+    slow = step_of(recorded(160.0, python=20))
+    # 84 calls a step, 2 × (0.5 - 0.05) µs each.
+    assert slow.alone_us[0] == pytest.approx(160 - 8 * 2.35 - 84 * 0.9, rel=0.05)
+
+
+def test_a_step_that_the_gpu_fills_is_known_to_what_the_gpu_varies():
+    step = step_of(recorded(400.0, gpu_us=398.0))
+    assert step.expected_us == pytest.approx(400, rel=0.01)
+    assert (step.high_us - step.low_us) / step.expected_us < 0.15
+
+
+def test_a_step_that_only_recording_made_the_hosts_is_the_gpus():
+    # The trace shows a GPU that idles for three quarters of 160 µs; of those the 100 Python calls took 90.
+    step = step_of(recorded(160.0, gpu_us=36.0, python=25))
+    assert step.expected_us < 80
+
+
+def test_a_pause_without_events_is_the_programs_own():
+    step = step_of(recorded(1000.0, pause_us=900.0))
+    assert step.low_us > 600
+
+
+def test_a_recorder_whose_cost_is_unknown_is_taken_at_its_word():
+    step = step_of(recorded(recorder="unheard of"))
+    assert step.basis == "recorded" and step.expected_us == pytest.approx(400) and step.recording_us == 0
+
+
+def measured(trace, *steps_us):
+    return Workspace(trace.timeline(), Calibration(steps_us)).get(Replay)
+
+
+def test_a_measured_step_is_taken_as_it_is_and_the_replay_takes_as_long():
+    replay = measured(recorded(400.0), 208.0, 200.0, 201.0)
+    step = replay.true_step
+    assert (step.basis, step.expected_us) == ("measured", 201.0) and 200 <= step.low_us <= step.high_us <= 208
+    assert period_us(replay.corrected) == pytest.approx(201, rel=0.03)
+    # The host is the bound: there is one time of it that fits.
+    assert period_us(replay.fastest) == pytest.approx(period_us(replay.slowest), rel=0.05)
+
+
+def test_a_measured_step_that_the_gpu_fills_leaves_the_hosts_time_open():
+    replay = measured(recorded(400.0, gpu_us=396.0), 400.0)
+    assert period_us(replay.fastest) == pytest.approx(period_us(replay.slowest), rel=0.03)
+    assert replay.fastest.host_us.sum() < 0.8 * replay.slowest.host_us.sum()
+
+
+def test_what_the_recorder_wrote_into_the_trace_is_used():
+    timeline = recorded(400.0).timeline()
+    timeline = replace(timeline, source=replace(timeline.source, unprofiled_step_us=(250.0, 251.0, 249.0)))
+    assert Workspace(timeline).get(Replay).true_step.expected_us == 250.0
+
+
+def test_the_more_is_taken_off_the_less_weight_has_what_is_left():
+    few, many = (recorded(160.0, python=n).get(Replay).cost for n in (0, 30))
+    for cost, nearer in ((few, 0), (many, 1)):
+        apart = [abs(math.log(cost.expected_us / us)) for us in cost.estimates_us]
+        assert apart.index(min(apart)) == nearer
+        assert cost.low_us <= min(cost.estimates_us) and cost.high_us <= cost.recorded_us
+    spread = recording_cost.spread()
+    assert many.high_us / many.expected_us <= math.exp(spread.deviations * spread.needed)
