@@ -18,9 +18,10 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, plain_name
-from advisor.views.replay.edits import Edit, Edits, WithDurations, combine
+from advisor.views.replay.edits import Edit, Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
@@ -31,9 +32,19 @@ EMULATED = 3.0
 SMALL_US, BUSY_SHARE = 20.0, 0.4
 """A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
 
+UNALIGNED = 0.25
+"""Part of the 16-bit rate that is left where a size is no multiple of 8 (gemm-alignment has the pairs): Tensor Cores load 16 bytes."""
+
+CAST = 1.0
+"""What autocast adds in the forward pass, in times of a product's own FP32 bytes: operands read in 4 bytes and written in 2."""
+
+CAST_HOST_US = 10.0
+"""What the casts of a product's operands cost the host."""
+
 KERNEL_FLOOR_US = 2.0
 """No kernel takes less, whatever its precision."""
 
+_MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
 
@@ -53,7 +64,8 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
     nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
-    where shapes are unknown, at the ratio of the rates. `low`: TF32 is turned on and nothing more, which gains nothing where
+    where shapes are unknown, at the ratio of the rates; at a quarter of the rate where sizes are no multiple of 8; and with
+    the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned on and nothing more, which gains nothing where
     it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Of a kernel that was measured by
     itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores idle, and the gain is a share of its own time. Reported from
     `min_saving_share` of the step ({min_saving_share}).
@@ -96,7 +108,9 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
     low = "tf32" if peaks.flops_per_s("tf32") else half
     rows, now, dur = work.rows[chosen], texts[chosen], work.dur_us[chosen]
-    slow = _Products(chosen, dur, now, emulated[chosen], roofline.flops[rows], roofline.bytes[rows])
+    slow = _Products(
+        chosen, dur, now, emulated[chosen], roofline.flops[rows], roofline.bytes[rows], _unaligned(work, chosen), _forward(work, chosen)
+    )
     pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
     halved = WithDurations(pointwise, np.maximum(work.dur_us[pointwise] / 2, KERNEL_FLOOR_US))
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
@@ -109,7 +123,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             slow.in_precision(low, peaks, reached=True),
-            slow.in_precision(half, peaks, reached=True),
+            combine(slow.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[_forward(work, chosen)], CAST_HOST_US)),
             combine(slow.in_precision(half, peaks, reached=False), halved),
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
@@ -170,20 +184,50 @@ class _Products:
     emulated: Mask
     flops: Floats
     bytes: Floats
+    unaligned: Mask
+    forward: Mask
 
-    def in_precision(self, name: str, peaks: Peaks, *, reached: bool) -> Edit:
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False) -> Edit:
         """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks."""
         rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
         before = np.array([peaks.achievable_flops_per_s(str(text)) or rate for text in self.now])
         before /= np.where(self.emulated, EMULATED, 1.0)
         bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
-        known = np.maximum(self.flops / rate, (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
+        aligned = np.where(self.unaligned & (name != "tf32"), UNALIGNED, 1.0)
+        known = np.maximum(self.flops / (rate * aligned), (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
+        if casts:
+            known = known + np.where(self.forward, CAST * self.bytes / bandwidth * 1e6, 0.0)
         faster = np.maximum(np.where(np.isnan(known), self.dur_us * before / rate, known), KERNEL_FLOOR_US)
         # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
         return WithDurations(self.at, np.where(self.now == name, self.dur_us, faster))
+
+
+def _unaligned(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) whether a size of the last two axes of a product's operands is no multiple of 8; not of convolutions."""
+    frame = work.timeline.cpu_ops["dims"]
+    odd: dict[str, bool] = {}
+    found = np.zeros(len(chosen), bool)
+    for i, (position, op) in enumerate(zip(chosen.tolist(), work.op[chosen].tolist(), strict=True)):
+        if op < 0 or not _MATRICES.search(work.name(position)):
+            continue
+        text = str(frame.iat[op])
+        if text not in odd:
+            matrices = [shape[-2:] for shape in arguments.numbers(text) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
+            # Rows are spaced by the last axis; of the one before only a transposed operand's are.
+            odd[text] = any(n % 8 and n > 8 for shape in matrices for n in shape)
+        found[i] = odd[text]
+    return found
+
+
+def _forward(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) whether each is of the forward pass: autograd's products find their operands cast."""
+    outermost = work.ops.outermost
+    return np.array(
+        [op < 0 or not work.ops.name(int(outermost[op])).startswith("autograd::") for op in work.op[chosen].tolist()], bool
+    )
 
 
 def _label(work: GpuWork, roofline: Roofline, position: int) -> str:
