@@ -1,14 +1,19 @@
 """Light and deep traces built by hand: the deep host takes ten times as long for the same ops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import advisor
 from advisor.sources.attribute import _aligned, attributed
+from advisor.timeline import table
 from advisor.views.trace.source_lines import Sources
 from advisor.views.workspace import Workspace
 from tests.build import Trace
+from tests.paths import ROOT
 
 
 def light():
@@ -80,3 +85,16 @@ def test_what_is_aligned_is_alike_and_in_order(a, b):
     assert (np.diff(i) > 0).all() and (np.diff(j) > 0).all()
     if a == b:
         assert len(i) == len(a)
+
+
+def test_frames_that_were_recorded_elsewhere_cost_this_trace_nothing():
+    timeline = advisor.load(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    ops = timeline.cpu_ops
+    frames = table("python_calls", {"name": ["model.py(1): f"] * len(ops), **{c: ops[c].to_numpy() for c in ("pid", "tid", "start_us", "dur_us")}})
+
+    def true_step(**source):
+        bare = replace(timeline, python_calls=frames if source else timeline.python_calls, source=replace(timeline.source, **source))
+        return advisor.analyze(bare, rules=[]).window.true_step_us
+
+    assert not len(timeline.python_calls)
+    assert true_step(stacks=True, borrowed=True) == true_step() != true_step(stacks=True)

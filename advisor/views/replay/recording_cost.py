@@ -108,9 +108,9 @@ class HostCost:
     @classmethod
     def of(cls, timeline: Timeline, steps: Steps, host: HostActivity, schedule: Schedule) -> HostCost | None:
         """That of a recorded schedule; None where the host's part was not recorded or nobody knows the recorder's cost."""
-        frames = [
-            f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls)
-        ]
+        # Frames of another trace of the same run were not recorded in this one.
+        python_calls = timeline.python_calls.iloc[:0] if timeline.source.borrowed else timeline.python_calls
+        frames = [f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
         ops, calls, python = (f["start_us"].to_numpy() for f in frames)
         edges = np.unique(np.concatenate([t for f in frames for t in (f["start_us"], f["start_us"] + f["dur_us"])]))
         added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps))
