@@ -71,7 +71,7 @@ class _Cast:
         }.get(self.kind, f"{way} {shape}")
 
 
-@rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03)
+@rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def dtype_casts(
     timeline: Timeline, steps: Steps, work: GpuWork, recorded: Arguments, witness: Witness, *, min_cast_share: float = 0.03
 ) -> Outcome:

@@ -86,7 +86,7 @@ class _Chain:
     backward: bool = False
 
 
-@rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03)
+@rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def unfused_norm(timeline: Timeline, steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
 

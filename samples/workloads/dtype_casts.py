@@ -92,7 +92,7 @@ WORKLOADS = (
         name="fp32_norms", rule="dtype-casts", make_slow=tower_slow, make_fixed=tower_fixed,
         what="CLIP-like vision tower in bf16 whose LayerNorms cast to FP32 and back.",
         fix="LayerNorm on bf16: it computes in FP32 inside",
-        gpu_bound=True,
+        top=("dtype-casts", "unfused-elementwise"), gpu_bound=True,
     ),
     Workload(
         name="autocast_large_batch", rule="dtype-casts", trap=True, make_slow=large_batch_slow, make_fixed=large_batch_fixed,
