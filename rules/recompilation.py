@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,44 +15,17 @@ from advisor.timeline import Timeline
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.trace.compilation import Compilation
+from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, joined, line_around, matches, spans_of
+from advisor.views.trace.frames import joined, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-_COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
-_GRAPH = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
 _LOADS = re.compile(r"^cu(Module|Library)LoadData")
 
 DEFAULT_LIMIT = 8
 """After this many recompilations of one function Dynamo gives up and runs it eagerly (torch._dynamo.config.recompile_limit)."""
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """What the trace says of why code is compiled again."""
-
-    recompiled: int
-    """The highest recompilation number of one function, 0 where none was recorded."""
-    renewed: bool
-    """Whether each compilation is the first one of a new function: torch.compile itself is in the loop."""
-    graphs: int
-    """Compiled graphs that a step calls and no step before it did."""
-    varying: tuple[str, str] | None
-    """Dims of one op in two steps, where they differ."""
-    shapes: bool
-    """Whether shapes were recorded at all."""
-
-    @property
-    def cause(self) -> str:
-        """Why, in words."""
-        if self.varying:
-            return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
-        if self.renewed:
-            return "torch.compile meets a new function each time"
-        return f"one function is at its recompilation {self.recompiled}" if self.recompiled else "its cause is not recorded"
 
 
 @rule("recompilation", relies_on=("host",), min_saving_share=0.03)
@@ -104,7 +76,7 @@ def recompilation(
         return Clear(why="nothing is compiled inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], compiling)
     compiled = int((per_step > 0).sum())
-    why = _why(timeline, steps, compiling)
+    why = why_compiled(timeline, steps, compiling)
     recurs = compiled >= max(2.0, min_steps_share * steps.steps) if steps.repeats else why.recompiled >= 2
     if not recurs:
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
@@ -123,7 +95,7 @@ def recompilation(
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",
         quiet=f"compilation takes {spent} a step",
-        evidence=folded(_labels(timeline, spans), start, end - start, source=lambda _: line),
+        evidence=folded(labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
         fix=_fix(why),
     )
@@ -144,83 +116,6 @@ def _compiling(
     return joined((host_time.spans.start_us[holding], host_time.spans.end_us[holding])), False
 
 
-def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:
-    """(function, recompilation) of each compilation or compiled region in the window, in order, each once."""
-    found: dict[tuple[int, int], float] = {}
-    for frame in (timeline.annotations, timeline.cpu_ops):
-        rows = matches(frame, _COMPILE_ID)
-        start = frame["start_us"].to_numpy()[rows]
-        for name, at in zip(frame["name"][rows], start, strict=True):
-            if steps.host_start_us <= at < steps.host_end_us and (m := _COMPILE_ID.search(str(name))):
-                key = (int(m[1] or m[3] or 0), int(m[2] or m[4] or 0))
-                found[key] = min(float(at), found.get(key, float(at)))
-    return sorted(found, key=lambda k: found[k])
-
-
-def _why(timeline: Timeline, steps: Steps, compiling: Spans) -> _Evidence:
-    ids = _ids(timeline, steps)
-    functions = {f for f, _ in ids}
-    notes = timeline.annotations
-    calls = matches(notes, _GRAPH)
-    step = steps.of_host_time(notes["start_us"].to_numpy()[calls])
-    seen: set[str] = set()
-    graphs = 0
-    for s in range(steps.steps):
-        here = set(notes["name"][calls][step == s].astype(str))
-        graphs += len(here - seen) if s else 0
-        seen |= here
-    return _Evidence(
-        recompiled=max((n for _, n in ids), default=0),
-        renewed=len(functions) >= max(2, steps.steps) and all(n == 0 for _, n in ids),
-        graphs=graphs,
-        varying=_varying(timeline, steps, compiling),
-        shapes=timeline.source.shapes,
-    )
-
-
-def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, str] | None:
-    """Dims of an op that has other ones in each step, outside compilation, in the first two steps."""
-    ops = timeline.cpu_ops
-    if not timeline.source.shapes or not len(ops) or steps.steps < 2:
-        return None
-    step = steps.of_host_time(ops["start_us"].to_numpy())
-    dims = ops["dims"].cat.codes.to_numpy().astype(np.int64)
-    told = np.array([any(c.isdigit() for c in text) for text in ops["dims"].cat.categories], bool)
-    rows = np.flatnonzero((step >= 0) & (step < steps.steps) & told[dims] & ~begins_inside(ops, compiling))
-    names = ops["name"].cat.codes.to_numpy()[rows].astype(np.int64)
-    table = np.unique(np.c_[names, step[rows], dims[rows]], axis=0)
-    texts = ops["dims"].cat.categories
-    for name in np.unique(table[:, 0]):
-        mine = table[table[:, 0] == name]
-        sets = [set(mine[mine[:, 1] == s, 2].tolist()) for s in range(steps.steps)]
-        if all(len(s) == len(sets[0]) > 0 for s in sets) and len(set.union(*sets)) > len(sets[0]):
-            first, second = min(sets[0] - sets[1], default=None), min(sets[1] - sets[0], default=None)
-            if first is not None and second is not None:
-                return _one_shape(texts[first], texts[second])
-    return None
-
-
-_SHAPE = re.compile(r"\[[\d, ]+\]")
-
-
-def _one_shape(first: str, second: str) -> tuple[str, str]:
-    """The first shape in two ops' dims that differs."""
-    pairs = zip(_SHAPE.findall(first), _SHAPE.findall(second), strict=False)
-    return next(((a, b) for a, b in pairs if a != b), (first[:40], second[:40]))
-
-
-def _labels(timeline: Timeline, spans: Spans) -> list[str]:
-    """Each span of compilation by what is compiled in it, where that was recorded."""
-    labels = ["compilation"] * len(spans[0])
-    for frame in (timeline.annotations, timeline.cpu_ops):
-        rows = np.flatnonzero(matches(frame, _COMPILE_ID) & begins_inside(frame, spans))
-        at = np.searchsorted(spans[0], frame["start_us"].to_numpy()[rows], side="right") - 1
-        for i, row in zip(at, rows, strict=True):
-            if labels[i] == "compilation" and (m := _COMPILE_ID.search(str(frame["name"].iloc[row]))):
-                labels[i] = f"compilation {m[1] or m[3]}/{m[2] or m[4]} (function/recompilation)"
-    return labels
-
-
 def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
     """The one dimension in which two shapes differ, and its sizes."""
     a, b = (np.array([int(n) for n in text.strip("[]").split(",")], float) for text in varying)
@@ -230,7 +125,7 @@ def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
     return at, np.array([a[at], b[at]])
 
 
-def _fix(why: _Evidence) -> Fix:
+def _fix(why: Recompilations) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html"
     logs = "Run with TORCH_LOGS=recompiles: it names the guard that failed."
     if why.renewed:

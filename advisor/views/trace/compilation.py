@@ -1,14 +1,17 @@
-"""When the host compiles code."""
+"""When the host compiles code, and why it does so again."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.intervals import Spans
 from advisor.timeline import Timeline
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.steps import Steps
 
 # Frames in which Dynamo, Inductor or Triton compile; their run-time wrappers (`run`, `_fn`, `compile_wrapper`) are no such.
 _COMPILE_FRAME = re.compile(
@@ -19,6 +22,7 @@ _COMPILE_FRAME = re.compile(
 )
 # Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
 _COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
+_COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,94 @@ class Compilation:
             (timeline.annotations, _COMPILE_RANGE),
         )
         return cls(joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in tables if len(f))))
+
+
+@dataclass(frozen=True)
+class Recompilations:
+    """What the trace says of why code is compiled again."""
+
+    recompiled: int
+    """The highest recompilation number of one function, 0 where none was recorded."""
+    renewed: bool
+    """Whether each compilation is the first one of a new function: torch.compile itself is in the loop."""
+    varying: tuple[str, str] | None
+    """Dims of one op in two steps, where they differ."""
+    shapes: bool
+    """Whether shapes were recorded at all."""
+
+    @property
+    def cause(self) -> str:
+        """Why, in words."""
+        if self.varying:
+            return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
+        if self.renewed:
+            return "torch.compile meets a new function each time"
+        return f"one function is at its recompilation {self.recompiled}" if self.recompiled else "its cause is not recorded"
+
+
+def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:
+    """(function, recompilation) of each compilation or compiled region in the window, in order, each once."""
+    found: dict[tuple[int, int], float] = {}
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        rows = matches(frame, _COMPILE_ID)
+        start = frame["start_us"].to_numpy()[rows]
+        for name, at in zip(frame["name"][rows], start, strict=True):
+            if steps.host_start_us <= at < steps.host_end_us and (m := _COMPILE_ID.search(str(name))):
+                key = (int(m[1] or m[3] or 0), int(m[2] or m[4] or 0))
+                found[key] = min(float(at), found.get(key, float(at)))
+    return sorted(found, key=lambda k: found[k])
+
+
+def why_compiled(timeline: Timeline, steps: Steps, compiling: Spans) -> Recompilations:
+    """What ranges and shapes say of the compilations in the window; `compiling` is when they ran."""
+    ids = _ids(timeline, steps)
+    functions = {f for f, _ in ids}
+    return Recompilations(
+        recompiled=max((n for _, n in ids), default=0),
+        renewed=len(functions) >= max(2, steps.steps) and all(n == 0 for _, n in ids),
+        varying=_varying(timeline, steps, compiling),
+        shapes=timeline.source.shapes,
+    )
+
+
+def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, str] | None:
+    """Dims of an op that has other ones in each step, outside compilation, in the first two steps."""
+    ops = timeline.cpu_ops
+    if not timeline.source.shapes or not len(ops) or steps.steps < 2:
+        return None
+    step = steps.of_host_time(ops["start_us"].to_numpy())
+    dims = ops["dims"].cat.codes.to_numpy().astype(np.int64)
+    told = np.array([any(c.isdigit() for c in text) for text in ops["dims"].cat.categories], bool)
+    rows = np.flatnonzero((step >= 0) & (step < steps.steps) & told[dims] & ~begins_inside(ops, compiling))
+    names = ops["name"].cat.codes.to_numpy()[rows].astype(np.int64)
+    table = np.unique(np.c_[names, step[rows], dims[rows]], axis=0)
+    texts = ops["dims"].cat.categories
+    for name in np.unique(table[:, 0]):
+        mine = table[table[:, 0] == name]
+        sets = [set(mine[mine[:, 1] == s, 2].tolist()) for s in range(steps.steps)]
+        if all(len(s) == len(sets[0]) > 0 for s in sets) and len(set.union(*sets)) > len(sets[0]):
+            first, second = min(sets[0] - sets[1], default=None), min(sets[1] - sets[0], default=None)
+            if first is not None and second is not None:
+                return _one_shape(texts[first], texts[second])
+    return None
+
+
+_SHAPE = re.compile(r"\[[\d, ]+\]")
+
+
+def _one_shape(first: str, second: str) -> tuple[str, str]:
+    """The first shape in two ops' dims that differs."""
+    pairs = zip(_SHAPE.findall(first), _SHAPE.findall(second), strict=False)
+    return next(((a, b) for a, b in pairs if a != b), (first[:40], second[:40]))
+
+
+def labels_of(timeline: Timeline, spans: Spans) -> list[str]:
+    """Each span of compilation by what is compiled in it, where that was recorded."""
+    labels = ["compilation"] * len(spans[0])
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        rows = np.flatnonzero(matches(frame, _COMPILE_ID) & begins_inside(frame, spans))
+        at = np.searchsorted(spans[0], frame["start_us"].to_numpy()[rows], side="right") - 1
+        for i, row in zip(at, rows, strict=True):
+            if labels[i] == "compilation" and (m := _COMPILE_ID.search(str(frame["name"].iloc[row]))):
+                labels[i] = f"compilation {m[1] or m[3]}/{m[2] or m[4]} (function/recompilation)"
+    return labels
