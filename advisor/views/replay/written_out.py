@@ -1,0 +1,218 @@
+"""Norms and softmaxes that are written out as separate ops, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge.op_costs import DTYPE_BYTES
+from advisor.timeline import Timeline
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace import arguments
+
+MIN_ROW = 16
+"""Elements of a row: a reduction over fewer is not a norm over features or classes."""
+
+_TOKENS = {
+    "cast": (r"^(copy|_to_copy|to)$", r"(direct|float\w*|half)_copy_kernel|\bLoadWithCast"),
+    "pow": (r"^(pow|square)$", r"pow_tensor_scalar|square_kernel"),
+    "mul": (r"^mul$", r"MulFunctor"),
+    "div": (r"^(div|true_divide)$", r"DivFunctor"),
+    "sub": (r"^(sub|rsub)$", r"(?!x)x"),
+    "add": (r"^add$", r"CUDAFunctor(OnSelf)?_add"),
+    "mean": (r"^mean$", r"MeanOps"),
+    "var": (r"^(var|std|var_mean|std_mean)$", r"WelfordOps"),
+    "sum": (r"^sum$", r"sum_functor"),
+    "max": (r"^(max|amax)$", r"MaxOps|max_functor"),
+    "rsqrt": (r"^rsqrt$", r"rsqrt_kernel"),
+    "sqrt": (r"^sqrt$", r"sqrt_kernel"),
+    "reciprocal": (r"^reciprocal$", r"reciprocal_kernel"),
+    "exp": (r"^exp$", r"exp_kernel"),
+    "log": (r"^log$", r"log_kernel"),
+    "softmax": (r"^_softmax$", r"softmax_?(warp_)?forward|SoftMaxForward"),
+}
+"""What a kernel does, by its op and, where that was not recorded, by its own name. Subtraction without recorded ops cannot be
+told from addition."""
+
+_OTHER = "."
+_SIGN = {token: chr(ord("a") + i) for i, token in enumerate(_TOKENS)}
+"""A stream is searched as text, one sign a kernel."""
+_TOKEN = {sign: token for token, sign in _SIGN.items()}
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """A regular expression over tokens, written with their names."""
+    return re.compile(re.sub(r"[a-z]+", lambda token: _SIGN[token[0]], text).replace(" ", ""))
+
+
+_SHIFT = "((sub|add) mul?)?"
+_ROOT = "(rsqrt|sqrt reciprocal?)"
+_REACHED = "cast? mul? add? cast?"
+# A cast may stand where mixed precision puts it.
+_PATTERNS = (
+    ("LayerNorm", _pattern(f"cast? mean (sub|add) (pow|mul) mean {_SHIFT} add? {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
+    ("LayerNorm", _pattern(f"cast? (mean var|var mean|var) {_SHIFT} add? {_SHIFT} {_ROOT}? (sub|add)? (mul|div) {_REACHED}")),
+    ("RMSNorm", _pattern(f"cast? (pow|mul) (mean|sum div) add? {_ROOT} (mul|div) cast? mul? cast?")),
+    ("log-softmax", _pattern("cast? (max (sub|add))? exp sum log (sub|add) cast?")),
+    ("softmax", _pattern("cast? (max (sub|add))? exp sum div cast?")),
+    ("log-softmax", _pattern("softmax log")),
+)
+
+_FUSED_ALREADY = re.compile(
+    r"(layer|rms|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer"
+)
+"""Ops that are written out inside PyTorch: calling them is all that a user can do."""
+
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (?!torch::autograd::AccumulateGrad)")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
+    where shapes were not recorded."""
+
+    kind: str
+    members: Ints
+    bytes: float
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """Every norm and softmax that is written out in the replayed steps, those of the backward pass after the others."""
+
+    chains: tuple[Chain, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork) -> WrittenOut:
+        forward = _forward(work)
+        return cls((*forward, *_backward(work, forward)))
+
+
+def _forward(work: GpuWork) -> list[Chain]:
+    """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
+    signs = _signs(work)
+    found: list[Chain] = []
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+        # No chain spans two steps.
+        for run in np.split(here, np.flatnonzero(np.diff(work.step[here])) + 1):
+            found += _in_run(work, run, "".join(signs[run]))
+    return found
+
+
+def _in_run(work: GpuWork, run: Ints, text: str) -> list[Chain]:
+    taken = np.zeros(len(run), bool)
+    found = []
+    for kind, pattern in _PATTERNS:
+        for match in pattern.finditer(text):
+            here = slice(*match.span())
+            if taken[here].any():
+                continue
+            if chain := _checked(work, kind, run[here], [_TOKEN[sign] for sign in match[0]]):
+                taken[here] = True
+                found.append(chain)
+    return found
+
+
+def _signs(work: GpuWork) -> np.ndarray:
+    """(n,) the sign of each kernel's token."""
+    names = work.timeline.gpu_ops["name"].cat
+    by_kernel = np.array([next((_SIGN[t] for t, (_, k) in _TOKENS.items() if re.search(k, n)), _OTHER) for n in (*names.categories, "")])
+    signs: np.ndarray = by_kernel[names.codes.to_numpy()[work.rows]]
+    if len(work.ops.names):
+        by_op = np.array([_sign_of_op(n) for n in (*work.ops.categories, "")])
+        signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
+        inside = [
+            op
+            for op in np.unique(work.op[signs != _OTHER]).tolist()
+            if op >= 0 and any(_FUSED_ALREADY.search(n) for n in work.ops.chain(op)[1:])
+        ]
+        signs[np.isin(work.op, inside)] = _OTHER
+    return signs
+
+
+def _sign_of_op(name: str) -> str:
+    if not name.startswith("aten::"):
+        return _OTHER
+    base = name.removeprefix("aten::")
+    base = base if base.startswith("_") else base.rstrip("_")
+    return next((_SIGN[token] for token, (op, _) in _TOKENS.items() if re.search(op, base)), _OTHER)
+
+
+def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> Chain | None:
+    """The chain as matched, less the scale or cast at its end that works on another tensor; None where shapes disagree."""
+    shapes = [tensors_of(work.timeline, op) for op in work.op[members].tolist()]
+    if not all(shapes):
+        # The kernels' names alone: take only what is longer than a few kernels that anything may launch.
+        return Chain(kind, members, np.nan) if len(members) >= 4 and not work.timeline.source.shapes else None
+    sizes = [max(prod(shape) for shape, _ in s) for s in shapes]
+    n, length = max(sizes), len(members)
+    while length > 2 and sizes[length - 1] != n:
+        length -= 1
+    if tokens[length - 1] == "cast" and tokens[0] != "cast":
+        length -= 1  # no cast in, so this one belongs to what follows
+    members, tokens, shapes, sizes = members[:length], tokens[:length], shapes[:length], sizes[:length]
+    first = next((i for i, token in enumerate(tokens) if token in ("mean", "var", "sum", "softmax")), -1)
+    if first < 0 or sizes[first] != n or sizes[0] != n:
+        return None
+    if [*tokens] == ["softmax", "log"]:
+        return Chain(kind, members, float(n * (shapes[0][0][1] + shapes[-1][0][1])))
+    ending = ("mul", "div", *(("sub", "add") if kind == "log-softmax" else ()))
+    last = max((i for i, token in enumerate(tokens) if token in ending), default=-1)
+    whole = shapes[first][0][0]
+    statistic = any(_is_row_statistic(whole, shape) for s in shapes[first + 1 :] for shape, _ in s)
+    if last <= first or not statistic:
+        return None
+    itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
+    written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
+    return Chain(kind, members, float(n * (itemsize + written)))
+
+
+def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
+    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced."""
+    kept = list(row)
+    while kept and kept[-1] == 1:
+        kept.pop()
+    count = prod(kept)
+    return bool(kept) and tuple(kept) == whole[: len(kept)] and prod(whole) >= MIN_ROW * count and count > 1
+
+
+def tensors_of(timeline: Timeline, op: int) -> list[tuple[tuple[int, ...], int]]:
+    """Shape and bytes an element of each tensor among an op's inputs; [] where they were not recorded."""
+    if op < 0:
+        return []
+    dims, types = (str(timeline.cpu_ops[c].iat[op]) for c in ("dims", "types"))
+    return [
+        (tuple(shape), DTYPE_BYTES[kind])
+        for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False)
+        if kind in DTYPE_BYTES and shape and all(isinstance(k, int) for k in shape)
+    ]
+
+
+def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
+    """Kernels that autograd ran for the ops of each chain, by their sequence number and step."""
+    ops = work.ops
+    if not len(ops.names):
+        return []
+    sequence = work.timeline.cpu_ops["sequence"].to_numpy()
+    node = ops.outermost_where(np.array([bool(_BACKWARD.match(n)) for n in ops.categories], bool)[ops.names])
+    called = ops.outermost_where(np.array([n.startswith("aten::") for n in ops.categories], bool)[ops.names])
+    number = np.where(work.op >= 0, np.where(node[work.op] >= 0, sequence[node[work.op]], -1), -1)
+    of: dict[tuple[int, int], list[int]] = {}
+    for position in np.flatnonzero(number >= 0).tolist():
+        of.setdefault((int(work.step[position]), int(number[position])), []).append(position)
+    found = []
+    for chain in forward:
+        launched_by = work.op[chain.members]
+        roots = called[launched_by] if (launched_by >= 0).all() else np.empty(0, np.int64)
+        keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
+        members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
+        if len(members) >= 2:
+            found.append(Chain(chain.kind, members, chain.bytes, backward=True))
+    return found
