@@ -11,6 +11,7 @@ from advisor.errors import TraceError
 from advisor.report.model import SCHEMA, Report
 
 _HEAD = 4096
+_RECORDING = "recording.json"
 _CAPTURES = (".json", ".json.gz", ".sqlite")
 
 
@@ -42,10 +43,10 @@ def is_report(path: Path) -> bool:
 
 
 def captures(path: Path) -> list[Path]:
-    """The files of one side: the file itself, or every capture in a directory."""
-    if not path.is_dir():
+    """The captures of one side: the file itself, one recording that is a directory, or every file and recording in a directory."""
+    if not path.is_dir() or (path / _RECORDING).is_file():
         return [path]
-    found = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_CAPTURES))
+    found = sorted(p for p in path.iterdir() if (p.is_file() and p.name.endswith(_CAPTURES)) or (p / _RECORDING).is_file())
     if not found:
         raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of one program.")
     return found

@@ -13,6 +13,7 @@ from advisor.compare import compare
 from advisor.engine.run import run
 from advisor.errors import UsageError
 from advisor.report.model import Part
+from advisor.report.saved import captures
 from tests.build import Trace
 from tests.paths import ROOT, SHARED, needs_shared, shared_files
 
@@ -188,3 +189,12 @@ def test_two_exports_of_another_ring_size():
     sent = next(r for r in comparison.kernel_time if "SendRecv" in r.name)
     assert (sent.before_us, sent.after_us) == (pytest.approx(25_400, abs=10), pytest.approx(33_740, abs=10))
     assert abs(comparison.change_share) < 0.005
+
+
+def test_a_recording_is_one_capture_though_it_holds_two_traces(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for file in ("recording.json", "light.json.gz", "deep.json.gz"):
+            (tmp_path / name / file).touch()
+    assert captures(tmp_path / "a") == [tmp_path / "a"]
+    assert captures(tmp_path) == [tmp_path / "a", tmp_path / "b"]
