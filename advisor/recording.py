@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from advisor.errors import UsageError
 from advisor.report.model import Kind
 
 Progress = Callable[[int, int | None], None]
@@ -20,3 +21,13 @@ class Recording:
     kind: Kind
     path: str
     parts: tuple[object, ...]
+
+
+def with_kernels(recording: Recording, kernels: Recording) -> Recording:
+    """A timeline with the kernels of the same program that were measured one by one. Raises UsageError where they are not that."""
+    if recording.kind != "trace" or kernels.kind != "kernels":
+        raise UsageError(
+            f"{kernels.path} is a recording of kind {kernels.kind}, {recording.path} one of kind {recording.kind}",
+            "Give a trace, and with --kernels a report of Nsight Compute of the same program.",
+        )
+    return Recording(recording.kind, recording.path, (*recording.parts, *kernels.parts))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from advisor.engine.rule import Found, Outcome
 from advisor.report.model import Clear, Evidence, Fix, ShareSaved, Skipped
+from advisor.views.kernels.join import Join
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
+from advisor.views.replay.edits import Edits, WithDurations
 
 MIN_SAVING = 0.05
 """Share of a kernel's time below which a gain cannot be told from the noise of measuring it."""
@@ -42,13 +47,16 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     found: list[Found] = []
     values: list[float] = []
     unknown = 0
-    for name, kernels in unlike(measured.kernels).items():
+    kernels_here = [k for k in measured.kernels if measured.join is None or len(measured.join.positions(k.profile))]
+    if not kernels_here:
+        return Skipped(why="none of the measured kernels runs in the timeline", record_with="ncu --set full …, of the same program")
+    for name, kernels in unlike(kernels_here).items():
         looked = [(kernel, look(kernel)) for kernel in kernels]
         unknown += sum(answer is None for _, answer in looked)
         values += [answer.value for _, answer in looked if isinstance(answer, Fine)]
         seen = [(kernel, answer) for kernel, answer in looked if isinstance(answer, Seen)]
         if seen:
-            found.append(_found(name, seen))
+            found.append(_found(measured, name, seen))
     if found:
         return found
     if not values:
@@ -58,26 +66,49 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     return Clear(why=question.clear.format(max(values), count=len(values)) + left)
 
 
-def _found(name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
-    """The launch that loses most stands for all that have the fault."""
+def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
+    """The launch that loses most stands for all that have the fault. Joined to a timeline, what the step gains."""
     kernel, worst = max(seen, key=lambda pair: (pair[0].total_us * pair[1].gain.expected, pair[1].gain.expected))
     gain, shown = worst.gain, name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-    return Found(
+    evidence = Evidence(
+        label=name,
+        start_us=0.0,
+        dur_us=sum(k.total_us for k, _ in seen),
+        count=sum(k.launches for k, _ in seen),
+        device=kernel.profile.device,
+    )
+    found = Found(
         summary=f"{shown} {worst.summary}",
-        evidence=(
-            Evidence(
-                label=name,
-                start_us=0.0,
-                dur_us=sum(k.total_us for k, _ in seen),
-                count=sum(k.launches for k, _ in seen),
-                device=kernel.profile.device,
-            ),
-        ),
+        evidence=(evidence,),
         fix=worst.fix,
         saving=ShareSaved(low=gain.low, expected=gain.expected, high=gain.high, basis="bound"),
         quiet=f"{shown} {worst.summary}".rstrip("."),
         confidence=worst.confidence,
     )
+    return found if measured.join is None else _in_step(found, measured.join, name, seen)
+
+
+def _in_step(found: Found, join: Join, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
+    """The same where the kernels run in a timeline: each launch shorter by its share, for the replay."""
+    parts = [(join.positions(kernel.profile), answer.gain) for kernel, answer in seen]
+    at = np.concatenate([positions for positions, _ in parts])
+    dur_us = join.work.dur_us[at]
+
+    def shorter(of: Callable[[Gain], float]) -> WithDurations:
+        return WithDurations(at, dur_us * (1 - np.concatenate([np.full(len(p), of(gain)) for p, gain in parts])))
+
+    start_us, device, stream = (join.work.column(column)[at] for column in ("start_us", "device", "stream"))
+    first = int(np.argmin(start_us))
+    evidence = Evidence(
+        label=name,
+        start_us=float(start_us[first]),
+        dur_us=float(dur_us.sum()),
+        count=len(at),
+        device=int(device[first]),
+        stream=int(stream[first]),
+    )
+    edits = Edits(shorter(lambda g: g.low), shorter(lambda g: g.expected), shorter(lambda g: g.high))
+    return replace(found, evidence=(evidence,), edits=edits, saving=None, removes="part of this kernel's time")
 
 
 _NAME = 80

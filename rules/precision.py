@@ -16,8 +16,9 @@ from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import milliseconds
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
+from advisor.views.kernels.join import plain_name
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
-from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, plain_name
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline

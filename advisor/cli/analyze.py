@@ -39,7 +39,7 @@ def analyze(
     trace: Annotated[
         str,
         typer.Argument(
-            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a TensorBoard log directory, or - for standard input."
+            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a TensorBoard log directory, or - for standard input."
         ),
     ],
     format: FormatOption = None,
@@ -54,6 +54,9 @@ def analyze(
     allow_unjudged: UnjudgedOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
+    kernels: Annotated[
+        str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")
+    ] = None,
     step_ms: Annotated[
         float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
     ] = None,
@@ -65,6 +68,7 @@ def analyze(
     from advisor.engine import settings
     from advisor.engine.rule import catalog
     from advisor.engine.run import run, worst
+    from advisor.recording import with_kernels
     from advisor.report.model import SEVERITIES
     from advisor.reports import formats
     from advisor.sources import read
@@ -96,6 +100,8 @@ def analyze(
     with progress_of(trace) as progress:
         recording = read(trace, max_bytes=int(max_gib * GIB), progress=progress)
     warn_of_secrets(trace)
+    if kernels:
+        recording = with_kernels(recording, read(kernels, max_bytes=int(max_gib * GIB)))
     report = run(recording, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
     _write(report, format or (format_of(target, formats())), target)
     if html:

@@ -165,13 +165,22 @@ def _kernels(left: _Sampled, right: _Sampled, draws: _Draws, matches: Sequence[M
 
 
 def _kernel_time(before: Sequence[Report], after: Sequence[Report], draws: _Draws) -> tuple[Row, ...]:
-    sides = [[{k.name: (k.total_us / r.traced.steps, k.calls / r.traced.steps) for k in r.kernels} for r in side] for side in (before, after)]
+    sides = [[{k.name: (k.total_us / _steps(r), k.calls / _steps(r)) for k in r.kernels} for r in side] for side in (before, after)]
     rows = []
     for name in dict.fromkeys(name for side in sides for kernels in side for name in kernels):
         (old, calls), (new, calls_now) = (np.array([kernels.get(name, (0.0, 0.0)) for kernels in side]).T for side in sides)
         a, b = float(old.mean()), float(new.mean())
         rows.append(Row(name, a, b, b - a, draws.interval(old, new), "", float(calls.mean()), float(calls_now.mean())))
     return _by_size(rows)
+
+
+def _steps(report: Report) -> int:
+    """Steps that a report's times are of; kernels that were measured one by one are of one run."""
+    return report.window.steps if report.window else 1
+
+
+def _basis(report: Report) -> str:
+    return report.window.basis if report.window else report.kind
 
 
 def _by_size(rows: list[Row]) -> tuple[Row, ...]:
@@ -248,7 +257,7 @@ def _side(reports: Sequence[Report]) -> Side:
         paths=tuple(r.source.path for r in reports),
         step_us=float(np.mean(steps)),
         steps_us=steps,
-        basis=reports[0].traced.basis,
+        basis=_basis(reports[0]),
         kernels=float(np.mean([r.work.kernels for r in reports])),
         kernel_us=float(np.mean([r.work.kernel_us for r in reports])),
     )
@@ -262,10 +271,11 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
 
     yield from told("device", _devices, "Record both on the same GPU.", serious=True)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
-    marked = (before.traced.basis == "whole") == (after.traced.basis == "whole")
+    yield from told("what was recorded", lambda r: r.kind, "Compare recordings of one kind.", serious=True)
+    marked = (_basis(before) == "whole") == (_basis(after) == "whole")
     steps = "Mark the steps of both in the same way: prof.step() after each."
-    yield from told("what a step is", lambda r: r.traced.basis, steps, serious=not marked)
-    if before.traced.basis == after.traced.basis == "whole":
+    yield from told("what a step is", _basis, steps, serious=not marked)
+    if _basis(before) == _basis(after) == "whole":
         kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
         yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
     yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
@@ -287,9 +297,11 @@ def _recorded(report: Report) -> str:
 
 
 def _by_rule(report: Report) -> Mapping[str, Finding]:
+    """The first finding of each rule; of measured kernels of each rule and kernel."""
     found: dict[str, Finding] = {}
     for finding in report.findings:
-        found.setdefault(finding.rule, finding)
+        about = f"{finding.rule}: {finding.evidence[0].label}" if report.kind == "kernels" else finding.rule
+        found.setdefault(about, finding)
     return found
 
 

@@ -16,9 +16,11 @@ from advisor.report.model import (
     Headline,
     Health,
     KernelRow,
+    Part,
     Recorded,
     Report,
     SourceInfo,
+    Work,
 )
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
@@ -92,6 +94,8 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
         kernels=rows,
+        breakdown=tuple(Part("compute", row.name, family=row.family, calls=row.calls, us=row.total_us) for row in rows),
+        work=Work(kernels=sum(row.calls for row in rows), kernel_us=measured.total_us),
         advisor=version("trace-advisor"),
     )
 

@@ -22,6 +22,7 @@ from advisor.report.model import (
     DeviceTime,
     Health,
     Idle,
+    KernelRow,
     PathPart,
     Recorded,
     Report,
@@ -32,6 +33,9 @@ from advisor.report.model import (
 from advisor.timeline import Timeline
 from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
+from advisor.views.kernels.join import plain_name
+from advisor.views.kernels.measured import MeasuredKernels
+from advisor.views.kernels.table import MeasuredTable
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.true_step import TrueStep
@@ -48,7 +52,21 @@ from advisor.views.workspace import Workspace
 
 def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
-    return workspace.get(TraceHealth).results
+    checks = workspace.get(TraceHealth).results
+    return (*checks, _joined(workspace)) if workspace.can(MeasuredTable.build) else checks
+
+
+def _joined(workspace: Workspace) -> Health:
+    """How much of the GPU's time the kernels take that Nsight Compute measured, where its report was given too."""
+    join = workspace.get(MeasuredKernels).join
+    share = join.share if join else 0.0
+    return Health(
+        check="kernels-joined",
+        status="ok" if share > 0 else "degraded",
+        detail=f"the kernels that were measured one by one take {share:.0%} of the GPU's time",
+        touches=("counters",),
+        record_with="" if share > 0 else "profile the same program with the same shapes: ncu --set full …",
+    )
 
 
 UNREPEATED = 0.8
@@ -132,7 +150,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
-        kernels=workspace.get(KernelTable).rows,
+        kernels=_kernel_rows(workspace),
         utilization=workspace.get(Utilization).rows,
         critical_path=workspace.get(CriticalPath).parts,
         critical_path_after=_path_after(workspace, found),
@@ -149,6 +167,24 @@ def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ..
         return ()
     schedule = combine(*edits).apply(workspace.get(Replay).corrected)
     return parts_of_schedule(schedule, workspace.get(Timeline))
+
+
+def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
+    """The kernels of the window, with what their counters say where they were measured too."""
+    rows = workspace.get(KernelTable).rows
+    if not workspace.can(MeasuredTable.build):
+        return rows
+    measured = {plain_name(row.name): row for row in reversed(workspace.get(MeasuredTable).rows)}
+
+    def told(row: KernelRow) -> KernelRow:
+        seen = measured.get(plain_name(row.name))
+        if seen is None:
+            return row
+        return msgspec.structs.replace(
+            row, grid=seen.grid, block=seen.block, limiter=seen.limiter, stalls=seen.stalls, occupancy=seen.occupancy, counted=seen.counted
+        )
+
+    return tuple(told(row) for row in rows)
 
 
 def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:

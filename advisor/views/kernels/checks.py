@@ -149,7 +149,7 @@ def _mix(kernel: MeasuredKernel) -> Answer | None:
         for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
     }
     executed = kernel.profile.get("smsp__inst_executed.sum")
-    if any(n is None for n in ops.values()) or executed is None:
+    if any(n is None for name, n in ops.items() if name[0] in "fd") or executed is None:
         return None
     per_cycle = {kind: sum(n or 0.0 for name, n in ops.items() if name[0] == kind) for kind in "fdh"}
     told = ", ".join(f"{n:,.0f} {bits}" for n, bits in zip(per_cycle.values(), ("FP32", "FP64", "FP16"), strict=True) if n >= 0.5)

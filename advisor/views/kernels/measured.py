@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.knowledge import devices, occupancy
 from advisor.knowledge.devices import Peaks
+from advisor.views.kernels.join import Join, plain_name
 from advisor.views.kernels.limits import Limits
+from advisor.views.replay.gpu_work import GpuWork
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,20 @@ class MeasuredKernel:
 
 @dataclass(frozen=True)
 class MeasuredKernels:
-    """Every kernel, most time first."""
+    """Every kernel, most time first. join: where in a timeline they run, where one was given with them."""
 
     kernels: tuple[MeasuredKernel, ...]
     source: KernelProfiles
+    join: Join | None = None
+
+    builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     @classmethod
-    def build(cls, profiles: KernelProfiles) -> MeasuredKernels:
+    def joined(cls, profiles: KernelProfiles, work: GpuWork) -> MeasuredKernels:
+        return cls(cls.alone(profiles).kernels, profiles, Join.of(work, profiles.kernels))
+
+    @classmethod
+    def alone(cls, profiles: KernelProfiles) -> MeasuredKernels:
         groups: dict[tuple[str, Dim, Dim, int], list[KernelProfile]] = {}
         for profile in profiles.kernels:
             groups.setdefault((profile.name, profile.grid, profile.block, profile.device), []).append(profile)
@@ -80,6 +89,9 @@ class MeasuredKernels:
     @property
     def total_us(self) -> float:
         return sum(k.total_us for k in self.kernels)
+
+
+MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.alone)
 
 
 def _measured(launches: list[KernelProfile], profiles: KernelProfiles) -> MeasuredKernel:
@@ -129,15 +141,6 @@ def _occupancy(profile: KernelProfile) -> Occupancy | None:
         return None
     limits = tuple(int(n) for n in fit.limits[:, 0])
     return Occupancy(float(fit.occupancy[0]), achieved, fit.limiter[0], min(limits), limits)
-
-
-_PARAMETERS = re.compile(r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:const)?\s*$")
-
-
-def plain_name(name: str) -> str:
-    """A kernel's demangled name without return type and parameters: `void f<int>(float*)` is `f<int>`."""
-    name = name.removeprefix("void ")
-    return _PARAMETERS.sub("", name) or name
 
 
 def unlike(kernels: Iterable[MeasuredKernel]) -> dict[str, list[MeasuredKernel]]:

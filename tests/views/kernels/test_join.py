@@ -1,0 +1,63 @@
+"""Measured kernels found again in a timeline: a share of each launch becomes µs of the step."""
+
+import pytest
+
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.errors import UsageError
+from advisor.kernel_profiles import KernelProfile, KernelProfiles
+from advisor.recording import Recording, with_kernels
+from advisor.report.model import Saving
+from tests.build import Trace
+from tests.kernels import kernel
+
+FEW_WARPS = {"shared_bytes": 200 << 10, "dram": 5, "l2": 7, "l1": 3, "compute": 15, "issue": 17}
+
+
+def timeline() -> Recording:
+    """Five steps of a GPU that a host keeps busy: a kernel of 60 µs, then one of 30."""
+    trace = Trace()
+    for s in range(5):
+        host, gpu = 40 * s, 50 + 100 * s
+        trace.step(host, 39, s + 1)
+        trace.op("aten::gather", host, 15).launch(host + 5, gpu, gpu + 60, dur=4, name="void gather<int>(float const*, int)")
+        trace.op("aten::other", host + 16, 15).launch(host + 20, gpu + 60, gpu + 90, dur=4, name="other")
+    made = trace.timeline()
+    made.gpu_ops["grid_blocks"] = 4096
+    made.gpu_ops["block_threads"] = 256
+    return Recording("trace", "trace.json", (made,))
+
+
+def joined(*kernels: KernelProfile):
+    profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, kernels, {0: "NVIDIA H200"})
+    both = with_kernels(timeline(), Recording("kernels", "k.ncu-rep", (profiles,)))
+    return run(both, [built_in()["low-occupancy"]])
+
+
+def test_a_kernel_s_gain_becomes_one_of_the_step():
+    report = joined(kernel("void gather<int>(const float *, int)", us=777, **FEW_WARPS))
+    (finding,) = report.findings
+    assert isinstance(finding.saving, Saving)
+    # Three quarters of 60 µs, whatever it took under ncu.
+    assert finding.saving.expected_us == pytest.approx(45, abs=2)
+    assert finding.evidence[0].count == 4 and finding.evidence[0].label == "gather<int>"
+    check = next(c for c in report.health if c.check == "kernels-joined")
+    assert check.status == "ok" and "67%" in check.detail
+    row = next(r for r in report.kernels if "gather" in r.name)
+    assert row.limiter == "latency" and row.counted and row.counted.checks
+
+
+def test_another_grid_or_name_is_another_kernel():
+    for stranger in (kernel("gather<int>", grid=77, **FEW_WARPS), kernel("gather<long>", **FEW_WARPS)):
+        report = joined(stranger)
+        assert not report.findings and "runs in the timeline" in report.skipped[0].why
+        assert next(c for c in report.health if c.check == "kernels-joined").status == "degraded"
+
+
+def test_a_report_without_template_arguments_still_joins():
+    assert joined(kernel("gather", **FEW_WARPS)).findings
+
+
+def test_two_timelines_do_not_join():
+    with pytest.raises(UsageError):
+        with_kernels(timeline(), timeline())
