@@ -47,6 +47,8 @@ def diff(
 
     Three captures or more a side tell the noise too.
     """
+    from advisor.compare.memory import compare_memory
+    from advisor.reports import memory_comparison
     from advisor.reports.comparison import formats
 
     check_format(format, formats())
@@ -54,9 +56,15 @@ def diff(
     if target:
         check_target(target, force, str(before))
         check_target(target, force, str(after))
-    old = _reports([before, *(more_before or ())], rules, config)
-    comparison = _compared(old, _reports([after, *(more_after or ())], rules, config), anyway)
-    write(formats()[format or format_of(target, formats())].render(comparison), target)
+    old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
+    name = format or format_of(target, formats())
+    kinds = {report.kind for report in (*old, *new)}
+    if kinds == {"memory"}:
+        write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
+        return
+    if len(kinds) > 1:
+        raise UsageError(f"recordings of kind {' and '.join(sorted(kinds))} cannot be compared", "Give two of the same kind.")
+    write(formats()[name].render(_compared(old, new, anyway)), target)
 
 
 def check(

@@ -90,7 +90,7 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
         differences=tuple(_differences(*typical)),
         tables=tables,
         kernel_time=_kernel_time(before, after, draws),
-        findings=tuple(_findings(*typical)),
+        findings=tuple(finding_changes(*typical)),
         applied=tuple(_applied(*typical)),
     )
 
@@ -309,7 +309,8 @@ def _share(finding: Finding | None, report: Report) -> float | None:
     return None if finding is None else report.share(finding)
 
 
-def _findings(before: Report, after: Report) -> Iterable[FindingChange]:
+def finding_changes(before: Report, after: Report) -> Iterable[FindingChange]:
+    """What became of each rule's first finding."""
     old, new = _by_rule(before), _by_rule(after)
     for rule in dict.fromkeys((*old, *new)):
         a, b = _share(old.get(rule), before), _share(new.get(rule), after)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor.report.model import HeldRow, Memory, Report
+from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
 from advisor.reports._numbers import counted, duration, percent, share, size
 
 if TYPE_CHECKING:
@@ -159,6 +159,21 @@ def _curve(memory: Memory) -> Markup | None:
         place = int((len(curve.time_us) - 1) * part)
         body.append(_text(x(place), HEIGHT - 6, duration(curve.time_us[place]), ("start", "middle", "end")[int(part * 2)], "var(--dim)"))
     return _svg(HEIGHT, "Memory over time by category; the line is what is reserved, the dashed one the peak", body)
+
+
+def overlaid(before: MemoryCurve | None, after: MemoryCurve | None) -> Markup | None:
+    """What was allocated over time on two sides, on one axis of bytes; None where either has no history."""
+    if before is None or after is None or min(len(before.time_us), len(after.time_us)) < 2:
+        return None
+    sides = [[sum(held) for held in zip(*curve.categories.values(), strict=True)] for curve in (before, after)]
+    top = max(*sides[0], *sides[1], 1)
+    body = []
+    for held, color, label in zip(sides, ("var(--dim)", "var(--k-gemm)"), ("before", "after"), strict=True):
+        points = _steps([(_AXIS + (WIDTH - _AXIS - 8) * at / (len(held) - 1), 12 + (HEIGHT - 36) * (1 - count / top)) for at, count in enumerate(held)])
+        line = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
+        body.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.6"><title>{label}</title></polyline>')
+    body += [_text(_AXIS - 6, 16 + (HEIGHT - 36) * (1 - part), size(top * part), "end", "var(--dim)") for part in (0, 0.5, 1)]
+    return _svg(HEIGHT, "Memory allocated over time, before and after, on one axis", body)
 
 
 def _steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
