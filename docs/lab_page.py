@@ -14,7 +14,7 @@ from typing import Any
 RECORDING = """\
 # The lab
 
-Functions and commands that measure on your machine. They need torch (`pip install 'trace-advisor[lab]'`), run on CUDA, ROCm and
+Functions and commands that measure on your machine. They need torch (`pip install '.[lab]'`), run on CUDA, ROCm and
 CPU, and change nothing of a program. This page is written by `python docs/lab_page.py docs/lab > docs/lab.md`{measured}.
 
 ## Recording

@@ -115,3 +115,14 @@ def settled(step_us: list[float]) -> bool:
         return False
     before, after = median(step_us[-2 * SETTLED_STEPS : -SETTLED_STEPS]), median(step_us[-SETTLED_STEPS:])
     return abs(after - before) <= SETTLED_WITHIN * max(before, after)
+
+
+START_UP = 1.5
+"""Leading steps above this many times the median are start-up: allocation, choice of algorithms, compilation."""
+
+
+def without_start_up(step_us: list[float]) -> list[float]:
+    """The steps without leading ones that took far longer than most."""
+    usual = median(step_us) if step_us else 0.0
+    first = next((i for i, us in enumerate(step_us) if us <= START_UP * usual), 0)
+    return step_us[first:]

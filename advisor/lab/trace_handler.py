@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.lab.clock import StepClock, device_in_use, device_name
+from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
 from advisor.lab.export import export
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ KEPT = 500
 def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None]:
     """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
 
-    Steps that the schedule waits for are timed; warm-up steps stand beside them, which the profiler may already slow. Give
-    `schedule(wait=...)` five steps or more, after the first few of the program: `skip_first`.
+    Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand beside them, which the profiler
+    may already slow. Let it wait for ten steps or more.
     """
     return _Handler(Path(directory))
 
@@ -69,7 +69,7 @@ class _Handler:
 
         times = {kind: [us for action, clock in self._spans if action == kind for us in clock.step_us()] for kind in ("NONE", "WARMUP")}
         return {
-            "unprofiled_step_us": [round(us, 3) for us in times["NONE"]],
+            "unprofiled_step_us": [round(us, 3) for us in without_start_up(times["NONE"])],
             "warmup_step_us": [round(us, 3) for us in times["WARMUP"]],
             "device": device_name(device_in_use()),
             "torch": torch.__version__,

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.paths import ROOT  # noqa: E402
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize("fixed", [[], ["--fixed"]])
