@@ -180,6 +180,24 @@ def improves(report: Report) -> bool:
     return after is not None and bool(speedup(report.step_us, after.expected))
 
 
+_JUDGED = {"partly": "In part", "no": "No"}
+
+
+def judged(report: Report) -> str:
+    """Whether the recording could be judged, where it could not in full: `In part: the trace fails replay.`; else ""."""
+    head = report.headline
+    return "" if head.judged == "yes" else f"{_JUDGED[head.judged]}: {head.judged_why}."
+
+
+def nothing_found(report: Report) -> str:
+    """What no finding means: nothing to fix, or nobody who could look."""
+    return {
+        "yes": "Nothing to fix was found",
+        "partly": "Nothing was found in what could be judged",
+        "no": "This could not be judged",
+    }[report.headline.judged]
+
+
 @dataclass(frozen=True)
 class Trust:
     """Whether the trace can be relied on: a word, and why."""

@@ -414,6 +414,32 @@ class PathPart(msgspec.Struct, frozen=True):
     count: int
 
 
+class Rates(msgspec.Struct, frozen=True):
+    """Use of the hardware, 0 to 1: of the peaks while the GPU works and over the step, and of the warps that could be active.
+    `known` is the share of the kernels' time whose work is known; None where a rate is not."""
+
+    known: float
+    flops_busy: float | None
+    flops_step: float | None
+    bytes_busy: float | None
+    bytes_step: float | None
+    active_warps: float | None
+    basis: Literal["estimated", "measured"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One of the questions that are asked of any profile: yes, no or not recorded, the figure behind it (a share, 0 to 1), whether
+    that is good news, and the section of the page that shows it."""
+
+    id: str
+    question: str
+    answer: Literal["yes", "no", "not recorded"]
+    detail: str
+    link: str
+    figure: float | None = None
+    good: bool | None = None
+
+
 PartKind = Literal["compute", "communication", "copy", "memset", "idle"]
 
 
@@ -542,6 +568,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
     memory: Memory | None = None
+    rates: Rates | None = None
+    checklist: tuple[Answer, ...] = ()
 
     @property
     def picture(self) -> Picture | None:

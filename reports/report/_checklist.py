@@ -1,4 +1,4 @@
-"""The questions that one asks of any profile, answered from the report."""
+"""The questions that one asks of any profile, as a page shows them: the report's own answers, and what only the picture knows."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from advisor.report.charts import Picture
-from advisor.report.model import DeviceTime, Report
+from advisor.report.model import Report
 from advisor.reports import _phrases
-from advisor.reports._numbers import counted, duration, percent, share
-from advisor.reports.report._roofline import standing
+from advisor.reports._numbers import counted, duration
 
-BUSY = 0.9
-"""A GPU that works this much of the step leaves little to gain by feeding it better."""
-EXPOSED = 0.05
-"""Exposed copies or communication under a twentieth of the step cannot be told from noise of an unprofiled run."""
-NEAR_ROOF = 0.6
-"""Large matrix products and copies reach 70 to 90 % of datasheet rates; less than this leaves something to tune."""
 STEADY = 0.1
 """Steps that differ by less than a tenth are one kind of step."""
-MIXED = 1 / 3
-"""With a third of the time on either side of the ridge, neither is the bound."""
-KNOWN = 0.5
-"""Of the busy time: with less of it known, a mean speaks for the rest without right."""
+
+_MARKS: dict[bool | None, Literal["good", "look", "unknown"]] = {True: "good", False: "look", None: "good"}
 
 
 class Answer(NamedTuple):
@@ -37,75 +28,37 @@ class Answer(NamedTuple):
     """The answer as a sentence of its own, where it is good news."""
 
 
+_PRAISE = {
+    "gpu-busy": "The GPU is busy",
+    "communication": "No communication holds the GPU up",
+    "copies": "No copy holds the GPU up",
+    "tensor-cores": "Tensor Cores are used",
+    "utilisation": "The hardware is well used",
+}
+"""Answers worth praising where nothing was found."""
+
+
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
-    """Every question that this report can speak to."""
-    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
-    made = [
-        Answer("What bounds it?", "good" if not report.findings else "look", _first_up(report.headline.bottleneck) + ".", "#time")
-    ]
-    if time:
-        made += [_busy(time), _overlap(time)]
-    made += [_bound(report), _rates(report), _steady(picture), _wins(report)]
+    """What bounds it, the fifteen questions, whether the steps are steady, whether the trace can be trusted."""
+    head = report.headline
+    bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_first_up(head.bottleneck)}.", "#time")
     trust = _phrases.trust(report)
     status: Literal["good", "look", "unknown"] = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
+    made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), _steady(picture)]
     return [*made, Answer("Can the trace be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
 
 
-def _judged(question: str, good: bool, answer: str, link: str, praise: str) -> Answer:
-    return Answer(question, "good" if good else "look", answer, link, praise if good else "")
+def _shown(report: Report, at: int) -> Answer:
+    item = report.checklist[at]
+    if item.answer == "not recorded":
+        return Answer(item.question, "unknown", f"Not recorded: {item.detail[:1].lower()}{item.detail[1:]}", item.link)
+    praised = item.good and report.headline.judged == "yes" and item.id in _PRAISE
+    praise = f"{_PRAISE[item.id]}: {item.detail[:1].lower()}{item.detail[1:]}" if praised else ""
+    return Answer(item.question, _MARKS[item.good], f"{item.answer.capitalize()}. {item.detail}", item.link, praise)
 
 
 def _first_up(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _busy(time: DeviceTime) -> Answer:
-    idle = [part for part in _phrases.slices(time) if part.idle]
-    busy = 1 - share(time.idle_us, time.window_us)
-    why = f"; idle {percent(1 - busy)}, mostly {idle[0].short.lower()}" if idle and busy < BUSY else ""
-    answer = f"{percent(busy)} of the time{why}."
-    return _judged("Is the GPU busy?", busy >= BUSY, answer, "#time", f"The GPU works {percent(busy)} of the time.")
-
-
-def _overlap(time: DeviceTime) -> Answer:
-    exposed = share(time.exposed_comm_us + time.exposed_copy_us, time.window_us)
-    text = f"They run alone for {percent(exposed)} of the time." if exposed else "Yes: they never run alone."
-    praise = "No copy or communication holds the GPU up" + (
-        f": they run alone for {percent(exposed)} of the time." if exposed else "."
-    )
-    return _judged("Are copies and communication hidden?", exposed < EXPOSED, text, "#time", praise)
-
-
-def _bound(report: Report) -> Answer:
-    question = "Are its kernels memory- or compute-bound?"
-    known = standing(report)
-    if known is None or known.known < KNOWN:
-        return Answer(question, "unknown", _unknown(report), "#roofline")
-    memory, compute = percent(known.memory), percent(1 - known.memory)
-    if min(known.memory, 1 - known.memory) > MIXED:
-        text = (
-            f"Some of each: by arithmetic intensity {memory} of kernel time is on the memory side, {compute} on the compute side."
-        )
-    else:
-        side, part = ("Memory", memory) if known.memory >= 0.5 else ("Compute", compute)
-        text = f"{side}: by arithmetic intensity {part} of kernel time is on that side."
-    return Answer(question, "good", text, "#roofline")
-
-
-def _rates(report: Report) -> Answer:
-    question = "Do kernels reach the hardware’s rate?"
-    known = standing(report)
-    if known is None or known.known < KNOWN:
-        return Answer(question, "unknown", _unknown(report), "#kernels")
-    text = f"{percent(known.reached)} of their roofline on average, weighted by time."
-    praise = f"Kernels reach {percent(known.reached)} of their roofline on average."
-    return _judged(question, known.reached >= NEAR_ROOF, text, "#roofline", praise)
-
-
-def _unknown(report: Report) -> str:
-    if not report.source.recorded.shapes:
-        return "Not known: shapes were not recorded (record_shapes=True)."
-    return "Not known for most of the time: no formula for these kernels, or no datasheet for this GPU."
 
 
 def _steady(picture: Picture | None) -> Answer:
@@ -121,10 +74,3 @@ def _steady(picture: Picture | None) -> Answer:
     return Answer(
         question, "good" if spread < STEADY else "look", text + (f", {counted(far, 'outlier')}." if far else "."), "#steps"
     )
-
-
-def _wins(report: Report) -> Answer:
-    rules = list(dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into))
-    if not rules:
-        return Answer("Easy wins left?", "good", "None that gains a twentieth of the step.", "#findings")
-    return Answer("Easy wins left?", "look", f"{counted(len(rules), 'rule')}: {', '.join(rules[:4])}.", "#findings")

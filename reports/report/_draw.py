@@ -12,8 +12,8 @@ import numpy as np
 
 from advisor.report.charts import Cut, Leaf, MemoryCurve, Moment, Picture, StepTimes
 from advisor.report.model import KernelRow, Report
+from advisor.report.roofline import PRECISIONS, Reach, peaks_of, reach
 from advisor.reports._clean import clip, visible
-from advisor.reports.report._roofline import PRECISIONS, Reach, peaks_of, reach
 from advisor.reports.report._thin import thin
 
 NAME = 160

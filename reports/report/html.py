@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.report.model import Finding, Report
+from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports.report import _draw, _memory
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
-from advisor.reports.report._roofline import peaks_of, reach
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -16,9 +16,11 @@ from advisor.reports._phrases import (
     gain,
     hardware,
     improves,
+    judged,
     last_line,
     likely,
     measured,
+    nothing_found,
     place,
     rules_run,
     saving_basis,
@@ -140,6 +142,7 @@ def _headline(report: Report) -> list[str]:
         "",
         f"{prose(_short(head.summary, 300))}",
         "",
+        *([f"Could it be judged? **{escape(_short(unjudged, 300))}**", ""] if (unjudged := judged(report)) else ()),
         f"{line}Can the trace be trusted? **{told.answer}**: {escape(_short(told.detail, 200))}",
         "",
         f"<sub>{about}</sub>",
@@ -149,7 +152,7 @@ def _headline(report: Report) -> list[str]:
 
 def _findings(comment: _Comment, report: Report, total: int) -> None:
     if not report.findings:
-        comment.add(["### Nothing to fix was found", "", f"Of the rules: {rules_run(report)}.", ""], _END)
+        comment.add([f"### {nothing_found(report)}", "", f"Of the rules: {rules_run(report)}.", ""], _END)
         return
     noun = step_noun(report)
     head = [

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from advisor.report.model import DeviceTime, Finding, Report
+from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
 from advisor.reports._phrases import Slice
 from advisor.reports.report import _memory
 from advisor.reports.report._checklist import Answer, checklist
-from advisor.reports.report._roofline import peaks_of, reach
 
 NAME = "text"
 SUFFIX = ".txt"
@@ -96,6 +96,9 @@ def _headline(console: Console, report: Report) -> None:
             line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
             line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
         _wrapped(console, line, 0)
+    if unjudged := _phrases.judged(report):
+        style = _TRUST["failed" if head.judged == "no" else "degraded"]
+        _wrapped(console, _text("Could it be judged? ", (unjudged, style)), 0, 3)
     told = _phrases.trust(report)
     if told.status != "ok":
         _wrapped(console, _text("Can the trace be trusted? ", (told.answer, _TRUST[told.status]), f": {told.detail}"), 0)
@@ -210,7 +213,8 @@ def _finding(console: Console, report: Report, finding: Finding, number: int) ->
 
 
 def _healthy(console: Console, report: Report, praise: list[str]) -> None:
-    _wrapped(console, _text(("Nothing to fix was found. ", "bold green"), f"Of the rules: {_phrases.rules_run(report)}."), 0)
+    style = {"yes": "bold green", "partly": "bold yellow", "no": "bold red"}[report.headline.judged]
+    _wrapped(console, _text((f"{_phrases.nothing_found(report)}. ", style), f"Of the rules: {_phrases.rules_run(report)}."), 0)
     for said in praise:
         _wrapped(console, _text(("+ ", "green"), said), 2, 1)
     if report.kind == "kernels":

@@ -8,6 +8,8 @@ from importlib.metadata import version
 import msgspec
 import numpy as np
 
+from advisor.engine.checklist import checklist
+from advisor.engine.consistency import consistent
 from advisor.engine.doubt import doubted
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight
@@ -30,6 +32,7 @@ from advisor.report.model import (
     SourceInfo,
     Window,
 )
+from advisor.report.roofline import rates
 from advisor.timeline import Timeline
 from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
@@ -118,7 +121,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     """The report of a trace, with the picture that its charts draw."""
     timeline, steps, found = workspace.get(Timeline), workspace.get(Steps), outcomes.found
     source, true_step = timeline.source, workspace.get(Replay).true_step
-    return Report(
+    made = Report(
         source=SourceInfo(
             path=source.path,
             format=source.format,
@@ -157,7 +160,10 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
         advisor=version("trace-advisor"),
-    ).with_picture(picture(workspace, [f.finding for f in found]))
+    )
+    made = msgspec.structs.replace(made, rates=rates(made))
+    made = msgspec.structs.replace(made, checklist=checklist(made))
+    return consistent(made).with_picture(picture(workspace, [f.finding for f in found]))
 
 
 def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import advisor
+from advisor.engine.checklist import checklist as answers_of
 from advisor.report.charts import Cut, Lane
 from advisor.report.model import KernelRow, Report
+from advisor.report.roofline import peaks_of, rates, reach, standing
 from advisor.reports._clean import Limits, clean
 from advisor.reports.report import html
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._draw import embedded
-from advisor.reports.report._roofline import peaks_of, reach, standing
 from advisor.reports.report._thin import thin
 from tests.paths import ROOT
 from tests.reports.examples import healthy, hostile, hostile_trace, launch_bound
@@ -120,13 +121,32 @@ def test_standing_weighs_by_time() -> None:
     assert standing(on_h200(row(0.0, 0.0))) is None
 
 
+def answered(report: Report) -> Report:
+    report = msgspec.structs.replace(report, rates=rates(report))
+    return msgspec.structs.replace(report, checklist=answers_of(report))
+
+
 def test_every_question_is_answered_and_only_good_news_is_praised() -> None:
     for report in (launch_bound(), healthy(), hostile()):
-        answers = checklist(report, report.picture)
-        assert len({answer.question for answer in answers}) == len(answers) == (8 if report.time else 6)
+        answers = checklist(answered(report), report.picture)
+        assert len({answer.question for answer in answers}) == len(answers) == 15 + 3
         assert all(answer.status == "good" for answer in answers if answer.praise)
-    by_question = {answer.question: answer for answer in checklist(launch_bound(), None)}
+    by_question = {answer.question: answer for answer in checklist(answered(launch_bound()), None)}
     assert by_question["Is the GPU busy?"].status == "look"
     assert by_question["Are the steps steady?"].status == "unknown"
     assert by_question["Easy wins left?"].status == "look"
-    assert {a.question: a for a in checklist(healthy(), None)}["Easy wins left?"].status == "good"
+    assert {a.question: a for a in checklist(answered(healthy()), None)}["Easy wins left?"].status == "good"
+
+
+def test_a_report_that_could_not_be_judged_praises_nothing() -> None:
+    report = answered(healthy())
+    unjudged = msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, judged="partly", judged_why="x"))
+    assert [a for a in checklist(report, None) if a.praise] and not [a for a in checklist(unjudged, None) if a.praise]
+
+
+def test_rates_are_shares_of_the_peaks_over_the_time_in_which_it_works() -> None:
+    peaks = peaks_of(healthy())
+    assert peaks is not None and peaks.memory_gbps and peaks.bf16_tflops
+    found = rates(on_h200(row(peaks.memory_gbps / 2, peaks.bf16_tflops / 4, us=300.0), row(0.0, 0.0, us=100.0)))
+    assert found is not None and found.flops_busy == pytest.approx(0.1875) and found.bytes_busy == pytest.approx(0.375)
+    assert found.known == 0.75 and found.basis == "estimated" and found.flops_step is not None and found.flops_step <= found.flops_busy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.knowledge.devices import Peaks, find
-from advisor.report.model import KernelRow, Report
+from advisor.report.model import KernelRow, Rates, Report
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
@@ -56,3 +56,32 @@ def standing(report: Report) -> Standing | None:
         return None
     memory = sum(us for us, at in found if at.memory_side)
     return Standing(spent / busy, memory / spent, sum(us * min(at.share, 1.0) for us, at in found) / spent)
+
+
+def rates(report: Report) -> Rates | None:
+    """How much of the peaks the kernels use, over the time in which the GPU works and over the step; None where nothing is known.
+
+    Each kernel counts by its time: the share of the peak arithmetic rate of its precision, of the memory's rate, and its active
+    warps. Work is known from the recorded shapes, so it is estimated, not measured.
+    """
+    peaks, rows = peaks_of(report), report.kernels
+    busy = sum(row.total_us for row in rows)
+    window = sum(time.window_us for time in report.time or ())
+    if busy <= 0 or window <= 0:
+        return None
+    known = [row for row in rows if row.gbps > 0 or row.tflops > 0]
+    flops = [
+        row.total_us * row.tflops * 1e12 / rate for row in known if peaks and (rate := peaks.flops_per_s(row.precision or "fp32"))
+    ]
+    moved = [row.total_us * row.gbps * 1e9 / peaks.bytes_per_s for row in known if peaks and peaks.bytes_per_s]
+    warps = [(row.total_us, row.occupancy_pct) for row in rows if row.occupancy_pct > 0]
+    working = min(busy / window, 1.0)
+    return Rates(
+        known=sum(row.total_us for row in known) / busy,
+        flops_busy=sum(flops) / busy if flops else None,
+        flops_step=working * sum(flops) / busy if flops else None,
+        bytes_busy=sum(moved) / busy if moved else None,
+        bytes_step=working * sum(moved) / busy if moved else None,
+        active_warps=sum(us * pct for us, pct in warps) / sum(us for us, _ in warps) / 100 if warps else None,
+        basis="estimated",
+    )

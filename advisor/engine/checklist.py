@@ -1,0 +1,223 @@
+"""The fifteen questions that one asks of any profile, answered from what the report holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advisor.knowledge.kernel_names import tensor_core
+from advisor.report.model import Answer, DeviceTime, KernelRow, Report
+from advisor.report.roofline import standing
+
+BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
+"""A GPU that works nine tenths of the step leaves little to gain by feeding it better; exposed communication of a tenth is not work;
+what holds a twentieth of the step can be told from the noise of an unprofiled run."""
+
+NEAR_ROOF, KNOWN, COMPILED = 0.6, 0.5, 0.1
+"""Large products reach 70 to 90 % of datasheet rates; a mean speaks for the rest where half of the time is known; one generated
+kernel in ten is a compiled model, one in 768 a compiled helper."""
+
+_DENSE = ("gemm", "conv", "attention")
+_SHORT = ("fp16", "bf16", "fp8", "fp4", "int8")
+
+
+def checklist(report: Report) -> tuple[Answer, ...]:
+    """Every question, in a fixed order. Nothing is asked of a recording that is no trace."""
+    if report.kind != "trace":
+        return ()
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
+    of_time = [ask(report, time) if time and report.devices else _unrecorded(*what) for ask, what in _OF_TIME]
+    of_report = [ask(report) for ask in (_memory_bound, _tensor_cores, _mixed, _compiled, _fused, _batch, _used, _wins)]
+    found = {answer.id: answer for answer in (*of_time, *of_report)}
+    return tuple(found[name] for name in ORDER)
+
+
+ORDER = (
+    "gpu-busy", "gaps", "data-loading", "memory-bound", "tensor-cores", "mixed-precision", "compiled", "fused", "synchronisation",
+    "copies", "batch-size", "allocation", "utilisation", "communication", "easy-wins",
+)  # fmt: skip
+
+
+def _unrecorded(name: str, question: str, why: str = "The trace records no GPU work.", link: str = "#health") -> Answer:
+    return Answer(id=name, question=question, answer="not recorded", detail=why, link=link)
+
+
+def _told(name: str, question: str, yes: bool, detail: str, link: str, figure: float | None, good: bool) -> Answer:
+    return Answer(id=name, question=question, answer="yes" if yes else "no", detail=detail, link=link, figure=figure, good=good)
+
+
+def _heard(report: Report, *rules: str) -> str:
+    """`found`, `clear` or the reason why none of these rules could look."""
+    if any(f.rule in rules and f.severity != "info" and f.status == "found" for f in report.findings):
+        return "found"
+    if any(c.rule in rules for c in report.clear) or any(f.rule in rules for f in report.findings):
+        return "clear"
+    return next((s.why for s in report.skipped if s.rule in rules), "no rule looked")
+
+
+def _busy(report: Report, time: DeviceTime) -> Answer:
+    question = "Is the GPU busy?"
+    busy, exposed = (_share(us, time) for us in (time.window_us - time.idle_us, time.exposed_comm_us))
+    if exposed >= EXPOSED:
+        detail = f"It runs something {busy:.0%} of the time, but {exposed:.0%} is communication that overlaps no computing: that is not work."
+        return _told("gpu-busy", question, False, detail, "#time", _share(time.compute_us, time), False)
+    return _told("gpu-busy", question, busy >= BUSY, f"{busy:.0%} of the time.", "#time", busy, busy >= BUSY)
+
+
+def _gaps(report: Report, time: DeviceTime) -> Answer:
+    idle = _share(time.idle_us, time)
+    causes = {name: float(getattr(time.idle, name)) for name in time.idle.__struct_fields__}
+    cause = max(causes, key=causes.__getitem__).replace("_", " ")
+    detail = f"It idles for {idle:.0%} of the time" + (f", mostly {cause}." if idle >= 0.01 else ".")
+    return _told("gaps", "Are there gaps between kernels?", idle >= 1 - BUSY, detail, "#time", idle, idle < 1 - BUSY)
+
+
+def _loading(report: Report, time: DeviceTime) -> Answer:
+    waits = _share(time.idle.data_loading, time)
+    held = waits >= IN_THE_WAY or _heard(report, "data-loading") == "found"
+    detail = f"The GPU waits for batches {waits:.0%} of the time."
+    return _told("data-loading", "Is data loading the bottleneck?", held, detail, "#time", waits, not held)
+
+
+def _sync(report: Report, time: DeviceTime) -> Answer:
+    name, question = "synchronisation", "Is there unneeded synchronisation?"
+    heard, share = _heard(report, "sync-stall", "amp-scaler-sync"), _share(time.idle.sync, time)
+    if heard not in ("found", "clear"):
+        return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
+    return _told(name, question, heard == "found", f"The GPU idles in waits of the host for {share:.0%} of the time.", "#findings", share, heard != "found")
+
+
+def _copies(report: Report, time: DeviceTime) -> Answer:
+    heard, share = _heard(report, "memcpy", "dtype-casts"), _share(time.exposed_copy_us, time)
+    slow = heard == "found" or share >= EXPOSED
+    return _told(
+        "copies", "Are there unneeded or slow copies?", slow, f"Copies run alone for {share:.0%} of the time.", "#time", share, not slow
+    )  # fmt: skip
+
+
+def _allocation(report: Report, time: DeviceTime) -> Answer:
+    share, heard = _share(time.idle.allocator, time), _heard(report, "allocator")
+    inside = heard == "found" or share >= IN_THE_WAY
+    detail = f"The GPU idles for {share:.0%} of the time while device memory is allocated or freed."
+    return _told("allocation", "Is memory allocated inside the step?", inside, detail, "#time", share, not inside)
+
+
+def _communication(report: Report, time: DeviceTime) -> Answer:
+    share = _share(time.exposed_comm_us, time)
+    bad = share >= EXPOSED or _heard(report, "exposed-communication", "missed-overlap") == "found"
+    detail = f"It runs alone for {share:.0%} of the time." if share else "None runs alone."
+    return _told("communication", "Is communication exposed?", bad, detail, "#time", share, not bad)
+
+
+_OF_TIME: tuple[tuple[Callable[[Report, DeviceTime], Answer], tuple[str, str]], ...] = (
+    (_busy, ("gpu-busy", "Is the GPU busy?")),
+    (_gaps, ("gaps", "Are there gaps between kernels?")),
+    (_loading, ("data-loading", "Is data loading the bottleneck?")),
+    (_sync, ("synchronisation", "Is there unneeded synchronisation?")),
+    (_copies, ("copies", "Are there unneeded or slow copies?")),
+    (_allocation, ("allocation", "Is memory allocated inside the step?")),
+    (_communication, ("communication", "Is communication exposed?")),
+)
+
+
+def _memory_bound(report: Report) -> Answer:
+    name, question = "memory-bound", "Are its kernels memory-bound?"
+    known = standing(report)
+    if known is not None and known.known >= KNOWN:
+        detail = f"By arithmetic intensity {known.memory:.0%} of kernel time is on the memory side, {1 - known.memory:.0%} on the compute side."
+        return Answer(
+            id=name, question=question, answer="yes" if known.memory >= 0.5 else "no", detail=detail, link="#roofline", figure=known.memory
+        )
+    return _unrecorded(name, question, _why_unknown(report), "#roofline")
+
+
+def _why_unknown(report: Report) -> str:
+    if not report.source.recorded.shapes:
+        return "Shapes were not recorded (record_shapes=True)."
+    return "For most of the time there is no formula for the kernels, or no datasheet for the GPU."
+
+
+def _dense(report: Report) -> list[KernelRow]:
+    return [row for row in report.kernels if row.family in _DENSE]
+
+
+def _tensor_cores(report: Report) -> Answer:
+    name, question = "tensor-cores", "Are Tensor Cores used?"
+    told = [(row.total_us, on) for row in _dense(report) if (on := tensor_core(row.name, row.precision)) is not None]
+    whole, known = sum(row.total_us for row in _dense(report)), sum(us for us, _ in told)
+    if not whole:
+        return _unrecorded(name, question, "No matrix product, convolution or attention ran.", "#kernels")
+    if known < KNOWN * whole:
+        return _unrecorded(name, question, "The kernels' names do not tell.", "#kernels")
+    share = sum(us for us, on in told if on) / known
+    missed = _heard(report, "precision") == "found"
+    detail = f"For {share:.0%} of the time of matrix products, convolutions and attention."
+    return _told(name, question, share >= 0.5 and not missed, detail, "#kernels", share, share >= 0.5 and not missed)
+
+
+def _mixed(report: Report) -> Answer:
+    name, question = "mixed-precision", "Is it in mixed or low precision?"
+    rows = [row for row in _dense(report) if row.precision]
+    known, whole = sum(row.total_us for row in rows), sum(row.total_us for row in _dense(report))
+    if not whole or known < KNOWN * whole:
+        return _unrecorded(name, question, "The precision of most products is not known." if whole else "No product ran.", "#kernels")
+    share = sum(row.total_us for row in rows if row.precision in _SHORT) / known
+    good = share >= 0.5 and _heard(report, "precision") != "found"
+    return _told(name, question, good, f"{share:.0%} of the products’ time is in 16 bits or fewer.", "#kernels", share, good)
+
+
+def _compiled(report: Report) -> Answer:
+    name, question = "compiled", "Is the model compiled?"
+    calls = sum(row.calls for row in report.kernels)
+    if not calls:
+        return _unrecorded(name, question)
+    share = sum(row.calls for row in report.kernels if row.family == "fused") / calls
+    detail = f"{share:.0%} of its kernels were generated by a compiler."
+    return Answer(id=name, question=question, answer="yes" if share >= COMPILED else "no", detail=detail, link="#kernels", figure=share)
+
+
+def _fused(report: Report) -> Answer:
+    name, question = "fused", "Are kernels fused?"
+    heard = _heard(report, "unfused-elementwise", "unfused-attention", "unfused-norm", "optimizer-foreach")
+    if heard not in ("found", "clear"):
+        return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
+    detail = "Some run apart that could be one; see the findings." if heard == "found" else "No chain that would gain from it was found."
+    return _told(name, question, heard == "clear", detail, "#findings", None, heard == "clear")
+
+
+def _batch(report: Report) -> Answer:
+    name, question = "batch-size", "Is the batch large enough?"
+    heard = _heard(report, "low-arithmetic-intensity", "small-grid")
+    if heard not in ("found", "clear"):
+        return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
+    detail = "Products have too few rows, or kernels too few blocks; see the findings." if heard == "found" else "Products are large enough for the GPU."
+    return _told(name, question, heard == "clear", detail, "#findings", None, heard == "clear")
+
+
+def _used(report: Report) -> Answer:
+    name, question = "utilisation", "Are multiprocessors and bandwidth well used?"
+    measured = ", ".join(f"{row.unit} {row.mean_pct:.0f} %" for row in report.utilization)
+    known, rates = standing(report), report.rates
+    if rates is None or known is None or known.known < KNOWN:
+        if measured:
+            return _told(name, question, False, f"Measured, of peak: {measured}.", "#time", None, False)
+        return _unrecorded(name, question, _why_unknown(report), "#roofline")
+    parts = [
+        f"{rates.flops_busy:.0%} of peak FLOP/s while it works ({rates.flops_step:.0%} of the step)" if rates.flops_busy is not None else "",
+        f"{rates.bytes_busy:.0%} of the bandwidth ({rates.bytes_step:.0%})" if rates.bytes_busy is not None else "",
+        f"active warps {rates.active_warps:.0%} of what fits" if rates.active_warps is not None else "",
+    ]
+    detail = f"Estimated from shapes: {', '.join(part for part in parts if part)}." + (f" Measured: {measured}." if measured else "")
+    good = known.reached >= NEAR_ROOF
+    return _told(name, question, good, detail, "#roofline", known.reached, good)
+
+
+def _wins(report: Report) -> Answer:
+    rules = list(dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into))
+    detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
+    if report.headline.judged == "no":
+        return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")
+    return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", None, not rules)
+
+
+def _share(us: float, time: DeviceTime) -> float:
+    return us / time.window_us if time.window_us > 0 else 0.0

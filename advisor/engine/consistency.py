@@ -1,0 +1,161 @@
+"""One check before anything is printed: what a report says in one place must not contradict what it says in another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from advisor.report.model import SEVERITIES, Finding, Health, Report
+from advisor.views.time.critical_path import HOST_LINKS
+
+DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
+"""Bottlenecks that a faster host leaves as they are."""
+
+RESOURCES = {"copy-bound": "exposed_copy_us", "communication-bound": "exposed_comm_us"}
+
+PACED, IDLE = 0.6, 0.25
+"""A critical path of which more than this is the host's, on a device that idles for a quarter: the host bounds it."""
+
+MOST = 0.5
+"""What holds more than half of the step must be spoken of."""
+
+WORKING = 0.1
+"""Communication that overlaps nothing for a tenth of the step is no work to praise."""
+
+SURE = 0.4
+
+_SPEAK_AGAINST = {
+    "gpu-busy": ("launch-gap", "exposed-communication"),
+    "tensor-cores": ("precision",),
+    "mixed-precision": ("precision",),
+    "synchronisation": ("sync-stall",),
+    "copies": ("memcpy",),
+    "allocation": ("allocator",),
+    "communication": ("exposed-communication", "missed-overlap"),
+    "data-loading": ("data-loading",),
+    "fused": ("unfused-elementwise", "unfused-attention", "unfused-norm"),
+    "batch-size": ("low-arithmetic-intensity",),
+}
+"""Answers that are no good news while one of these rules has a finding of medium or more."""
+
+
+def contradictions(report: Report) -> tuple[str, ...]:
+    """What in the report contradicts what else in it, each in a sentence; empty where all of it holds together."""
+    if report.kind != "trace":
+        return ()
+    return tuple(message for check in _CHECKS for message in check(report))
+
+
+def consistent(report: Report) -> Report:
+    """The report as it is where it holds together. Else one that says so: judged in part, with the contradictions among the checks, and
+    without an answer that is praised."""
+    found = contradictions(report)
+    if not found:
+        return report
+    head = report.headline
+    why = f"parts of this report contradict each other: {'; '.join(found[:2])}"
+    judged = head if head.judged == "no" else msgspec.structs.replace(head, judged="partly", judged_why=why)
+    row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can")
+    answers = tuple(msgspec.structs.replace(answer, good=None) for answer in report.checklist)
+    made = msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
+    return made.with_picture(report.picture) if report.picture else made
+
+
+def _bound(report: Report) -> Iterator[str]:
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
+    name = report.headline.bottleneck
+    if name == "cpu-only":
+        if report.kernels:
+            yield "the headline sees no GPU work, the kernels' table does"
+        return
+    if time is None or time.window_us <= 0 or name == "start-up":
+        return
+    shares = {
+        "compute_us": time.compute_us, "exposed_comm_us": time.exposed_comm_us,
+        "exposed_copy_us": time.exposed_copy_us + time.exposed_memset_us, "idle_us": time.idle_us,
+    }  # fmt: skip
+    mine = RESOURCES.get(name, "compute_us" if name in DEVICE_BOUND else "idle_us")
+    largest = max(shares, key=shares.__getitem__)
+    paced = _host_share(report) > 0.5 and shares["idle_us"] >= IDLE * time.window_us and mine == "idle_us"
+    if shares[mine] < shares[largest] - 0.01 * time.window_us and not paced:
+        yield f"the headline says {name}, but {largest.removesuffix('_us').replace('_', ' ')} holds more of the step"
+    if name in DEVICE_BOUND and _host_share(report) > PACED and shares["idle_us"] >= IDLE * time.window_us:
+        yield f"the headline says {name}, the critical path is the host's for {_host_share(report):.0%}"
+
+
+def _host_share(report: Report) -> float:
+    return sum(part.share for part in report.critical_path if part.link in HOST_LINKS)
+
+
+def _silence(report: Report) -> Iterator[str]:
+    """One resource holds most of the step, and nobody speaks of it although they could have."""
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
+    if time is None or time.window_us <= 0 or report.headline.judged != "yes" or _asked_for_few(report):
+        return
+    said = {f.rule for f in report.findings}
+    if time.exposed_comm_us > MOST * time.window_us and not said & {"exposed-communication", "missed-overlap", "load-imbalance"}:
+        yield "communication holds most of the step, and no finding speaks of it"
+    well_used = any(c.rule == "dominant-resource" and "of what the hardware allows" in c.why for c in report.clear)
+    if time.exposed_copy_us > MOST * time.window_us and not said & {"memcpy", "dominant-resource", "missed-overlap"} and not well_used:
+        yield "copies hold most of the step, and no finding speaks of them"
+
+
+def _asked_for_few(report: Report) -> bool:
+    """Whether only some rules were run: then others' silence says nothing."""
+    ran = {r.rule for rows in (report.findings, report.clear, report.skipped, report.failed) for r in rows}
+    return not ran >= {"exposed-communication", "dominant-resource"}
+
+
+def _praise(report: Report) -> Iterator[str]:
+    loud = {f.rule for f in report.findings if f.severity in ("high", "medium") and not f.allowed}
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
+    for answer in report.checklist:
+        against = loud & {*_SPEAK_AGAINST.get(answer.id, ())}
+        if answer.good and against:
+            yield f"{answer.question} is good news, although {', '.join(sorted(against))} has a finding"
+        if answer.good and answer.id == "gpu-busy" and time and time.exposed_comm_us >= WORKING * time.window_us:
+            yield "a GPU that spins in communication is called busy"
+        if answer.good and answer.id == "easy-wins" and loud - {f.rule for f in report.findings if f.folded_into}:
+            yield "no easy wins are left, although findings are"
+
+
+def _order(report: Report) -> Iterator[str]:
+    ranks = [SEVERITIES.index(f.severity) for f in report.findings]
+    if ranks != sorted(ranks):
+        yield "a finding stands above a severer one"
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for finding in report.findings:
+        if finding.status == "possible" and finding.severity in ("high", "medium"):
+            yield f"{finding.rule} is only possible and ranks as {finding.severity}"
+        if not finding.folded_into:
+            continue
+        causes = by_rule.get(finding.folded_into, [])
+        if not any(c.shortens and c.confidence >= SURE and not (c.allowed or c.folded_into) for c in causes):
+            yield f"{finding.rule} is explained by {finding.folded_into}, which does not stand"
+
+
+def _gain(report: Report) -> Iterator[str]:
+    after, step = report.headline.predicted_step_us, report.step_us
+    if after is None or step <= 0:
+        return
+    if not 0 <= after.expected <= step * (1 + 1e-6):
+        yield "the step with every fix is not between nothing and the step"
+    if after.expected < step * (1 - 1e-6) and not any(f.shortens for f in report.findings):
+        yield "the headline promises a shorter step, and no finding shortens it"
+
+
+def _trust(report: Report) -> Iterator[str]:
+    failed = {check.check for check in report.health if check.status == "failed"}
+    if failed and report.headline.judged == "yes":
+        yield f"the report is judged in full, although {', '.join(sorted(failed))} failed"
+    for finding in report.findings:
+        if failed & {*finding.checks}:
+            yield f"{finding.rule} rests on {', '.join(sorted(failed & {*finding.checks}))}, which failed"
+    if report.headline.judged != "no" and report.headline.bottleneck == "cpu-only":
+        yield "without GPU work nothing can be judged, and the report is"
+
+
+_CHECKS = (_bound, _silence, _praise, _order, _gain, _trust)

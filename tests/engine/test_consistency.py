@@ -1,0 +1,89 @@
+"""What a report says holds together: every golden report does, and each way of breaking one is noticed."""
+
+import msgspec
+import pytest
+
+from advisor.engine.checklist import ORDER, checklist
+from advisor.engine.consistency import consistent, contradictions
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.report.model import Health, PathPart, Prediction
+from tests.paths import ROOT
+from tests.rules.test_rules import queued, repeat, small_kernels
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(scope="module")
+def launch_bound():
+    return run(repeat(100, small_kernels).timeline(), built_in().values())
+
+
+@pytest.fixture(scope="module")
+def spinning():
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 300, "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNN")
+        trace.launch(host + 2, gpu + 300, gpu + 1000, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+
+    return run(queued(body, gpu=1000).timeline(), built_in().values())
+
+
+def head(report, **fields):
+    return replace(report, headline=replace(report.headline, **fields))
+
+
+def test_whole_reports_hold_together(launch_bound, spinning):
+    assert contradictions(launch_bound) == contradictions(spinning) == ()
+    assert consistent(launch_bound) is launch_bound
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda p: p.parent.name)
+def test_no_sample_contradicts_itself(path):
+    import advisor
+
+    report = advisor.analyze(path)
+    assert contradictions(report) == ()
+    assert [answer.id for answer in report.checklist] == list(ORDER)
+
+
+def test_a_spinning_collective_is_no_work(spinning):
+    assert spinning.headline.bottleneck == "communication-bound" and spinning.findings
+    busy = next(answer for answer in spinning.checklist if answer.id == "gpu-busy")
+    assert (busy.answer, busy.good) == ("no", False) and "not work" in busy.detail
+
+
+def mutations(good, spinning):
+    finding = good.findings[0]
+    yield head(good, bottleneck="copy-bound")
+    yield head(good, bottleneck="compute-bound")
+    yield head(good, bottleneck="cpu-only", judged="no")
+    yield head(spinning, bottleneck="memory-bound")
+    yield replace(spinning, findings=())
+    yield replace(good, checklist=tuple(replace(a, good=True) for a in good.checklist))
+    yield replace(spinning, checklist=tuple(replace(a, good=True) if a.id == "gpu-busy" else a for a in spinning.checklist))
+    yield replace(good, findings=(replace(finding, severity="low"), finding))
+    yield replace(good, findings=(finding, replace(finding, severity="low", folded_into="nobody")))
+    yield replace(good, findings=(replace(finding, confidence=0.2), replace(finding, severity="low", folded_into=finding.rule, rule="x")))
+    yield replace(good, findings=(replace(finding, status="possible"),))
+    yield replace(good, findings=(replace(finding, saving=replace(finding.saving, per="request")),))
+    yield head(good, predicted_step_us=Prediction(low=0, expected=-5.0, high=1))
+    yield head(good, predicted_step_us=Prediction(low=0, expected=2 * good.headline.step_us, high=1))
+    yield replace(good, health=(*good.health, Health(check="replay", status="failed", detail="x")))
+    yield replace(spinning, headline=replace(spinning.headline, bottleneck="gpu-bound"))
+    idle = [replace(t, compute_us=t.compute_us + 0.45 * t.window_us, idle_us=t.idle_us - 0.45 * t.window_us) for t in good.time]
+    path = (PathPart(link="dispatch", total_us=96.0, share=0.96, count=1), PathPart(link="kernel", total_us=4.0, share=0.04, count=1))
+    yield replace(head(good, bottleneck="compute-bound"), time=tuple(idle), critical_path=path)
+
+
+def test_each_way_of_breaking_one_is_noticed_and_said(launch_bound, spinning):
+    for number, broken in enumerate(mutations(launch_bound, spinning)):
+        found = contradictions(broken)
+        assert found, f"mutation {number} was not noticed"
+        told = consistent(broken)
+        assert told.headline.judged in ("partly", "no") and not any(answer.good for answer in told.checklist)
+        assert told.health[-1].check == "consistency" and found[0] in told.health[-1].detail
+
+
+def test_without_gpu_work_nothing_is_answered(launch_bound):
+    bare = replace(launch_bound, devices=(), time=(), kernels=(), clear=(), findings=(), rates=None)
+    assert [a.answer for a in checklist(bare) if a.id in ("gpu-busy", "copies", "utilisation", "compiled")] == ["not recorded"] * 4
