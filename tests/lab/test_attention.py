@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from advisor.lab.intensity import bound
 torch = pytest.importorskip("torch")
 
 import advisor  # noqa: E402
+from advisor.cli import main  # noqa: E402
 from advisor.errors import UsageError  # noqa: E402
 from advisor.knowledge import devices  # noqa: E402
 from advisor.lab.attention.levels import _no_flash, run_level  # noqa: E402
@@ -151,3 +153,24 @@ def test_charts_are_drawn_of_what_was_measured():
     made = session(Level(0, 0, 4.0, 1e-3), Level(1, 1, math.nan, math.nan, failed="cannot run here"))
     for name, svg in session_charts(made):
         assert ET.fromstring(svg) is not None and name.endswith(".svg")
+
+
+def test_the_command_writes_the_session_and_its_plots(tmp_path, monkeypatch, capsys):
+    few = ["--seq-lengths", "8,16", "--d-model", "8", "--num-heads", "2", "--batch", "1", "--dtype", "fp32", "--impl", "naive,sdpa"]
+    targets = ["--output", str(tmp_path / "out.json"), "--output-dir", str(tmp_path / "plots")]
+    monkeypatch.setattr(sys, "argv", ["advisor", "attention", *few, *targets])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    saved = json.loads((tmp_path / "out.json").read_text())
+    assert [row["seq_len"] for row in saved["sequences"]] == [8, 16]
+    assert [level["name"] for level in saved["sequences"][0]["levels"]] == ["naive", "sdpa"]
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["components.svg", "levels.svg"]
+
+
+@pytest.mark.parametrize(("option", "value"), [("--dtype", "int3"), ("--impl", "magic"), ("--seq-lengths", "8,-1"), ("--format", "csv")])
+def test_the_command_says_what_it_does_not_know(monkeypatch, capsys, option, value):
+    monkeypatch.setattr(sys, "argv", ["advisor", "attention", option, value])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and value in capsys.readouterr().err
