@@ -13,6 +13,8 @@ from advisor.views.memory.history import Bools
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.scores import Scores
 
+UNLIKE = 4
+"""Stretches dropped together for the low end where layers are unlike: where a program's own blocks end, stacks do not say."""
 URL = "https://docs.pytorch.org/docs/stable/checkpoint.html"
 
 
@@ -34,7 +36,7 @@ def memory_activations(
     How it is measured
     Activations are what the forward pass makes and the backward pass gives back. Layers are the part of that sequence which
     repeats, stack for stack and size for size. Allocations are replayed with each layer's dropped at its end, but for the
-    smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time; `high`:
+    smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time, of unlike ones four stretches; `high`:
     every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size; they are
     replayed away. Reported from `min_share` of the peak ({min_share}: less is not worth computing
     twice) and `least_bytes` ({least_bytes}); where checkpointing frees less than `worth_bytes` ({worth_bytes}, a
@@ -68,7 +70,7 @@ def memory_activations(
         before = replay.allocated(lives)
         expected = before - replay.allocated(checkpointed(attribution, lives, layers))
         if expected >= max(min_share * peak, least_bytes):
-            low = before - replay.allocated(checkpointed(attribution, lives, layers, together=2))
+            low = before - replay.allocated(checkpointed(attribution, lives, layers, together=2 if layers.alike else UNLIKE))
             inner = np.zeros(len(device.allocations), bool)
             inner[layers.row[~layers.boundary]] = True
             high = before - replay.allocated(lives.without(inner[lives.row]))

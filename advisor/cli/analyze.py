@@ -39,7 +39,7 @@ def analyze(
     trace: Annotated[
         str,
         typer.Argument(
-            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a TensorBoard log directory, or - for standard input."
+            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, or - for standard input."
         ),
     ],
     format: FormatOption = None,

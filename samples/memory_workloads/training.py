@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential, set_checkpoint_early_stop
 
 from .base import Decoder, Make, MemoryWorkload, Setup, Step, mlp, tokens_of
 
@@ -84,7 +84,9 @@ def _logits(chunked: bool) -> Make:
             features, labels = model.features(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
             if chunked:
                 parts = zip(features.chunk(16), labels.chunk(16), strict=True)
-                loss = sum(checkpoint(part_loss, f, t, use_reentrant=False) for f, t in parts) / len(labels)
+                # Stopping a recomputation early does not pass through the loss, which is one call of C++.
+                with set_checkpoint_early_stop(False):
+                    loss = sum(checkpoint(part_loss, f, t, use_reentrant=False) for f, t in parts) / len(labels)
             else:
                 loss = part_loss(features, labels) / len(labels)
             loss.backward()
