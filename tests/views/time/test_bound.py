@@ -1,0 +1,106 @@
+"""What bounds the step, each case by a trace of a few lines with the answer worked out by hand."""
+
+import pytest
+
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.views.time.bound import Bound
+from tests.build import Trace
+from tests.rules.test_rules import queued, repeat, small_kernels
+
+GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNN"
+REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ADD = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<float>>(int)"
+
+
+def in_turn(*parts):
+    """A step of kernels one after the other, queued far ahead: (name, µs) each."""
+
+    def body(trace, host, gpu):
+        at = gpu
+        for n, (name, dur) in enumerate(parts):
+            trace.launch(host + 1 + n, at, at + dur, name)
+            at += dur
+
+    return queued(body, gpu=sum(dur for _, dur in parts))
+
+
+def test_a_larger_communication_beats_an_idle_third():
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 600, REDUCE).launch(host + 2, gpu + 600, gpu + 650, GEMM)
+
+    bound = queued(body, gpu=1000).get(Bound)
+    assert bound.name == "communication-bound" and "60%" in bound.summary and "idle for 35%" in bound.summary
+
+
+def test_the_largest_share_wins_and_the_second_is_said():
+    bound = in_turn((GEMM, 300.0), (REDUCE, 700.0)).get(Bound)
+    assert bound.name == "communication-bound" and "70%" in bound.summary and "Kernels run for 30%" in bound.summary
+
+
+def test_kernels_of_no_known_kind_are_named_and_not_said_to_move_memory():
+    bound = in_turn(("body_force_fp64(double*, int)", 800.0), (ADD, 200.0)).get(Bound)
+    assert bound.name == "gpu-bound" and "body_force_fp64" in bound.summary and "80%" in bound.summary
+
+
+@pytest.mark.parametrize(("add", "name"), [(510.0, "memory-bound"), (490.0, "gpu-bound")])
+def test_memory_bound_needs_known_memory_kernels_for_half(add, name):
+    assert in_turn((ADD, add), (GEMM, 1000.0 - add)).get(Bound).name == name
+
+
+def test_products_of_a_matrix_and_a_vector_move_memory():
+    bound = in_turn(("void gemv2T_kernel_val<int, int, float>(P)", 1000.0)).get(Bound)
+    assert bound.name == "memory-bound" and "wait for what they read" in bound.summary
+
+
+def test_products_of_unknown_shape_are_not_called_compute_bound():
+    bound = in_turn((GEMM, 1000.0)).get(Bound)
+    assert bound.name == "gpu-bound" and "cannot be told" in bound.summary
+
+
+def test_a_decode_loop_that_idles_puts_launches_first():
+    report = run(repeat(100, small_kernels).timeline(), built_in().values())
+    assert report.headline.bottleneck == "launch-bound" and report.findings[0].rule in ("launch-gap", "graph-candidate")
+
+
+def capture():
+    """Two hundred launches into a graph that is never run, beside two kernels."""
+    trace = Trace().call("cudaStreamBeginCapture", 100, 1)
+    for n in range(200):
+        trace.call("cudaLaunchKernel", 110 + 10 * n, 5)
+    trace.call("cudaStreamEndCapture", 2200, 1)
+    for n in range(10):
+        trace.launch(2300 + 10 * n, 2305 + 10 * n, 2306 + 10 * n, f"fill{n}")
+    return trace.launch(9e5, 9e5 + 5, 9e5 + 6, "fill")
+
+
+def judged(trace):
+    head = run(trace.timeline(), ()).headline
+    return head.judged, head.judged_why
+
+
+def test_what_could_not_be_judged_says_so():
+    assert judged(Trace().op("aten::mm", 0, 10).call("cudaLaunchKernel", 1, 2)) == (
+        "no", "the trace holds no GPU work, although the program launched 1 kernels: their events were lost or not recorded",
+    )  # fmt: skip
+    state, why = judged(capture())
+    assert state == "no" and "200 of 211 launches were captured" in why
+    few = Trace()
+    for s in range(4):
+        few.step(1000.0 * s, 999, s + 1).launch(1000 * s + 5, 1000 * s + 10, 1000 * s + 20)
+    assert judged(few)[0] == "partly" and "too few" in judged(few)[1]
+    assert judged(repeat(100, small_kernels)) == ("yes", "")
+
+
+def test_a_fix_that_does_not_shrink_the_step_gains_no_step_time():
+    trace = Trace()
+    for s in range(5):
+        trace.step(50.0 * s, 49, s + 1)
+        for n in range(4):
+            trace.op("aten::mm", 50.0 * s + 10 * n, 8, [[1, 8192], [8192, 8192]], ["c10::BFloat16"] * 2)
+            gpu = 50 + 200.0 * s + 50 * n
+            trace.launch(50.0 * s + 10 * n + 2, gpu, gpu + 50, GEMM)
+    report = run(trace.timeline(), [built_in()["low-arithmetic-intensity"]])
+    (finding,) = report.findings
+    assert finding.saving.per == "request" and finding.saving.expected > 0
+    assert report.headline.predicted_step_us.expected == report.headline.step_us

@@ -1,0 +1,43 @@
+"""What happens once is found, named and left out of a window without steps; real work is not."""
+
+import pytest
+
+from advisor.views.health import TraceHealth
+from advisor.views.trace.startup import StartUp
+from advisor.views.trace.steps import Steps
+from tests.build import Trace
+
+
+def work(trace, at, n=20):
+    for k in range(n):
+        trace.launch(at + 100 * k, at + 100 * k + 5, at + 100 * k + 55, f"kernel{k}")
+    return trace
+
+
+def test_work_from_before_the_recording_is_left_out():
+    # Launched at 10, returned at once, and begun half a second later on a device where nothing that was recorded runs.
+    trace = work(Trace().launch(10, 500_000, 500_010, "first"), 500_020)
+    steps = trace.get(Steps)
+    assert steps.start_us == 500_000 and "before the recording" in steps.detail
+    assert trace.get(StartUp).earlier_for_us == pytest.approx(499_990)
+
+
+def test_a_first_launch_that_loads_its_module_is_left_out_and_named():
+    trace = work(Trace().launch(0, 600_001, 600_010, "first", dur=600_000), 600_100)
+    steps = trace.get(Steps)
+    assert steps.start_us == pytest.approx(600_100, abs=10) and "cudaLaunchKernel with 600 ms" in steps.detail
+
+
+def test_a_launch_that_a_full_queue_holds_up_is_no_start_up():
+    trace = Trace().launch(0, 5, 600_000, "long").launch(10, 600_000, 600_100, "next", dur=599_000)
+    assert not trace.get(StartUp).calls
+    assert work(trace, 600_200).get(Steps).start_us == 0
+
+
+def test_start_up_inside_the_window_is_a_weakness_and_says_what():
+    trace = Trace()
+    for k in range(10):
+        at = 100_000.0 * k
+        trace.launch(at, at + 50_005, at + 50_055, f"kernel{k}", dur=50_000)
+    (row,) = (h for h in trace.get(TraceHealth).results if h.check == "start-up")
+    assert row.status == "degraded" and "cudaLaunchKernel with 50 ms" in row.detail and "warmup" in row.record_with
