@@ -37,6 +37,9 @@ VERSION = 1
 TIMED_S = 0.3
 """Steps are timed for at least this long, so that the clock's own jitter does not count."""
 
+LOCKSTEP_SETTLE = 20
+"""Steps that ranks wait beyond the warm-up, all as many, whether or not they have settled before."""
+
 MAX_TIMED = 500
 MAX_TIMED_S = 20.0
 FEWEST_TIMED = 5
@@ -79,6 +82,8 @@ class Run:
         self.steady = False
         self.unprofiled_step_us: list[float] = []
         self._warn = warn or _warn
+        # Ranks wait for each other: one that counts its steps by its own clock would stop while another goes on.
+        self._lockstep = int(os.environ.get("WORLD_SIZE") or 1) > 1
         self._traces: dict[str, str] = {}
         self._device = "cpu"
         self._peak_bytes = 0
@@ -156,7 +161,7 @@ class Run:
         o = self.options
         clock = StepClock(device_in_use())
         graphs = [compilations()]
-        for step in range(o.warmup + o.settle):
+        for step in range(o.warmup + (min(o.settle, LOCKSTEP_SETTLE) if self._lockstep else o.settle)):
             if clock.device == "cpu" != device_in_use():
                 clock = StepClock(device_in_use())
             clock.mark()
@@ -164,14 +169,13 @@ class Run:
             graphs.append(compilations())
             # Reading the times waits for the device: a host that runs far ahead would else see no time at all.
             compiled = graphs[-1] != graphs[max(0, len(graphs) - 1 - SETTLED_STEPS)]
-            if step + 1 >= o.warmup and not compiled and settled(clock.step_us(2 * SETTLED_STEPS)):
-                self.steady = True
+            self.steady = not compiled and settled(clock.step_us(2 * SETTLED_STEPS))
+            if step + 1 >= o.warmup and self.steady and not self._lockstep:
                 break
         self._device = device_in_use()
-        if not self.steady and o.settle:
-            last = clock.step_us(2 * SETTLED_STEPS)
+        if not self.steady and o.settle and (last := clock.step_us(2 * SETTLED_STEPS)):
             self._note(
-                f"step times did not settle in {o.warmup + o.settle} steps: the last {len(last)} took {min(last) / 1e3:.3g} to "
+                f"step times did not settle in {step + 1} steps: the last {len(last)} took {min(last) / 1e3:.3g} to "
                 f"{max(last) / 1e3:.3g} ms"
             )
 
@@ -188,8 +192,8 @@ class Run:
                 yield
                 clock.mark()
                 spent = time.perf_counter() - start
-                enough = len(clock) >= self.options.timed and (spent >= TIMED_S or len(clock) >= MAX_TIMED)
-                if enough or (len(clock) >= FEWEST_TIMED and spent >= MAX_TIMED_S):
+                enough = len(clock) >= self.options.timed and (self._lockstep or spent >= TIMED_S or len(clock) >= MAX_TIMED)
+                if enough or (len(clock) >= FEWEST_TIMED and spent >= MAX_TIMED_S and not self._lockstep):
                     break
         finally:
             self.unprofiled_step_us = [round(us, 3) for us in clock.step_us()]

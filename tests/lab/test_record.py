@@ -183,6 +183,21 @@ def test_a_command_that_does_not_exist_says_so(tmp_path):
         launch([str(tmp_path / "nothing")], tmp_path, Options())
 
 
+def test_ranks_count_the_same_steps_however_long_theirs_take(tmp_path, train, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("advisor.lab.record.TIMED_S", 60.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with advisor.record(tmp_path, warmup=1, timed=3, light=1, deep=1) as run:
+            steps = 0
+            while not run.done:
+                train(torch.ones(4, 8))
+                run.step()
+                steps += 1
+    # One that begins, 1 + 20 to settle, one before the timed ones, 3 of them, and two traces of 2 + 1.
+    assert steps == 1 + 21 + 1 + 3 + 6 and len(run.unprofiled_step_us) == 3
+
+
 def test_several_ranks_record_each_into_its_own_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
