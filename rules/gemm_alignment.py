@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil
-from typing import Any
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
+from advisor.knowledge.alignment import ALIGNED_BYTES, Product, product_of
 from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.timeline import Timeline
@@ -26,13 +23,6 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
-ALIGNED_BYTES = 16
-"""What a Tensor Core kernel loads at once: each row must begin at a multiple of it. 8 elements of BF16, 4 of TF32, 16 of FP8."""
-
-ROUND_BYTES, ROUND_COST = 128, 0.01
-"""Padding goes to a whole cache line where that costs at most a hundredth of the work: NVIDIA's guide names 64 elements of
-FP16 as the best multiple from Ampere on, and 8 as the least."""
-
 KERNEL_US = 20.0
 """A shorter product is bound by filling the GPU, not by how it loads: aligned ones take 17 to 26 µs where their limit is 5 to
 16 (512 × 1024 × 4096, 256 × 4096 × 4096 and 64 × 8192 × 4096 in BF16 on an H200)."""
@@ -44,41 +34,7 @@ PADDED_LOW, PADDED = 0.6, 0.85
 """Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
 an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
 
-_TENSORS = re.compile(r"^aten::(_int_mm|_scaled_mm|mm|bmm)$")
-_AFTER_BIAS = re.compile(r"^aten::(addmm|_addmm_activation|baddbmm)$")
 _ALIGN = re.compile(r"align(\d+)")
-
-
-@dataclass(frozen=True)
-class _Product:
-    """Sizes of one product, elements that 16 bytes hold, and which of M, K, N begin rows that are not aligned."""
-
-    m: int
-    k: int
-    n: int
-    unit: int
-    wrong: tuple[str, ...]
-    whole: bool
-    """Strides were recorded: which size begins the rows is known."""
-
-    def padded(self) -> dict[str, int]:
-        """The next good size of each wrong one."""
-        return {name: _next(getattr(self, name.lower()), self.unit) for name in self.wrong}
-
-    @property
-    def more_work(self) -> float:
-        """Work with padding over work without."""
-        factor = 1.0
-        for name, size in self.padded().items():
-            factor *= size / getattr(self, name.lower())
-        return factor
-
-    @property
-    def advice(self) -> str:
-        return ", ".join(
-            f"{name} = {getattr(self, name.lower())} → {size} (+{size / getattr(self, name.lower()) - 1:.1%})"
-            for name, size in self.padded().items()
-        )
 
 
 @rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)
@@ -170,20 +126,13 @@ def gemm_alignment(
     )
 
 
-def _next(size: int, unit: int) -> int:
-    """The next multiple of a cache line where that adds little, else of 16 bytes."""
-    line = unit * ROUND_BYTES // ALIGNED_BYTES
-    rounded = ceil(size / line) * line
-    return rounded if rounded <= size * (1 + ROUND_COST) else ceil(size / unit) * unit
-
-
 def _share(products: Sequence[int], limit_us: Floats, dur_us: Floats) -> float | None:
     """Rate that these products reach over that of large ones, None where there are none."""
     at = np.asarray(products, np.int64)
     return min(1.0, float(limit_us[at].sum() / dur_us[at].sum())) if len(at) else None
 
 
-def _loads_whole(kernel: str, product: _Product) -> bool:
+def _loads_whole(kernel: str, product: Product) -> bool:
     """Whether the kernel's own name says that it loads 16 bytes at once: cuBLAS found the operands in order."""
     said = _ALIGN.search(kernel)
     return said is not None and int(said[1]) >= product.unit
@@ -191,13 +140,13 @@ def _loads_whole(kernel: str, product: _Product) -> bool:
 
 def _products(
     timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]
-) -> dict[int, _Product]:
+) -> dict[int, Product]:
     """The product that each kernel (position) belongs to, where shapes tell."""
     columns = [timeline.cpu_ops[name].cat for name in ("dims", "types", "strides")]
     codes = [ops.names, *(column.codes.to_numpy() for column in columns)]
     texts = [column.categories for column in columns]
     # Layers repeat: each distinct op is judged once.
-    known: dict[tuple[object, ...], _Product | None] = {}
+    known: dict[tuple[object, ...], Product | None] = {}
     found = {}
     for p in positions:
         op = roofline.cost_op[rows[p]]
@@ -205,43 +154,17 @@ def _products(
         if key not in known:
             dims, types, strides = (str(text[code[op]]) if code[op] >= 0 else "" for text, code in zip(texts, codes[1:], strict=True))
             shapes, steps = arguments.numbers(dims), arguments.numbers(strides)
-            known[key] = _product(ops.name(int(op)), str(precision[p]), shapes, arguments.names(types), steps)
+            known[key] = product_of(ops.name(int(op)), str(precision[p]), shapes, arguments.names(types), steps)
         if product := known[key]:
             found[p] = product
     return found
 
 
-def _product(name: str, precision: str, dims: Any, types: Any, strides: Any) -> _Product | None:
-    """What M, K and N of an op are and which of them begin rows off 16 bytes; None where it is no product of matrices."""
-    first = 0 if _TENSORS.match(name) else 1 if _AFTER_BIAS.match(name) else -1
-    if first < 0 or min(len(dims), len(types)) < first + 2 or (types[first] == "float") != (precision == "tf32"):
-        return None
-    a, b = dims[first], dims[first + 1]
-    itemsize = DTYPE_BYTES.get(types[first], 0)
-    if len(a) < 2 or len(b) < 2 or not itemsize:
-        return None
-    (m, k), n, unit = a[-2:], b[-1], ALIGNED_BYTES // itemsize
-    lead: list[tuple[str, int]] = []
-    whole = len(strides) > first + 1 and len(strides[first]) == len(a) and len(strides[first + 1]) == len(b)
-    if whole:
-        for (rows, columns), (down, along) in ((("M", "K"), strides[first][-2:]), (("K", "N"), strides[first + 1][-2:])):
-            if along == 1:
-                lead.append((columns, down))
-            elif down == 1:
-                lead.append((rows, along))
-    else:
-        lead.append(("K", k))
-    result_bytes = itemsize if precision not in ("fp8", "int8") else 2
-    lead.append(("N", n * result_bytes // itemsize))
-    wrong = {name for name, step in lead if step % unit}
-    return _Product(m, k, n, unit, tuple(name for name in "MKN" if name in wrong), whole)
-
-
-def _label(timeline: Timeline, ops: Ops, op: int, product: _Product) -> str:
+def _label(timeline: Timeline, ops: Ops, op: int, product: Product) -> str:
     return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"
 
 
-def _fix(worst: _Product) -> Fix:
+def _fix(worst: Product) -> Fix:
     name, size = next(iter(worst.padded().items()))
     old = getattr(worst, name.lower())
     what = {"M": "the rows", "K": "the features", "N": "the outputs"}[name]

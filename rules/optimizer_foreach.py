@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import EMPTY, Ints, Spans, union
-from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
-from advisor.timeline import Timeline
 from advisor.views.replay.edits import Edits, FewerLaunches, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import matches, spans_of
-from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
-
-_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-_MANY = re.compile(r"_foreach_|multi_tensor_apply")
-_FUSED = re.compile(r"_fused_|Fused\w*MathFunctor")
-_ADAM = re.compile(r"addcdiv")
-"""The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
 HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
 """Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's was for
@@ -41,9 +26,6 @@ TENSORS_A_LAUNCH = 30
 
 LAUNCH_FLOOR_US = 1.2
 """What a pointwise kernel on a tiny tensor takes on its own; a fused one pays it once."""
-
-MOST_OPS_A_PARAMETER = 16
-"""No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
 
 FUSED_TRAFFIC = (0.6, 0.4, 0.3)
 """Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7."""
@@ -59,24 +41,11 @@ LEFT_OF_FOREACH = (1.0, 0.7, 0.5)
 """The same for foreach: its Python is the same, its launches fewer already."""
 
 
-@dataclass(frozen=True)
-class _Update:
-    """The optimizer's part of the schedule. ops: positions of the GPU ops it launched. spans: its time on the host."""
-
-    name: str
-    kind: Literal["loop", "foreach", "fused", "other"]
-    ops: Ints
-    spans: Spans
-    parameters: int
-    """Parameters a step, as the repeats of the rarest frequent op tell."""
-
-
 @rule("optimizer-foreach", min_saving_share=0.03)
 def optimizer_foreach(
-    timeline: Timeline,
     steps: Steps,
     work: GpuWork,
-    host: HostActivity,
+    update: OptimizerStep,
     host_time: HostTime,
     witness: Witness,
     *,
@@ -113,8 +82,7 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
-    update = _update(timeline, steps, work, host)
-    if update is None:
+    if update.kind == "none":
         return Clear(why="no optimizer step inside the window")
     count = len(update.ops) / steps.steps
     if update.kind == "fused":
@@ -146,55 +114,7 @@ def optimizer_foreach(
     )
 
 
-def _update(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity) -> _Update | None:
-    notes = timeline.annotations
-    ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
-    name = ""
-    if ranges.any():
-        spans = spans_of(notes, ranges)
-        chosen = np.flatnonzero(work.launched_inside(spans))
-        found = _STEP.match(Counter(str(n) for n in notes["name"][ranges]).most_common(1)[0][0])
-        name = found[1] if found else ""
-    else:
-        chosen, spans = _adam_runs(timeline, work)
-    chosen = chosen[work.kernel[chosen]]
-    if not len(chosen):
-        return None
-    by_op = [work.ops.name(o) for o in work.op[chosen].tolist()]
-    by_kernel = [work.kernel_name(k) for k in chosen.tolist()]
-    texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
-    if any(_FUSED.search(t) for t in texts):
-        return _Update(name, "fused", chosen, spans, 0)
-    many = np.array([bool(_MANY.search(t)) for t in texts])
-    if many.mean() > 0.5:
-        return _Update(name, "foreach", chosen, spans, 0)
-    if (many | work.of(Family.FUSED)[chosen]).any():
-        return _Update(name, "other", chosen, spans, 0)
-    counts = Counter(o or k for o, k in zip(by_op, by_kernel, strict=True))
-    most = max(counts.values())
-    each = min(c for c in counts.values() if c >= 0.25 * most)
-    periodic = each > 0 and len(chosen) / each <= MOST_OPS_A_PARAMETER
-    return _Update(name, "loop" if periodic else "other", chosen, spans, round(each / steps.steps))
-
-
-def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
-    """Positions and host spans of runs of Adam's last op, where no optimizer marked itself."""
-    at = np.flatnonzero(work.named(_ADAM) & ~work.named(_MANY))
-    positions, starts, ends = [at[:0]], [], []
-    calls, schedule = timeline.api_calls, work.schedule
-    for part in np.split(at, np.flatnonzero(np.diff(at) > MOST_OPS_A_PARAMETER) + 1):
-        if len(part) < 2:
-            continue
-        each = int(np.median(np.diff(part)))
-        members = np.arange(max(part[0] - each + 1, 0), part[-1] + 1)
-        callers = schedule.call_row[schedule.op_call[members[[0, -1]]]]
-        positions.append(members)
-        starts.append(float(calls["start_us"].iloc[callers[0]]))
-        ends.append(float(calls["start_us"].iloc[callers[1]] + calls["dur_us"].iloc[callers[1]]))
-    return np.concatenate(positions), union(np.array(starts), np.array(ends)) if starts else EMPTY
-
-
-def _edits(host_time: HostTime, work: GpuWork, update: _Update) -> Edits:
+def _edits(host_time: HostTime, work: GpuWork, update: OptimizerStep) -> Edits:
     """The optimizer's kernels become as few as a fused one launches, and the host's time in its range shrinks."""
     step = work.step[update.ops]
     groups = [update.ops[step == s] for s in np.unique(step)]
@@ -219,7 +139,7 @@ def _edits(host_time: HostTime, work: GpuWork, update: _Update) -> Edits:
     return Edits(*made)
 
 
-def _fix(update: _Update) -> Fix:
+def _fix(update: OptimizerStep) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/optim.html#algorithms"
     name = update.name or "AdamW"
     if name in HAVE_FUSED:

@@ -1,0 +1,87 @@
+"""The optimizer's part of the step, and how it updates its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Ints, Spans, union
+from advisor.knowledge.kernel_names import Family
+from advisor.timeline import Timeline
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.frames import matches, spans_of
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.steps import Steps
+
+_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
+_MANY = re.compile(r"_foreach_|multi_tensor_apply")
+_FUSED = re.compile(r"_fused_|Fused\w*MathFunctor")
+_ADAM = re.compile(r"addcdiv")
+"""The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
+
+MOST_OPS_A_PARAMETER = 16
+"""No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """The optimizer's part of the schedule. ops: positions of the GPU ops it launched. spans: its time on the host."""
+
+    name: str
+    kind: Literal["none", "loop", "foreach", "fused", "other"]
+    ops: Ints
+    spans: Spans
+    parameters: int
+    """Parameters a step, as the repeats of the rarest frequent op tell."""
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity) -> OptimizerStep:
+        notes = timeline.annotations
+        ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
+        name = ""
+        if ranges.any():
+            spans = spans_of(notes, ranges)
+            chosen = np.flatnonzero(work.launched_inside(spans))
+            found = _STEP.match(Counter(str(n) for n in notes["name"][ranges]).most_common(1)[0][0])
+            name = found[1] if found else ""
+        else:
+            chosen, spans = _adam_runs(timeline, work)
+        chosen = chosen[work.kernel[chosen]]
+        if not len(chosen):
+            return cls(name, "none", chosen, spans, 0)
+        by_op = [work.ops.name(o) for o in work.op[chosen].tolist()]
+        by_kernel = [work.kernel_name(k) for k in chosen.tolist()]
+        texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
+        if any(_FUSED.search(t) for t in texts):
+            return cls(name, "fused", chosen, spans, 0)
+        many = np.array([bool(_MANY.search(t)) for t in texts])
+        if many.mean() > 0.5:
+            return cls(name, "foreach", chosen, spans, 0)
+        if (many | work.of(Family.FUSED)[chosen]).any():
+            return cls(name, "other", chosen, spans, 0)
+        counts = Counter(o or k for o, k in zip(by_op, by_kernel, strict=True))
+        most = max(counts.values())
+        each = min(c for c in counts.values() if c >= 0.25 * most)
+        periodic = each > 0 and len(chosen) / each <= MOST_OPS_A_PARAMETER
+        return cls(name, "loop" if periodic else "other", chosen, spans, round(each / steps.steps))
+
+
+def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
+    """Positions and host spans of runs of Adam's last op, where no optimizer marked itself."""
+    at = np.flatnonzero(work.named(_ADAM) & ~work.named(_MANY))
+    positions, starts, ends = [at[:0]], [], []
+    calls, schedule = timeline.api_calls, work.schedule
+    for part in np.split(at, np.flatnonzero(np.diff(at) > MOST_OPS_A_PARAMETER) + 1):
+        if len(part) < 2:
+            continue
+        each = int(np.median(np.diff(part)))
+        members = np.arange(max(part[0] - each + 1, 0), part[-1] + 1)
+        callers = schedule.call_row[schedule.op_call[members[[0, -1]]]]
+        positions.append(members)
+        starts.append(float(calls["start_us"].iloc[callers[0]]))
+        ends.append(float(calls["start_us"].iloc[callers[1]] + calls["dur_us"].iloc[callers[1]]))
+    return np.concatenate(positions), union(np.array(starts), np.array(ends)) if starts else EMPTY
