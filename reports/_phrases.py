@@ -186,7 +186,7 @@ _JUDGED = {"partly": "In part", "no": "No"}
 def judged(report: Report) -> str:
     """Whether the recording could be judged, where it could not in full: `In part: the trace fails replay.`; else ""."""
     head = report.headline
-    return "" if head.judged == "yes" else f"{_JUDGED[head.judged]}: {head.judged_why.rstrip(".")}."
+    return "" if head.judged == "yes" else f"{_JUDGED[head.judged]}: {head.judged_why.rstrip('.')}."
 
 
 def nothing_found(report: Report) -> str:
