@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.report.model import SEVERITIES, AnySaving, Clear, Finding, severity_of
+from advisor.knowledge.interval_margins import interval_margins
+from advisor.report.model import SEVERITIES, AnySaving, Clear, Finding, Saving, severity_of
 
 SUMMARY = 240
 """Characters of a summary, which is one line."""
@@ -23,6 +26,7 @@ class Weight:
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
     """The finding; `Clear` where it gains less than is asked for."""
+    weight = _widened(rule, weight)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     if share < least:
@@ -43,3 +47,14 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         decide_with=found.decide_with,
     )
     return Judged(finding, found.edits, found.counted, rule.explains)
+
+
+def _widened(rule: Rule, weight: Weight) -> Weight:
+    """The saving with its ends moved by what the ledger's pairs of that family of rules were off by."""
+    saving = weight.saving
+    if not isinstance(saving, Saving):
+        return weight
+    below, above = interval_margins(rule.id)
+    low = max(0.0, saving.low_us - below * weight.whole)
+    high = max(saving.expected_us, min(weight.whole, saving.high_us + above * weight.whole))
+    return replace(weight, saving=msgspec.structs.replace(saving, low_us=min(low, saving.expected_us), high_us=high))

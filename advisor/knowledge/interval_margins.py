@@ -1,0 +1,18 @@
+"""By how much the ends of a saving's interval move, so that four in five measured savings lie inside.
+
+The margins are quantiles of how far measured savings lay outside the intervals that rules give by themselves (conformalized
+quantile regression, Romano et al. 2019), by family of rules, each workload left out of the quantile that judges it; the
+ledger (docs/accuracy.md) shows both. Figures and what they were taken from stand in interval_margins.toml.
+"""
+
+from __future__ import annotations
+
+from advisor.knowledge.data import load
+
+
+def interval_margins(rule: str) -> tuple[float, float]:
+    """Shares of the step by which the low end goes down and the high end up; wider for a rule with few pairs in the ledger."""
+    known = load("interval_margins")
+    family = next((known[name] for name in ("gpu", "host") if rule in known[name]["rules"]), known["other"])
+    factor = known["few"]["factor"] if rule in known["few"]["rules"] else 1.0
+    return factor * family["below"], factor * family["above"]
