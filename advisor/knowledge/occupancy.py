@@ -50,6 +50,9 @@ REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "threads", "blo
 LIMITERS = (REGISTERS, SHARED, WARPS, BLOCKS)
 """What may limit the blocks on a multiprocessor, in the order of `Fit.limits`. `blocks`: as many as it can track."""
 
+_FIRST = (WARPS, BLOCKS, REGISTERS, SHARED)
+"""Which is named where several allow equally few."""
+
 
 def multiprocessor(capability: tuple[int, int]) -> Multiprocessor | None:
     """None where the compute capability is not known, or no CUDA one."""
@@ -76,15 +79,17 @@ class Fit:
         return np.minimum(self.blocks * self.warps_per_block / self.of.warps, 1.0)
 
     @property
-    def limiter(self) -> list[str]:
-        """What allows fewest, by kernel; where several do, the first of threads, blocks, registers, shared memory."""
-        return [lowest(limits) for limits in self.limits.T.tolist()]
+    def limiter(self) -> np.ndarray:
+        """(n,) what allows fewest, by kernel; where several do, the first of threads, blocks, registers, shared memory."""
+        order = [LIMITERS.index(name) for name in _FIRST]
+        found: np.ndarray = np.asarray(_FIRST, object)[self.limits[order].argmin(axis=0)]
+        return found
 
 
 def lowest(limits: Sequence[int]) -> str:
     """Which of `LIMITERS` allows fewest blocks; where several do, the first of threads, blocks, registers, shared memory."""
     allowed = dict(zip(LIMITERS, limits, strict=True))
-    return min((WARPS, BLOCKS, REGISTERS, SHARED), key=lambda name: allowed[name])
+    return min(_FIRST, key=lambda name: allowed[name])
 
 
 def fit(

@@ -251,7 +251,8 @@ def _kernels(report: Report) -> list[str]:
         "| :-- | :-- | --: | --: | --: | --: | --: | --: |",
     ]
     for row in report.kernels:
-        occupancy = f"{row.occupancy_pct:.0f}%" if row.occupancy_pct > 0 else "–"
+        fits = 100 * row.occupancy.theoretical if row.occupancy else row.occupancy_pct
+        occupancy = f"{fits:.0f}%" if fits > 0 else "–"
         cells = (
             code(_short(row.name, 120)), escape(_short(row.family, 40)), f"{row.calls:,}", duration(row.total_us),
             percent(row.share), occupancy, rate(row.gbps), rate(row.tflops),

@@ -23,7 +23,7 @@ def test_what_fits_on_a_multiprocessor_of_a_hopper(threads, registers, shared, l
     found = fit((9, 0), [threads], [registers], [shared])
     assert found is not None
     assert tuple(found.limits[:, 0]) == limits
-    assert found.occupancy[0] == occupancy and found.limiter == [limiter]
+    assert found.occupancy[0] == occupancy and found.limiter.tolist() == [limiter]
 
 
 def test_many_kernels_at_once_are_as_each_alone():

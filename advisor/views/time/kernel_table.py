@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.report.model import KernelRow
+from advisor.intervals import Ints
+from advisor.knowledge.occupancy import WARP, fit
+from advisor.report.model import KernelRow, Occupancy
 from advisor.timeline import Timeline
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
@@ -16,6 +18,20 @@ from advisor.views.trace.steps import Steps
 
 ROWS = 200
 """Rows kept; the rest is one row, so that the table still sums to the whole."""
+
+
+def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
+    """Theoretical occupancy of kernels (rows of `gpu_ops`), 0 to 1, and what limits it; "" where what it takes was not recorded."""
+    frame = timeline.gpu_ops
+    device, threads, registers, shared = (frame[c].to_numpy()[rows] for c in ("device", "block_threads", "registers", "shared_bytes"))
+    theoretical, limiter = np.full(len(rows), np.nan), np.full(len(rows), "", object)
+    for d in np.unique(device).tolist():
+        gpu = timeline.device(d)
+        mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
+        fits = fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
+        if gpu.warp_size == WARP and fits is not None:
+            theoretical[mine], limiter[mine] = fits.occupancy, fits.limiter
+    return {"theoretical": theoretical, "limiter": limiter}
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,7 @@ class KernelTable:
                 "occupancy": frame["occupancy_pct"].to_numpy()[inside] * frame["dur_us"].to_numpy()[inside],
                 "bytes": np.fmax(copied, roofline.bytes[inside]),
                 "flops": roofline.flops[inside],
+                **_fits(timeline, inside),
             }
         )
         whole = float(data["dur"].sum()) or 1.0
@@ -53,6 +70,8 @@ class KernelTable:
                 bytes=("bytes", "sum"),
                 flops=("flops", "sum"),
                 occupancy=("occupancy", "sum"),
+                theoretical=("theoretical", "first"),
+                limiter=("limiter", "first"),
             )
             .sort_values("total", ascending=False, kind="stable")
             .reset_index()
@@ -71,6 +90,8 @@ class KernelTable:
                 occupancy_pct=float(np.nan_to_num(r.occupancy / r.total)) if r.total else 0.0,
                 gbps=float(r.bytes / r.total / 1e3) if r.total else 0.0,
                 tflops=float(r.flops / r.total / 1e6) if r.total else 0.0,
+                dur_us=float(r.total / r.calls),
+                occupancy=Occupancy(float(r.theoretical), limiter=r.limiter) if r.limiter else None,
             )
             for r in grouped.head(ROWS).rename(columns={"name": "name_"}).itertuples(index=False)
         ]
