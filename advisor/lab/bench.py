@@ -24,8 +24,8 @@ MIN_S = 0.2
 FEWEST, MOST = 20, 1000
 """Calls timed, whatever they take."""
 
-WARMUP_S = 3.0
-"""Calls are made until their times settle (`clock.settled`), but not for longer."""
+WARMUP_S = 0.5
+"""After the first call, which compiles, calls are made until their times settle (`clock.settled`), but not for longer."""
 
 OUTLIER_IQRS = 3.0
 """Beyond so many interquartile ranges from the quartiles (Tukey's far out), an interruption rather than the function."""
@@ -126,7 +126,7 @@ def bench(
         times = np.array(_on_device(fn, args, calls, device, flush_l2, estimate)) * 1e6
         clock = clock_mhz() if device == "cuda" else None
     low, high = _interval(times)
-    known = bound(flops, moved, kind, devices.find(device_name(device))) if flops is not None and moved and device not in ("cpu", "jax") else None
+    known = bound(flops or 0.0, moved, kind, devices.find(device_name(device))) if moved and device not in ("cpu", "jax") else None
     q1, q3 = np.quantile(times, (0.25, 0.75))
     far = OUTLIER_IQRS * (q3 - q1)
     return Timing(

@@ -202,9 +202,10 @@ class Run:
     def _trace(self, name: str, steps: int, deep: bool = False) -> Generator[None]:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        # CUPTI crashes or loses CUDA-graph kernels where it is torn down and loaded again between two profiles.
+        # CUPTI crashes or loses CUDA-graph kernels where it is torn down and loaded again between two profiles; left loaded after
+        # the last, it slows every launch of the rest of the run.
         os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
-        os.environ.setdefault("TEARDOWN_CUPTI", "0")
+        os.environ["TEARDOWN_CUPTI"] = "1" if deep or not self.options.deep else "0"
         activities = [ProfilerActivity.CPU]
         if self._device != "cpu":
             activities.append(getattr(ProfilerActivity, self._device.upper()))

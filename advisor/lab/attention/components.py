@@ -164,7 +164,7 @@ def profile_attention_components(
         parts: tuple[Callable[[], torch.Tensor], ...] = (
             lambda: F.linear(x, w_qkv), scores, probabilities, lambda: p @ v, lambda: F.linear(merged, w_out),
         )  # fmt: skip
-        times = [bench(part, flops=flops, bytes=moved).device_us / 1e3 for part, (flops, moved) in zip(parts, work, strict=True)]
+        times = [bench(part, flops=flops, bytes=moved, min_s=0.1).device_us / 1e3 for part, (flops, moved) in zip(parts, work, strict=True)]
     peaks = devices.find(device_name(device)) if device != "cpu" else None
     made = (
         Component(name, ms, flops, moved, bound(flops, moved, dtype, peaks))

@@ -109,7 +109,7 @@ def run_level(
             return Level(level, ran, math.nan, error, note=note, failed="the result holds NaN or Inf"), output
         # As work that has to be done: what a level does beyond it (scores written and read) is its own.
         pairs, item = q.numel() // q.shape[-1] * k.shape[-2], q.element_size()
-        timing = bench(compute, q, k, v, flops=4.0 * pairs * q.shape[-1], bytes=4.0 * item * q.numel())
+        timing = bench(compute, q, k, v, flops=4.0 * pairs * q.shape[-1], bytes=4.0 * item * q.numel(), min_s=0.1)
         peak = measure_memory_usage(compute, (q, k, v)).peak_bytes
     return Level(level, ran, timing.device_us / 1e3, error, peak, note), output
 
