@@ -78,6 +78,13 @@ TABLES: dict[str, dict[str, str]] = {
         "group_size": "i4",
         "in_elements": "i8",
         "out_elements": "i8",
+        # Which group of ranks it joins (its name and, as recorded text, its members), and which of the group's it is.
+        "group": "str",
+        "group_ranks": "str",
+        "collective_sequence": "i8",
+        "communicator": "str",
+        "in_split": "str",
+        "out_split": "str",
     },
     # CUDA/HIP runtime and driver calls on host threads; sorted by start.
     "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
@@ -97,6 +104,8 @@ TABLES: dict[str, dict[str, str]] = {
         "kernel_file": "str",
         "call_stack": "str",
         "module": "str",
+        # Of a message between two ranks: `to 2 of [0, 1, 2, 3]`, a number within the group, then the group's ranks.
+        "peer": "str",
     },
     "python_calls": {"name": "str", **_THREAD, **_TIMES, "python_id": "i8", "parent_id": "i8", "module_id": "i8"},
     # Host ranges named by the user or framework: record_function, ProfilerStep, NVTX.

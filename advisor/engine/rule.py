@@ -24,6 +24,7 @@ import numpy as np
 
 from advisor.errors import RuleError, UsageError
 from advisor.report.model import TOUCHES, AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
+from advisor.views.ranks.edits import JobEdits
 from advisor.views.replay.edits import Edits
 
 SECTIONS = (
@@ -68,7 +69,7 @@ class Found:
     summary: str
     evidence: tuple[Evidence, ...]
     fix: Fix
-    edits: Edits | None = None
+    edits: Edits | JobEdits | None = None
     removes: str = ""
     saving: AnySaving | None = None
     quiet: str = ""
@@ -96,7 +97,7 @@ class Judged(NamedTuple):
     step predicted with every fix has this one."""
 
     finding: Finding
-    edits: Edits | None
+    edits: Edits | JobEdits | None
     counted: bool = True
     explains: tuple[str, ...] = ()
     """As in `Rule`."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from advisor.engine.fleet import Judging, reduced
 from advisor.engine.grade import graded
 from advisor.engine.kinds import Judge, judge
 from advisor.engine.outcome import Outcomes
@@ -78,6 +79,7 @@ def run(
     rules = list(rules)
     settled = {rule.id: rule.settled((options or {}).get(rule.id, {})) for rule in rules}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
+    recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options or {}))
     given = () if step_ms is None else (Calibration((step_ms * 1000,)),)
     workspace = Workspace(*recording.parts, *given)
     kind = judge(recording.kind)

@@ -543,6 +543,65 @@ class Memory(msgspec.Struct, frozen=True):
         return self.peak_allocated_bytes if of == "allocated" else self.peak_reserved_bytes
 
 
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a job: where a step of its device went, in µs. The parts sum to `step_us`."""
+
+    rank: int
+    host: str = ""
+    step_us: float
+    compute_us: float
+    copy_us: float = 0.0
+    wait_us: float = 0.0
+    """Waiting for other ranks: communication that nothing of this rank's runs beside, before the last one has come."""
+    transfer_us: float = 0.0
+    """Exposed communication after that."""
+    input_us: float = 0.0
+    host_us: float = 0.0
+    """Idle for other reasons of the host's."""
+    other_us: float = 0.0
+    lateness_us: float = 0.0
+    """What the others waited for it, a step."""
+    failed: str = ""
+    """Why it could not be read; all else is 0 then."""
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
+    """How collectives of different ranks were found to be the same, and whether that is proved."""
+
+    method: str
+    matched: int
+    share: float = 1.0
+    """Of all collectives that could be matched."""
+    spread_us: float = 0.0
+    """Median distance of the same collective's ends: all leave it together."""
+    status: Literal["ok", "degraded", "failed"]
+    detail: str = ""
+    clock_offset_us: float = 0.0
+    """Largest between two ranks' clocks; corrected."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the job that no trace was given of."""
+
+
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind, group and size. Waits and transfers in µs a step, summed over ranks and divided by them."""
+
+    kind: str
+    group: str
+    ranks: int
+    bytes: int
+    calls: float
+    """A step."""
+    wait_us: float
+    transfer_us: float
+    transfer_each_us: float
+    """Median of one."""
+    bus_gbps: float = 0.0
+    """In 1e9 bytes a second, as nccl-tests has it; 0 where the size is unknown."""
+    link_gbps: float = 0.0
+    """What the link between the devices can carry in one direction; 0 where that is unknown."""
+    nodes: int = 1
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
 
@@ -570,6 +629,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     memory: Memory | None = None
     rates: Rates | None = None
     checklist: tuple[Answer, ...] = ()
+    ranks: tuple[RankRow, ...] = ()
+    matching: Matching | None = None
+    collectives: tuple[CollectiveRow, ...] = ()
 
     @property
     def picture(self) -> Picture | None:

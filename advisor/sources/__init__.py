@@ -10,8 +10,9 @@ from typing import BinaryIO
 from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
 from advisor.sources import kineto, memory, ncu, nsys, run
-from advisor.sources.directory import only_trace
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
+from advisor.sources.paths import is_directory, is_pattern, names_in, open_binary
+from advisor.sources.ranks import job_of, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 from advisor.timeline import Timeline
@@ -25,7 +26,7 @@ SOURCES: tuple[Source, ...] = (nsys, ncu, memory, kineto)
 def read(
     path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None
 ) -> Recording:
-    """Read what was recorded at `path`: a file, a directory of one run, or "-" for standard input.
+    """Read what was recorded at `path`: a file, a directory or pattern of one run's traces, a URL of a store, or "-" for standard input.
 
     What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
     `progress(done, size)` is called with bytes of the file as they are read; size is None where it is not known.
@@ -37,16 +38,28 @@ def read(
     if path == STDIN:
         return _record(sys.stdin.buffer, STANDARD_INPUT, 0, max_bytes, progress, processes)
     try:
-        if os.path.isdir(path):
-            if run.recognises(Path(path)):
-                return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
-            path = str(only_trace(Path(path)))
-        with open(path, "rb") as file:
-            return _record(file, path, os.fstat(file.fileno()).st_size, max_bytes, progress, processes)
+        if os.path.isdir(path) and run.recognises(Path(path)):
+            return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
+        if is_pattern(path) or is_directory(path):
+            traces = traces_among(names_in(path))
+            if len(traces) > 1:
+                return job_of(traces, path)
+            path = _only(traces, path)
+        file, size = open_binary(path)
+        with file:
+            return _record(file, path, size, max_bytes, progress, processes)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
+
+
+def _only(traces: list[str], path: str) -> str:
+    """The one trace of a directory or pattern. Raises TraceError where there is none."""
+    if not traces:
+        what = "the pattern" if is_pattern(path) else "the directory"
+        raise TraceError(f"{what} {path} holds no trace (*.pt.trace.json, *.json, either with .gz)", "Give the path of the trace itself.")
+    return traces[0]
 
 
 def load(

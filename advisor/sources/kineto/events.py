@@ -37,6 +37,14 @@ _KEYS = {
     "group_size": "Group size",
     "in_elements": "In msg nelems",
     "out_elements": "Out msg nelems",
+    "group": "Process Group Name",
+    "group_ranks": "Process Group Ranks",
+    "collective_sequence": "Seq",
+    "communicator": "Comms Id",
+    "source_rank": "Src Rank",
+    "target_rank": "Dst Rank",
+    "in_split": "In split size",
+    "out_split": "Out split size",
     "sequence": "Sequence number",
     "forward_thread": "Fwd thread id",
     "dims": "Input Dims",
@@ -88,6 +96,14 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
     group_size: Scalar = -1
     in_elements: Scalar = -1
     out_elements: Scalar = -1
+    group: Scalar = None
+    group_ranks: str | None = ""
+    collective_sequence: Scalar = -1
+    communicator: Scalar = None
+    source_rank: Scalar = None
+    target_rank: Scalar = None
+    in_split: str | None = ""
+    out_split: str | None = ""
     sequence: Scalar = -1
     forward_thread: Scalar = -1
     dims: Raw = NOTHING

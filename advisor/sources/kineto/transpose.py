@@ -182,6 +182,19 @@ def _text(values: Sequence[str | None]) -> Strings:
     return strings([value or "" for value in values])
 
 
+def _peer(args: Args) -> str:
+    """Where a message goes or comes from; "" for all other ops."""
+    if args.target_rank is None and args.source_rank is None:
+        return ""
+    sent = args.target_rank is not None
+    return f"{'to' if sent else 'from'} {args.target_rank if sent else args.source_rank} of {args.group_ranks or '[]'}"
+
+
+def _label(values: Sequence[Any]) -> Strings:
+    """Names that some writers give as numbers."""
+    return strings(["" if value is None else str(value) for value in values])
+
+
 def _raw(values: Sequence[msgspec.Raw]) -> Strings:
     """Nested values as the JSON text that was recorded."""
     coded = strings(list(map(bytes, values)))  # type: ignore[arg-type]
@@ -238,7 +251,7 @@ def _gpu_ops(events: list[Event], args: list[Args]) -> dict[str, Column]:
         **_name(events),
         "device": _device(events, args),
         "stream": _stream(events, args),
-        **_ints(args, "correlation", "bytes", "shared_bytes", "in_elements", "out_elements"),
+        **_ints(args, "correlation", "bytes", "shared_bytes", "in_elements", "out_elements", "collective_sequence"),
         "external_id": _external_id(args),
         "grid_blocks": _product(_get(args, "grid")),
         "block_threads": _small(_product(_get(args, "block"))),
@@ -246,6 +259,11 @@ def _gpu_ops(events: list[Event], args: list[Args]) -> dict[str, Column]:
         "occupancy_pct": floats(_get(args, "occupancy")),
         "collective": _text(_get(args, "collective")),
         "collective_dtype": _text(_get(args, "dtype")),
+        "group": _label(_get(args, "group")),
+        "group_ranks": _text(_get(args, "group_ranks")),
+        "communicator": _label(_get(args, "communicator")),
+        "in_split": _text(_get(args, "in_split")),
+        "out_split": _text(_get(args, "out_split")),
         "group_size": _small(integers(_get(args, "group_size"))),
     }
     for column in ("graph_id", "graph_node_id"):
@@ -282,6 +300,7 @@ def _cpu_ops(events: list[Event], args: list[Args]) -> dict[str, Column]:
         "dims": _raw([arg.dims or arg.dims_2021 for arg in args]),
         **{column: _raw(_get(args, column)) for column in ("types", "strides", "concrete")},
         **{column: _text(_get(args, column)) for column in ("kernel_file", "call_stack", "module")},
+        "peer": strings([_peer(one) for one in args]),
     }
 
 

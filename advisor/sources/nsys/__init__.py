@@ -20,6 +20,7 @@ from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
 from advisor.sources.opened import Opened
+from advisor.sources.ranks import recording_of
 from advisor.sources.sniff import SQLITE_MAGIC
 from advisor.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
 
@@ -44,7 +45,7 @@ def record(opened: Opened) -> Recording:
     """The recording of one export."""
     opened.check_seekable("an nsys export")
     opened.check_size()
-    return Recording("trace", opened.path, (read(opened.path),))
+    return recording_of(read(opened.path), opened.path)
 
 
 def read(path: str) -> Timeline:

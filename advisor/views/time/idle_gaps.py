@@ -57,7 +57,7 @@ class Gaps:
         kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
         recording_us = 0.0
         for part in partition.devices:
-            found = _device_gaps(timeline, launches, host, part.device, part.idle)
+            found = gaps_of_device(timeline, launches, host, part.device, part.idle)
             moved_us = _to_profiler(found[3], replay.true_step.recording_us * steps.steps)
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
@@ -65,7 +65,7 @@ class Gaps:
         return cls(*kept, by_device, recording_us)
 
 
-def _device_gaps(
+def gaps_of_device(
     timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans
 ) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
     gap_start, gap_end = idle

@@ -99,8 +99,11 @@ def row(table: str, event: dict[str, Any], args: dict[str, Any]) -> dict[str, An
     if table == "cpu_ops":
         keys = {"dims": "Input Dims", "types": "Input type", "strides": "Input Strides", "concrete": "Concrete Inputs"}
         plain = {"kernel_file": "kernel_file", "call_stack": "Call stack", "module": "Module Hierarchy"}
+        sent, came = args.get("Dst Rank"), args.get("Src Rank")
+        group = args.get("Process Group Ranks", "[]")
         return {
             **named, "external_id": linked["external_id"],
+            "peer": f"to {sent} of {group}" if sent is not None else f"from {came} of {group}" if came is not None else "",
             "sequence": integer(args.get("Sequence number")), "forward_thread": integer(args.get("Fwd thread id")),
             **{column: text(args.get(key)) for column, key in keys.items()},
             **{column: args.get(key, "") for column, key in plain.items()},
@@ -142,6 +145,12 @@ def gpu_op(event: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
         "group_size": integer(args.get("Group size")),
         "in_elements": integer(args.get("In msg nelems")),
         "out_elements": integer(args.get("Out msg nelems")),
+        "group": str(args.get("Process Group Name", "")),
+        "group_ranks": args.get("Process Group Ranks", ""),
+        "collective_sequence": integer(args.get("Seq")),
+        "communicator": str(args.get("Comms Id", "")),
+        "in_split": args.get("In split size", ""),
+        "out_split": args.get("Out split size", ""),
     }
 
 

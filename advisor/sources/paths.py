@@ -1,0 +1,67 @@
+"""Where traces lie: files, directories and patterns here, and whatever fsspec reaches (`s3://`, `gs://`, `abfs://` …)."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any, BinaryIO, cast
+
+from advisor.errors import TraceError
+
+INSTALL = "Install it with: pip install 'trace-advisor[fleet]', and the package of the store, as s3fs or gcsfs."
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL of a store."""
+    return "://" in path
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path names several files by wildcards."""
+    return any(mark in path for mark in "*?[") and not (os.path.exists(path) and not is_remote(path))
+
+
+def is_directory(path: str) -> bool:
+    if not is_remote(path):
+        return os.path.isdir(path)
+    files, inner = _store(path)
+    return bool(files.isdir(inner))
+
+
+def names_in(path: str) -> list[str]:
+    """Paths of the files in a directory, or that a pattern names; sorted."""
+    if is_remote(path):
+        files, inner = _store(path)
+        scheme = path.split("://", 1)[0]
+        found = files.glob(inner) if is_pattern(path) else [e["name"] for e in files.ls(inner, detail=True) if e["type"] == "file"]
+        return sorted(f"{scheme}://{name}" for name in found)
+    if is_pattern(path):
+        return sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+    with os.scandir(path) as entries:
+        return sorted(entry.path for entry in entries if entry.is_file())
+
+
+def open_binary(path: str) -> tuple[BinaryIO, int]:
+    """The file and its size, 0 where that is not known. Raises TraceError where it cannot be opened."""
+    if not is_remote(path):
+        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+        return file, os.fstat(file.fileno()).st_size
+    files, inner = _store(path)
+    try:
+        return cast("BinaryIO", files.open(inner, "rb")), int(files.size(inner) or 0)
+    except FileNotFoundError:
+        raise TraceError(f"there is no file {path}", "Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path} cannot be opened: {error}", "Check the address and the credentials of the store.") from None
+
+
+def _store(path: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise TraceError(f"{path} lies in a store, which needs fsspec", INSTALL) from None
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(path)
+        return found
+    except (ImportError, ValueError) as error:
+        raise TraceError(f"{path} cannot be reached: {error}", INSTALL) from None

@@ -1,0 +1,117 @@
+"""The ranks of a job: which files are theirs, which rank each is, and one export that holds several processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.recording import Recording
+from advisor.report.model import Kind
+from advisor.timeline import TABLES, Timeline
+
+TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz", ".sqlite")
+"""Of files in a directory, those of the first of these that any have are its traces."""
+
+_RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d+)", re.IGNORECASE)
+_NUMBER_IN_NAME = re.compile(r"(\d+)")
+_COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank's trace: where it lies, or the timeline itself where one file holds several. `named` is the rank by its name."""
+
+    path: str
+    label: str
+    named: int | None = None
+    timeline: Timeline | None = None
+
+
+@dataclass(frozen=True)
+class JobTraces:
+    """The part that a job begins as: traces that are still to be read, in the order of their names."""
+
+    part_of: ClassVar[Kind] = "job"
+    traces: tuple[RankTrace, ...]
+    notes: tuple[str, ...] = ()
+
+
+def traces_among(names: Sequence[str]) -> list[str]:
+    """Which of a directory's files are traces: those with the most telling suffix that any of them has."""
+    telling, other = [n for n in names if n.endswith(TRACE_SUFFIXES[:2])], [n for n in names if n.endswith(TRACE_SUFFIXES[2:4])]
+    found = telling or [n for n in other if not PurePath(n).name.startswith(("manifest", "config", "meta"))]
+    return sorted(found or [n for n in names if n.endswith(TRACE_SUFFIXES[4:])], key=_natural)
+
+
+def job_of(paths: Sequence[str], path: str) -> Recording:
+    """The recording of a job whose traces are these files."""
+    labels = [PurePath(p).name for p in paths]
+    numbers = _by_names(labels)
+    traces = tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, numbers, strict=True))
+    return Recording("job", path, (JobTraces(traces),))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """rank10 after rank9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBER_IN_NAME.split(name)]
+
+
+def _by_names(labels: Sequence[str]) -> list[int | None]:
+    """Each file's rank by its name; None for all where names do not tell them apart."""
+    found = [_RANK_IN_NAME.search(label) for label in labels]
+    numbers: list[int | None] = [int(match[1]) if match else None for match in found]
+    return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
+
+
+def split(timeline: Timeline) -> list[Timeline]:
+    """The processes of an export, one timeline each by device, where several of them communicate; else the one given.
+
+    Host tables go to the process whose calls launched the device's work. A process is ranked by its device.
+    """
+    ops, calls = timeline.gpu_ops, timeline.api_calls
+    devices = np.unique(ops["device"].to_numpy())
+    if len(devices) < 2 or not len(calls):
+        return [timeline]
+    order = np.argsort(calls["correlation"].to_numpy(), kind="stable")
+    keys = calls["correlation"].to_numpy()[order]
+    at = np.minimum(np.searchsorted(keys, ops["correlation"].to_numpy()), len(keys) - 1)
+    launched = (keys[at] == ops["correlation"].to_numpy()) & (keys[at] >= 0)
+    pid = np.where(launched, calls["pid"].to_numpy()[order][at], -1)
+    talks = np.array([bool(_COMMUNICATES.search(name)) for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
+    device = ops["device"].to_numpy()
+    owner = {}
+    for number in devices.tolist():
+        here = (device == number) & (pid >= 0)
+        if not here.any() or not talks[device == number].any():
+            return [timeline]
+        pids, counts = np.unique(pid[here], return_counts=True)
+        owner[number] = int(pids[counts.argmax()])
+    if len(set(owner.values())) < len(owner):
+        return [timeline]
+    return [_only(timeline, number, process, rank, len(owner)) for rank, (number, process) in enumerate(sorted(owner.items()))]
+
+
+def _only(timeline: Timeline, device: int, process: int, rank: int, world_size: int) -> Timeline:
+    tables = {}
+    for name, spec in TABLES.items():
+        frame = getattr(timeline, name)
+        column, value = ("device", device) if name in ("gpu_ops", "gpu_annotations", "gpu_metrics", "syncs") else ("pid", process)
+        kept = frame[frame[column] == value].reset_index(drop=True) if column in spec and len(frame) else frame
+        tables[name] = kept
+    source = replace(timeline.source, rank=rank, world_size=world_size)
+    return Timeline.build(source, tuple(d for d in timeline.devices if d.id == device), timeline.base_ns, **tables)
+
+
+def recording_of(timeline: Timeline, path: str) -> Recording:
+    """The recording of an export: a job where several communicating processes stand in it."""
+    parts = split(timeline)
+    if len(parts) == 1:
+        return Recording("trace", path, (timeline,))
+    traces = tuple(RankTrace(path, f"device {rank}", rank, part) for rank, part in enumerate(parts))
+    note = "ranks of one export are numbered by the device that each process uses"
+    return Recording("job", path, (JobTraces(traces, (note,)),))

@@ -1,0 +1,1 @@
+"""Jobs of many ranks: each rank's trace reduced to a summary, the summaries matched, timed against each other and replayed."""

@@ -1,0 +1,45 @@
+"""What communication is judged on: one rank's trace, or all ranks of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from advisor.views.ranks.exposure import Exposure
+from advisor.views.ranks.job import Job
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.device_time import Partition
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True)
+class OneRank:
+    """The views of a single trace, which cannot tell waiting from transfer."""
+
+    steps: Steps
+    work: GpuWork
+    partition: Partition
+    witness: Witness
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Either `rank`, or `job` with `exposure`."""
+
+    builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    rank: OneRank | None = None
+    job: Job | None = None
+    exposure: Exposure | None = None
+
+    @classmethod
+    def of_job(cls, job: Job, exposure: Exposure) -> Communication:
+        return cls(job=job, exposure=exposure)
+
+    @classmethod
+    def of_rank(cls, steps: Steps, work: GpuWork, partition: Partition, witness: Witness) -> Communication:
+        return cls(rank=OneRank(steps, work, partition, witness))
+
+
+Communication.builds = (Communication.of_job, Communication.of_rank)

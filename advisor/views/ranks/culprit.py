@@ -1,0 +1,121 @@
+"""The rank that holds a job up, and why: found by replaying the job with each candidate as fast as the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.knowledge.collectives import Collective
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.edits import OWN, AsOthers
+from advisor.views.ranks.job import Job
+from advisor.views.ranks.lane import PARTS
+
+CANDIDATES = 4
+"""Ranks by lateness, and as many by their own work, that are replayed one by one: a job waits for few."""
+
+CAUSES: dict[str, tuple[str, ...]] = {
+    "compute": ("compute", "other"),
+    "data-loading": ("data-loading",),
+    "host": ("host", "launch", "sync"),
+    "copy": ("copy",),
+}
+"""What is said of an excess, and the parts of a rank's time that it is."""
+
+STEADY = 0.4
+"""A rank holds the job up steadily where its excess in every step is at least this share of its mean excess."""
+
+SAME_WORK = 1.05
+"""Ranks do the same work where kernels and threads they launch differ by less than this factor."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
+    all_gain: with every rank so. by_cause: the same gain for each cause alone. excess_us: a step, by cause. steady: in every step.
+    uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
+    conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
+    dispatch: its host's excess is the cost of issuing kernels, which recording itself makes, not work of the program's own.
+    """
+
+    at: int
+    gain: float
+    all_gain: float
+    by_cause: dict[str, float]
+    excess_us: dict[str, float]
+    steady: bool
+    uneven_work: bool
+    conserved: bool
+    dispatch: bool
+
+    @property
+    def cause(self) -> str:
+        """The cause that explains most; `imbalance` where the rank has more to compute, not slower kernels."""
+        most = max(self.by_cause, key=lambda c: (self.by_cause[c], self.excess_us[c]))
+        return "imbalance" if most == "compute" and self.uneven_work else most
+
+    @property
+    def explained(self) -> float:
+        """Share of the gain that its largest cause alone reaches."""
+        return max(self.by_cause.values()) / self.gain if self.gain > 0 else 0.0
+
+    @classmethod
+    def build(cls, job: Job) -> Culprit:
+        replay = job.replay
+        own = job.totals[:, [PARTS.index(part) for part in OWN]].sum(axis=1)
+        candidates = {*np.argsort(-job.lateness_us)[:CANDIDATES].tolist(), *np.argsort(-own)[:CANDIDATES].tolist()}
+        gains = {at: replay.share(replay.corrected, AsOthers(ranks=(at,))) for at in sorted(candidates)}
+        at = max(gains, key=lambda r: (gains[r], job.lateness_us[r]))
+        by_cause = {c: replay.share(replay.corrected, AsOthers(ranks=(at,), parts=parts)) for c, parts in CAUSES.items()}
+        uneven = _more_work(job, at)
+        if uneven:
+            # With less to do its host issues less too: all of its excess is of the work.
+            by_cause["compute"] = gains[at]
+        excess = {c: _excess(job, at, parts) for c, parts in CAUSES.items()}
+        idle = {part: _excess(job, at, (part,)) for part in ("host", "launch", "sync")}
+        return cls(
+            at=at,
+            gain=gains[at],
+            all_gain=replay.share(replay.corrected, AsOthers()),
+            by_cause=by_cause,
+            excess_us=excess,
+            steady=_steady(job, at, CAUSES[max(by_cause, key=lambda c: (by_cause[c], excess[c]))]),
+            uneven_work=uneven,
+            conserved=bool({KINDS[k] for k in job.matched.kind.tolist()} & {Collective.ALL_TO_ALL, Collective.POINT_TO_POINT}),
+            dispatch=idle["launch"] > max(idle["host"], 0.0) + max(idle["sync"], 0.0),
+        )
+
+
+def _others(values: np.ndarray, at: int) -> float:
+    return float(np.median(np.delete(values, at))) if len(values) > 1 else float(values[at])
+
+
+def _excess(job: Job, at: int, parts: tuple[str, ...]) -> float:
+    """What the rank spends on these parts a step beyond the median of the others."""
+    spent = job.totals[:, [PARTS.index(part) for part in parts]].sum(axis=1)
+    return float(spent[at]) - _others(spent, at)
+
+
+def _steady(job: Job, at: int, parts: tuple[str, ...]) -> bool:
+    """Whether the excess is there in each step, not in some."""
+    chosen = [PARTS.index(part) for part in parts]
+    steps = min(len(s.steps_us) for s in job.ranks)
+    spent = np.array([s.steps_us[:steps, chosen].sum(axis=1) for s in job.ranks])
+    excess = spent[at] - np.median(np.delete(spent, at, axis=0), axis=0)
+    return bool(excess.min() >= STEADY * excess.mean() > 0)
+
+
+def _more_work(job: Job, at: int) -> bool:
+    for of in ("kernels", "threads"):
+        values = np.array([getattr(s.facts, of) for s in job.ranks])
+        if values[at] > SAME_WORK * _others(values, at) > 0:
+            return True
+    received = _received(job)
+    return bool(received[at] > SAME_WORK * _others(received, at) > 0)
+
+
+def _received(job: Job) -> np.ndarray:
+    """(ranks,) elements that each gets in exchanges of all with all."""
+    exchange = KINDS.index(Collective.ALL_TO_ALL)
+    return np.array([float(np.maximum(s.received[s.kind == exchange], 0).sum()) for s in job.ranks])

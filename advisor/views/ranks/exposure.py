@@ -1,0 +1,74 @@
+"""Communication that nothing runs beside: how much of it moves data, and which of it could have run beside computing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Mask, intersect, length, overlap_with, union
+from advisor.knowledge.collectives import Collective
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.job import Job
+
+GATHERS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+"""Of weights and gradients in parts: known long before they are needed, so they can be fetched ahead or sent behind."""
+
+MIN_RUN = 4
+"""All-reduces in a row without computing between them are gradients; one alone may be a sum that the next product needs."""
+
+BETWEEN_US = 50.0
+"""Own work of a rank that is shorter than this does not separate two collectives: the division of a gradient, a copy."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """collectives: numbers (of `Matched`) of those in the window that could run beside computing and do not. gathers: which of
+    them are gathers and scatters. transfer_us: what of their transfers is exposed, a step, on the mean rank. all_us: of all
+    collectives, whether they could or not. step_us: the job's step. each_us: (n,) what of each is exposed.
+    """
+
+    collectives: tuple[int, ...]
+    gathers: Mask
+    each_us: Floats
+    transfer_us: float
+    all_us: float
+    step_us: float
+
+    @classmethod
+    def build(cls, job: Job) -> Exposure:
+        matched, count = job.matched, max(job.steps, 1)
+        exposed = np.zeros(matched.count)
+        serial = np.zeros(matched.count, bool)
+        total = 0.0
+        for at, one in enumerate(job.ranks):
+            shift = (one.facts.base_ns - job.base_ns) / 1000.0 - matched.offsets_us[at]
+            starts, ends = one.segment_start_us + shift, one.segment_end_us + shift
+            waits = (ends[:-1][starts[1:] > ends[:-1]], starts[1:][starts[1:] > ends[:-1]])
+            mine = np.flatnonzero((matched.of == at) & job.in_window[matched.collective])
+            number = matched.collective[mine]
+            begin, end = matched.begin_us[number], matched.end_us[mine]
+            open_ = overlap_with(begin, np.maximum(end, begin), waits)
+            exposed[number] += open_ / matched.size[number]
+            total += length(intersect(union(begin, np.maximum(end, begin)), waits))
+            serial[number] |= _in_runs(one.own.sum(axis=1), starts, begin)
+        kinds = [KINDS[k] for k in matched.kind.tolist()]
+        gathers = np.array([k in GATHERS for k in kinds], bool)
+        reduces = np.array([k is Collective.ALL_REDUCE for k in kinds], bool)
+        whole = exposed >= 0.5 * matched.transfer_us
+        chosen = np.flatnonzero(job.in_window & whole & (exposed > 0) & (gathers | (reduces & serial)))
+        return cls(
+            tuple(chosen.tolist()), gathers[chosen], exposed[chosen], float(exposed[chosen].sum()) / count, total / len(job.ranks) / count, job.step_us
+        )
+
+
+def _in_runs(own_us: Floats, segment_start: Floats, begin: Floats) -> Mask:
+    """(n,) whether each collective is one of a run: collectives with hardly any own work between them."""
+    order = np.argsort(begin, kind="stable")
+    done = np.r_[0.0, np.cumsum(own_us)]
+    before = done[np.searchsorted(segment_start, begin[order], side="right")]
+    run = np.r_[0, np.cumsum(np.diff(before) > BETWEEN_US)] if len(order) else np.empty(0, np.int64)
+    members = np.bincount(run)[run] >= MIN_RUN if len(order) else np.empty(0, bool)
+    made = np.zeros(len(begin), bool)
+    made[order] = members
+    return made

@@ -1,0 +1,161 @@
+"""A job of many ranks as rules read it: its ranks' summaries, their collectives matched, its replay, and who is late and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.errors import TraceError, Unavailable
+from advisor.intervals import Floats, Mask
+from advisor.knowledge.collectives import Collective
+from advisor.report.model import Kind, Matching
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.lane import PARTS
+from advisor.views.ranks.matching import Matched, match
+from advisor.views.ranks.replay import JobReplay, replay_of
+from advisor.views.ranks.summary import RankSummary
+
+RECORD_RANKS = "record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')"
+
+
+@dataclass(frozen=True)
+class UnreadRank:
+    """A rank's trace that could not be used: which (its rank or file name), and why."""
+
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RankSummaries:
+    """The part that a job is made of: one summary a rank, by rank; ranks that could not be read; what was said while reading."""
+
+    part_of: ClassVar[Kind] = "job"
+    ranks: tuple[RankSummary, ...]
+    unread: tuple[UnreadRank, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Job:
+    """ranks: positions are what all arrays here speak of; `numbers` gives the rank of a position. base_ns: zero of the job's clock."""
+
+    ranks: tuple[RankSummary, ...]
+    matched: Matched
+    base_ns: int
+
+    @classmethod
+    def build(cls, summaries: RankSummaries) -> Job:
+        ranks = tuple(sorted(summaries.ranks, key=lambda s: s.rank))
+        base = min(s.facts.base_ns for s in ranks)
+        return cls(ranks, match(ranks, base), base)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(s.rank for s in self.ranks)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, as far as anybody says; at least those that are here."""
+        said = max((s.facts.world_size or 0 for s in self.ranks), default=0)
+        return max(said, len(self.ranks), max(self.numbers) + 1)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        return tuple(sorted(set(range(self.world_size)) - set(self.numbers)))
+
+    @property
+    def steps(self) -> int:
+        return min(s.facts.steps for s in self.ranks)
+
+    @cached_property
+    def step_us(self) -> float:
+        """Mean recorded step."""
+        return float(np.mean([s.facts.step_us for s in self.ranks]))
+
+    @cached_property
+    def replay(self) -> JobReplay:
+        """Raises Unavailable where the collectives are not matched, or contradict each other."""
+        if not self.matched.proved:
+            raise Unavailable(self.matched.said.detail, RECORD_RANKS)
+        try:
+            return replay_of(self.ranks, self.matched, self.base_ns)
+        except TraceError as error:
+            raise Unavailable(error.message, RECORD_RANKS) from None
+
+    @property
+    def matching(self) -> Matching:
+        """What is said of the matching, missing ranks with it."""
+        import msgspec
+
+        said, missing = self.matched.said, self.missing
+        detail = said.detail
+        if missing:
+            shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+            detail += f"; no trace of {len(missing)} of {self.world_size} ranks ({shown}): what they did is not known"
+        status = "degraded" if missing and said.status == "ok" else said.status
+        offset = float(np.ptp(self.matched.offsets_us)) if len(self.matched.offsets_us) else 0.0
+        return msgspec.structs.replace(said, detail=detail, status=status, missing=missing, clock_offset_us=offset)
+
+    @cached_property
+    def totals(self) -> Floats:
+        """(ranks, parts) µs a step, what waits and transfers take of it as communication."""
+        return np.array([s.steps_us.sum(axis=0) / max(s.facts.steps, 1) for s in self.ranks])
+
+    @cached_property
+    def entry_lateness_us(self) -> Floats:
+        """(entries,) how much later than the median of its collective's ranks each arrived, where it was last; else 0."""
+        matched = self.matched
+        late = np.zeros(len(matched.of))
+        if not matched.count:
+            return late
+        synchronising = np.array([KINDS[k] is not Collective.POINT_TO_POINT for k in matched.kind.tolist()])
+        last = matched.last[synchronising[matched.collective[matched.last]]]
+        of_last = matched.collective[last]
+        order = np.lexsort((matched.arrival_us, matched.collective))
+        first = np.searchsorted(matched.collective[order], np.arange(matched.count))
+        middle = order[first + (matched.size - 1) // 2]
+        late[last] = matched.arrival_us[last] - matched.arrival_us[middle[of_last]]
+        return late
+
+    @cached_property
+    def lateness_us(self) -> Floats:
+        """(ranks,) what the median rank waited for each, a step."""
+        return self.by_rank(self.entry_lateness_us)
+
+    @cached_property
+    def waits_us(self) -> Floats:
+        """(ranks,) a step's waits in collectives, beside other work or not."""
+        return self.by_rank(self.matched.wait_us)
+
+    @cached_property
+    def in_window(self) -> Mask:
+        """(collectives,) whether steps of the window launched it, on every rank."""
+        inside = np.ones(self.matched.count, bool)
+        step = np.array([self.ranks[r].step[i] for r, i in zip(self.matched.of.tolist(), self.matched.row.tolist(), strict=True)], np.int64)
+        steps = np.array([s.facts.steps for s in self.ranks])
+        inside[self.matched.collective[(step < 0) | (step >= steps[self.matched.of])]] = False
+        return inside
+
+    def by_rank(self, entries: Floats) -> Floats:
+        """(ranks,) sum of a quantity of entries over the window's collectives, a step."""
+        inside = self.in_window[self.matched.collective]
+        return np.bincount(self.matched.of[inside], weights=entries[inside], minlength=len(self.ranks)) / max(self.steps, 1)
+
+    def part(self, name: str) -> Floats:
+        """(ranks,) µs a step of one of `PARTS`."""
+        found: Floats = self.totals[:, PARTS.index(name)]
+        return found
+
+
+def common(ranks: Sequence[int], of: Sequence[int]) -> str:
+    """How many of a job's ranks something holds for, as people say it."""
+    if len(ranks) == len(of):
+        return f"all {len(of)} ranks"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"{len(ranks)} of {len(of)} ranks"

@@ -1,0 +1,55 @@
+"""What links between ranks carried: waits, transfers and bus bandwidth by kind, size and group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from advisor.knowledge.collectives import bus_factor, link_gbps
+from advisor.report.model import CollectiveRow
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.job import Job
+
+ROWS = 200
+"""Rows of a report at most, those with most time."""
+
+
+def bus_gbps(job: Job) -> np.ndarray:
+    """(collectives,) bus bandwidth of each in 1e9 bytes a second, 0 where its size is unknown or its transfer too short to time."""
+    matched = job.matched
+    factor = np.array([bus_factor(KINDS[k], n) for k, n in zip(matched.kind.tolist(), matched.size.tolist(), strict=True)])
+    usable = (matched.bytes > 0) & (matched.transfer_us > 1.0)
+    made: np.ndarray = np.where(usable, matched.bytes * factor / np.maximum(matched.transfer_us, 1.0) / 1e3, 0.0)
+    return made
+
+
+def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
+    """The collectives of a step by kind, group and size; most time first."""
+    matched = job.matched
+    if not matched.count:
+        return ()
+    frame = pd.DataFrame(
+        {
+            "kind": matched.kind,
+            "group": matched.group,
+            "size": matched.size,
+            "bytes": matched.bytes,
+            "transfer": matched.transfer_us,
+            "wait": np.bincount(matched.collective, weights=matched.wait_us, minlength=matched.count) / matched.size,
+            "gbps": bus_gbps(job),
+        }
+    )
+    table = frame[job.in_window].groupby(["kind", "group", "size", "bytes"], sort=False).agg(
+        calls=("wait", "size"), wait=("wait", "sum"), transfer=("transfer", "sum"), each=("transfer", "median"), gbps=("gbps", "median")
+    )
+    table = table.assign(both=table["wait"] + table["transfer"]).sort_values("both", ascending=False, kind="stable").head(ROWS)
+    peak = link_gbps(job.ranks[0].facts.device)
+    hosts = len({s.facts.host for s in job.ranks})
+    return tuple(
+        CollectiveRow(
+            kind=KINDS[int(kind)].value, group=matched.groups[int(group)], ranks=int(size), bytes=int(number), calls=row.calls / job.steps,
+            wait_us=row.wait / job.steps, transfer_us=row.transfer / job.steps, transfer_each_us=row.each, bus_gbps=row.gbps,
+            link_gbps=peak, nodes=hosts,
+        )
+        for (kind, group, size, number), row in zip(table.index, table.itertuples(), strict=True)
+    )  # fmt: skip

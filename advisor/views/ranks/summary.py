@@ -1,0 +1,380 @@
+"""One rank's trace reduced to what its job needs: kilobytes, plain arrays, no path of the machine."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields
+
+import msgspec
+import numpy as np
+
+from advisor.errors import TraceError
+from advisor.intervals import Floats, Ints, Mask, Spans, length
+from advisor.report.model import Finding, Health
+from advisor.timeline import Timeline
+from advisor.views.ranks.collectives import RankCollectives
+from advisor.views.ranks.contention import contention
+from advisor.views.ranks.lane import PARTS, Lane
+from advisor.views.replay.build import Replay
+from advisor.views.replay.schedule import Schedule
+from advisor.views.time.device_time import Partition
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
+
+SCHEMA = 1
+
+NANOSECOND_US = 1e-3
+
+LAUNCH_US = 5.0
+"""A collective whose turn on its stream has come starts within this of what it also waits for."""
+
+
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said once of a rank. Times in µs, `base_ns` is the absolute time of their zero."""
+
+    schema: int = SCHEMA
+    rank: int
+    rank_from: str = ""
+    """What says which rank it is: distributedInfo, name or order."""
+    conflict: str = ""
+    """Where two of those disagree."""
+    world_size: int | None = None
+    format: str = ""
+    host: str = ""
+    device: str = ""
+    base_ns: int = 0
+    start_us: float = 0.0
+    end_us: float = 0.0
+    steps: int = 1
+    basis: str = "whole"
+    step_us: float = 0.0
+    host_us: float = 0.0
+    """What the host itself needs for a step, waits for the device left out and the profiler's cost taken off."""
+    recorded_host_us: float = 0.0
+    """The same as recorded."""
+    exposed_communication_us: float = 0.0
+    """A step's time in which communication ran and nothing else did; likewise beside other work."""
+    overlapped_communication_us: float = 0.0
+    kernels: float = 0.0
+    """Kernels beside communication in a step."""
+    threads: float = 0.0
+    """Threads that they were launched with: a measure of the work that does not depend on the device."""
+    collective_host_us: float = 0.0
+    """What the host takes to issue one collective, as recorded."""
+    accumulations: float = 1.0
+    """Times a step that the same gradients are averaged."""
+    blocking_reads: float = 0.0
+    """Blocking calls a step that a collective holds."""
+    contended_us: float = 0.0
+    """What kernels took longer, a step, while communication ran beside them."""
+    contention_ratio: float = 1.0
+    bytes: int = 0
+    events: int = 0
+    shapes: bool = False
+    stacks: bool = False
+    devices: tuple[tuple[str, int], ...] = ()
+    groups: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    communicators: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    health: tuple[Health, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """The facts, the collectives and the segments of the rank's own lane between them.
+
+    Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the
+    facts' lists), sequence, sent, received (elements, -1 unknown), bytes, start_us, end_us, launch_us, stream, step,
+    trigger (the segment at whose end it could begin, -1), lag_us after that, after (the collective before on its stream, -1),
+    after_lag_us, and before (n, parts): what the rank did since the end of the collective before of the same group.
+    Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step, held (it begins when a
+    collective lets the host go on).
+    steps_us (steps, parts): each step's parts, communication's wait and transfer together.
+    """
+
+    facts: RankFacts
+    kind: Ints
+    known: Mask
+    group: Ints
+    dtype: Ints
+    peers: Ints
+    communicator: Ints
+    split: Ints
+    sequence: Ints
+    sent: Ints
+    received: Ints
+    bytes: Ints
+    start_us: Floats
+    end_us: Floats
+    launch_us: Floats
+    stream: Ints
+    step: Ints
+    trigger: Ints
+    lag_us: Floats
+    after: Ints
+    after_lag_us: Floats
+    before: Floats
+    segment_start_us: Floats
+    segment_end_us: Floats
+    own: Floats
+    waits_for: Ints
+    segment_step: Ints
+    held: Mask
+    steps_us: Floats
+
+    @property
+    def rank(self) -> int:
+        return self.facts.rank
+
+    def to_bytes(self) -> bytes:
+        """For a file or another machine; `from_bytes` reads it. Nothing in it is executed when it is read."""
+        out = io.BytesIO()
+        facts = np.frombuffer(msgspec.json.encode(self.facts), np.uint8)
+        np.savez_compressed(out, facts=facts, **{name: getattr(self, name) for name in _ARRAYS})
+        return out.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RankSummary:
+        """Raises TraceError where the data are no summary of this version."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+                facts = msgspec.json.decode(stored["facts"].tobytes(), type=RankFacts)
+                arrays = {name: stored[name] for name in _ARRAYS}
+        except (ValueError, KeyError, OSError, EOFError, msgspec.MsgspecError) as error:
+            raise TraceError(f"the file is no summary of a rank: {error}", "Make it again with --shard.") from None
+        if facts.schema != SCHEMA:
+            raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
+        return cls(facts, **arrays)
+
+    @classmethod
+    def build(
+        cls,
+        timeline: Timeline,
+        steps: Steps,
+        launches: Launches,
+        kernels: Kernels,
+        collectives: RankCollectives,
+        lane: Lane,
+        partition: Partition,
+        replay: Replay,
+    ) -> RankSummary:
+        found, main = collectives, partition.main
+        trigger_us = _triggers(timeline, kernels, launches, main.device if main else -1, found, lane)
+        cuts, segments = _cut(steps, lane, trigger_us)
+        trigger = np.where(np.isnan(trigger_us), -1, np.searchsorted(cuts[1], trigger_us + NANOSECOND_US, side="right") - 1)
+        after, after_lag, lag = _order(found, np.where(trigger >= 0, cuts[1][np.maximum(trigger, 0)], np.nan))
+        waits_for = np.full(len(cuts[0]), -1, np.int64)
+        if len(lane.waits[0]):
+            at = np.searchsorted(cuts[0], lane.waits[1] - NANOSECOND_US)
+            inside = at < len(cuts[0])
+            waits_for[at[inside]] = lane.wait_collective[inside]
+        edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+        dtypes, dtype = _coded(found.dtype)
+        groups, group = _coded(found.group)
+        peers, peer = _coded(found.peers)
+        communicators, communicator = _coded(found.communicator)
+        splits, split = _coded(found.split)
+        source = timeline.source
+        described = timeline.device(main.device) if main else None
+        beside = contention(timeline, steps, kernels, found)
+        ratio = steps.steps or 1
+        own = _own_kernels(timeline, kernels, steps, main.device if main else -1)
+        inside_window = (found.start_us < steps.end_us) & (found.end_us > steps.start_us)
+        running = float((np.minimum(found.end_us, steps.end_us) - np.maximum(found.start_us, steps.start_us))[inside_window].sum())
+        exposed = length(main.communication) if main else 0.0
+        facts = RankFacts(
+            rank=source.rank if source.rank is not None else -1,
+            world_size=source.world_size,
+            format=source.format,
+            device=described.name if described else "",
+            base_ns=timeline.base_ns,
+            start_us=steps.start_us,
+            end_us=steps.end_us,
+            steps=steps.steps,
+            basis=steps.basis,
+            step_us=steps.step_us,
+            host_us=_host_us(replay.corrected),
+            recorded_host_us=_host_us(replay.recorded),
+            exposed_communication_us=exposed / ratio,
+            overlapped_communication_us=max(running - exposed, 0.0) / ratio,
+            kernels=float(own.sum()) / ratio,
+            threads=float(_threads(timeline)[own].sum()) / ratio,
+            collective_host_us=_issuing_us(timeline),
+            accumulations=_accumulations(timeline, steps),
+            blocking_reads=len(lane.held[0]) / ratio,
+            contended_us=beside.extra_us / ratio,
+            contention_ratio=beside.ratio,
+            bytes=source.bytes,
+            events=source.events,
+            shapes=source.shapes,
+            stacks=source.stacks,
+            devices=((described.name, described.sm_count),) if described else (),
+            groups=groups,
+            dtypes=dtypes,
+            peers=peers,
+            communicators=communicators,
+            splits=splits,
+        )
+        return cls(
+            facts=facts,
+            kind=found.kind,
+            known=found.known,
+            group=group,
+            dtype=dtype,
+            peers=peer,
+            communicator=communicator,
+            split=split,
+            sequence=found.sequence,
+            sent=found.sent_elements,
+            received=found.received_elements,
+            bytes=found.bytes,
+            start_us=found.start_us,
+            end_us=found.end_us,
+            launch_us=found.launch_us,
+            stream=found.stream,
+            step=found.step,
+            trigger=trigger,
+            lag_us=lag,
+            after=after,
+            after_lag_us=after_lag,
+            before=_before(found, group, lane),
+            segment_start_us=cuts[0],
+            segment_end_us=cuts[1],
+            own=segments,
+            waits_for=waits_for,
+            segment_step=np.searchsorted(edges, cuts[0] + 1e-6, side="right") - 1,
+            held=_within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
+            steps_us=lane.parts_between(edges[:-1], edges[1:]),
+        )
+
+
+Cuts = tuple[Spans, Floats]
+
+
+def _coded(texts: tuple[str, ...]) -> tuple[tuple[str, ...], Ints]:
+    """Distinct texts and each one's position among them."""
+    distinct = tuple(dict.fromkeys(texts))
+    at = {text: i for i, text in enumerate(distinct)}
+    return distinct, np.array([at[text] for text in texts], np.int64)
+
+
+def _host_us(schedule: Schedule) -> float:
+    return float(schedule.host_us.sum() + schedule.call_us.sum()) / max(schedule.steps, 1)
+
+
+def _own_kernels(timeline: Timeline, kernels: Kernels, steps: Steps, device: int) -> Mask:
+    ops = timeline.gpu_ops
+    start = ops["start_us"].to_numpy()
+    return kernels.compute & (ops["device"].to_numpy() == device) & (start >= steps.start_us) & (start < steps.end_us)
+
+
+def _threads(timeline: Timeline) -> Floats:
+    ops = timeline.gpu_ops
+    return np.maximum(ops["grid_blocks"].to_numpy(float), 0.0) * np.maximum(ops["block_threads"].to_numpy(float), 0.0)
+
+
+def _issuing_us(timeline: Timeline) -> float:
+    """Median time of the framework's op that issues a collective, 0 where none was recorded."""
+    ops = timeline.cpu_ops
+    if not len(ops):
+        return 0.0
+    issuing = np.array([name.startswith("c10d::") for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
+    return float(np.median(ops["dur_us"].to_numpy()[issuing])) if issuing.any() else 0.0
+
+
+_WRAPPED = "DistributedDataParallel.forward"
+
+
+def _accumulations(timeline: Timeline, steps: Steps) -> float:
+    """Forward passes of the wrapper that averages gradients after each of them, a step."""
+    notes = timeline.annotations
+    if not len(notes):
+        return 1.0
+    start = notes["start_us"].to_numpy()
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    return max(1.0, float((inside & (notes["name"] == _WRAPPED).to_numpy()).sum()) / max(steps.steps, 1))
+
+
+def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: int, found: RankCollectives, lane: Lane) -> Floats:
+    """(n,) when each collective could have begun as far as this rank's own work goes, NaN where that is before the window.
+
+    A collective waits, as its stream does, for the last op that the host had launched before it. One that the host launched when
+    the lane had run dry begins when the lane's own time, which the host took, is over.
+    """
+    ops = timeline.gpu_ops
+    own = np.flatnonzero((ops["device"].to_numpy() == device) & ~kernels.communication)
+    end = (ops["start_us"] + ops["dur_us"]).to_numpy()[own]
+    order = np.argsort(end, kind="stable")
+    end, launch = end[order], launches.start_us[own][order]
+    made = np.full(len(found.start_us), np.nan)
+    first = np.searchsorted(end, found.start_us + 1.0, side="right") - 1
+    late = ~(found.launch_us <= np.r_[end, -np.inf][first])
+    for i, at in enumerate(first.tolist()):
+        while at >= 0 and launch[at] > found.launch_us[i]:
+            at -= 1
+        if at >= 0:
+            made[i] = min(end[at], found.start_us[i])
+    opens = np.searchsorted(lane.waits[0], found.start_us - 1e-3)
+    inside = late & (opens < len(lane.waits[0]))
+    inside[inside] &= lane.waits[0][opens[inside]] <= found.start_us[inside] + 1e-3
+    made[inside] = found.start_us[inside]
+    low, high = (lane.start_us[0], lane.end_us[-1]) if len(lane.start_us) else (np.inf, -np.inf)
+    made[(made < low) | (made > high)] = np.nan
+    return made
+
+
+def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
+    """The lane cut at every trigger, wait and step: spans of the rank's own work, and what each is made of."""
+    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+    points = np.unique(np.round(np.r_[edges, triggers[~np.isnan(triggers)], *lane.waits, *lane.held], 3))
+    points = np.clip(points[(points >= steps.start_us - NANOSECOND_US) & (points <= steps.end_us + NANOSECOND_US)], steps.start_us, steps.end_us)
+    start, end = points[:-1], points[1:]
+    waiting = _within((start + end) / 2, lane.waits)
+    # The last, empty one stands for where the next step begins, which a wait may end.
+    start, end = np.r_[start[~waiting], steps.end_us], np.r_[end[~waiting], steps.end_us]
+    own = lane.parts_between(start, end)
+    own[:, PARTS.index("communication")] = 0.0
+    return (start, end), own
+
+
+def _within(times: Floats, spans: Spans) -> Mask:
+    """Whether each time lies in disjoint, sorted spans."""
+    at = np.searchsorted(spans[0], times, side="right") - 1
+    inside: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
+    return inside
+
+
+def _order(found: RankCollectives, trigger_us: Floats) -> tuple[Ints, Floats, Floats]:
+    """The collective before each on its stream, the time that it starts after that one, and after its trigger.
+
+    Whichever of the two came last is what it waited for, and keeps the time between; the other only has to come before.
+    """
+    n = len(found.start_us)
+    after = np.full(n, -1, np.int64)
+    for stream in np.unique(found.stream):
+        rows = np.flatnonzero(found.stream == stream)
+        after[rows[1:]] = rows[:-1]
+    ended = np.where(after >= 0, found.end_us[np.maximum(after, 0)], -np.inf)
+    triggered = np.nan_to_num(trigger_us, nan=-np.inf)
+    behind = (ended > triggered) & ~(found.launch_us > ended)
+    after_lag = np.where(behind, np.maximum(found.start_us - ended, 0.0), 0.0)
+    lag = np.where(np.isfinite(triggered), np.maximum(found.start_us - triggered, 0.0), 0.0)
+    return after, after_lag, np.where(behind, np.minimum(lag, LAUNCH_US), lag)
+
+
+def _before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
+    """(n, parts) of the time from the end of the group's collective before to each one's start; NaN for the first."""
+    previous = np.full(len(found.start_us), np.nan)
+    for g in np.unique(group):
+        rows = np.flatnonzero(group == g)
+        previous[rows[1:]] = found.end_us[rows[:-1]]
+    made = lane.parts_between(np.nan_to_num(previous), found.start_us)
+    made[np.isnan(previous)] = np.nan
+    return made
+
+
+_ARRAYS = tuple(f.name for f in fields(RankSummary) if f.name != "facts")

@@ -1,0 +1,68 @@
+"""Kernels that take longer while communication runs beside them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, Range, Share, rule
+from advisor.report.model import Clear, Code, Evidence, Fix, Saving
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.job import Job
+
+
+@rule("communication-contention", relies_on=("ranks",))
+def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)] = 1.25, min_share: Share = 0.05) -> Outcome:
+    """Kernels take longer while communication runs beside them
+
+    What it is
+    Collectives run on multiprocessors too, and use the memory's bandwidth. Products that run beside them get less of both.
+
+    Why it costs time
+    What overlap hides it partly costs again: a product planned for all multiprocessors needs a second wave for the last few.
+
+    How it is measured
+    The same kernel with the same grid, with communication beside it for most of its time against without any: the ratio of
+    medians, from `min_ratio` ({min_ratio}), where the difference takes `min_share` of the step or more ({min_share}). What a
+    setting recovers of it is not in the trace: it is between nothing and the difference, so this is a thing to try.
+
+    How to fix it
+    Let collectives use fewer channels, start them later, or use kernels that leave them room.
+
+    When to ignore it
+    When communication is the longer of the two: slowing it costs more than products gain.
+
+    References
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-ctas
+    https://github.com/NVIDIA/nccl/issues/1428
+    """
+    extra = np.array([s.facts.contended_us for s in job.ranks])
+    ratio = np.array([s.facts.contention_ratio for s in job.ranks])
+    lost, usual = float(np.median(extra)), float(np.median(ratio))
+    share = lost / job.step_us if job.step_us else 0.0
+    if usual < min_ratio or share < min_share:
+        return Clear(
+            why=f"kernels beside communication take {usual:.2f} times as long as alone, {share:.1%} of the step; reported from {min_ratio} and {min_share:.0%}"
+        )
+    return Found(
+        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {milliseconds(lost)} a step in all.",
+        evidence=(Evidence(label="what kernels took beyond the same ones alone, a step, median rank", start_us=0.0, dur_us=lost),),
+        fix=Fix(
+            title="Leave multiprocessors to the products",
+            steps=(
+                "Limit the channels of collectives (NCCL_MAX_CTAS, or config.max_ctas of the process group) and measure.",
+                "Use larger buckets, so that fewer kernels run beside them.",
+            ),
+            code=Code(before="torchrun train.py", after="NCCL_MAX_CTAS=8 torchrun train.py"),
+            url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-ctas",
+            risk="Collectives on fewer channels are slower: the step can be longer.",
+        ),
+        saving=Saving(0.0, 0.0, lost, "bound", "what communication costs kernels beside it"),
+        status="possible",
+        decide_with="NCCL_MAX_CTAS=8 torchrun …",
+        confidence=0.6,
+        at_most="low",
+        cause="communication",
+        ranks=job.numbers,
+    )

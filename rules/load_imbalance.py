@@ -1,0 +1,83 @@
+"""Ranks that have unequal amounts of work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.collectives import Collective
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.culprit import Culprit
+from advisor.views.ranks.edits import AsOthers, Evened, JobEdits, Several, Transfers
+from advisor.views.ranks.job import Job
+
+
+@rule("load-imbalance", relies_on=("ranks",), min_saving_share=0.02)
+def load_imbalance(job: Job, culprit: Culprit) -> Outcome:
+    """Ranks have unequal amounts of work
+
+    What it is
+    One rank has more to compute than the others: more or longer samples, the expert that most tokens go to, a pipeline stage
+    with more layers.
+
+    Why it costs time
+    Ranks wait for each other in every step: the one with most to do sets the pace, and what the others have over is lost.
+
+    How it is measured
+    As for a straggler, the job is replayed with each rank as fast as the others. It is imbalance where what the rank does more
+    is computing and it launches more kernels or threads, or gets more tokens, than the others: the same kernels at the same
+    sizes taking longer would be a slow device. The saving is the replay with the work as the others have it; divided evenly at
+    the least, where what one rank loses others get.
+
+    How to fix it
+    Bucket samples by length and give each rank the same number of tokens; an auxiliary loss or a capacity factor for experts;
+    layers moved between pipeline stages.
+
+    When to ignore it
+    When the recorded steps were unusual: record some with other data and compare.
+
+    References
+    https://www.usenix.org/conference/osdi25/presentation/lin-jinkun
+    https://arxiv.org/abs/2101.03961
+    """
+    rank = job.numbers[culprit.at]
+    if culprit.cause != "imbalance":
+        return Clear(why=f"the ranks launch as many kernels and threads as each other, or what they have more is not computing; rank {rank} has most")
+    most = AsOthers(ranks=(culprit.at,))
+    even = Several((Evened(), *_exchanged(job)))
+    expected = even if culprit.conserved else most
+    excess, own = culprit.excess_us["compute"], float(job.part("compute")[culprit.at])
+    return Found(
+        title=f"Rank {rank} has more to do than the others",
+        summary=f"Rank {rank} computes for {milliseconds(own)} a step, {milliseconds(excess)} more than the median rank, on more work; the others wait for it.",
+        evidence=(
+            Evidence(label=f"rank {rank}: computing beyond the median of the others, a step", start_us=job.ranks[culprit.at].facts.start_us, dur_us=max(excess, 0.0), count=job.steps),
+        ),
+        fix=Fix(
+            title="Give every rank as much to do",
+            steps=(
+                "Data parallel: batch by tokens, not by samples, and sort samples of like length together.",
+                "Experts: an auxiliary load-balancing loss, or a capacity factor that drops or re-routes the overflow.",
+                "Pipeline: move layers from the longest stage; embedding and head count as layers.",
+            ),
+            code=Code(before="sampler = DistributedSampler(dataset)", after="sampler = LengthGroupedSampler(dataset, lengths, tokens_per_rank=8192)"),
+            url="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
+            risk="Grouping by length makes batches less random.",
+        ),
+        edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
+        removes="what the rank has to compute beyond the others",
+        quiet=f"rank {rank} computes {milliseconds(excess)} a step more than the median rank",
+        cause="imbalance",
+        ranks=(rank,),
+        at_most="high" if culprit.steady else "low",
+    )
+
+
+def _exchanged(job: Job) -> tuple[Transfers, ...]:
+    """Exchanges of all with all, as long as their largest part: with parts of the mean size, so much shorter."""
+    exchange = KINDS.index(Collective.ALL_TO_ALL)
+    received = np.array([float(np.maximum(s.received[s.kind == exchange], 0).sum()) for s in job.ranks])
+    chosen = tuple(np.flatnonzero(job.in_window & (job.matched.kind == exchange)).tolist())
+    return (Transfers(chosen, float(received.mean() / received.max())),) if chosen and received.max() > 0 else ()

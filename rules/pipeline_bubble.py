@@ -1,0 +1,84 @@
+"""Pipeline stages that stand idle while the pipeline fills and drains."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from advisor.engine.rule import Found, Outcome, Range, Share, rule
+from advisor.report.model import Clear, Code, Evidence, Fix, Saving
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.job import Job
+from advisor.views.ranks.pipeline import Pipeline
+
+
+@rule("pipeline-bubble", relies_on=("ranks",), min_saving_share=0.03)
+def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotated[int, Range(1)] = 64, min_bubble_share: Share = 0.1) -> Outcome:
+    """Pipeline stages wait while the pipeline fills and drains
+
+    What it is
+    A batch goes through the stages in few micro-batches: the last stage waits for the first one to arrive, the first for the
+    gradients to come back.
+
+    Why it costs time
+    With p stages and m micro-batches each stage stands idle for (p - 1) / (m + p - 1) of the step. Its sends and receives spin
+    meanwhile, so that the GPU looks busy.
+
+    How it is measured
+    Stages and micro-batches from the messages between ranks that are matched: m messages a step go from each stage to the next.
+    The schedule is replayed with the recorded times of each stage, then with two, four, eight times the micro-batches, up to
+    `most_micro_batches` ({most_micro_batches}): each does as much less, but its kernels cost what a kernel costs at the least,
+    and the host issues more of them. Reported with the number that replays fastest, where stages wait for at least
+    `min_bubble_share` of the step ({min_bubble_share}).
+
+    How to fix it
+    More micro-batches (smaller ones, or a larger batch); an interleaved schedule, in which each rank holds several short stages;
+    a zero-bubble schedule, which fills the drain with weight gradients.
+
+    When to ignore it
+    When micro-batches are so small already that their kernels don't fill the GPU: the replay says so.
+
+    References
+    https://arxiv.org/abs/2104.04473
+    https://docs.pytorch.org/docs/stable/distributed.pipelining.html
+    """
+    p, m = pipeline.stages, pipeline.micro_batches
+    if p < 2:
+        return Clear(why="no stages that send to each other in order")
+    if pipeline.bubble_share < min_bubble_share:
+        return Clear(why=f"{p} stages wait for {pipeline.bubble_share:.0%} of the step, reported from {min_bubble_share:.0%}")
+    tried = {k * m: pipeline.replayed_us(k * m) for k in (2, 4, 8, 16) if k * m <= most_micro_batches}
+    now = pipeline.replayed_us(m)
+    best = min(tried, key=lambda n: (tried[n], n), default=m)
+    # The smallest number that comes close to the best asks least of the batch.
+    best = next((n for n in sorted(tried) if tried[n] <= 1.03 * tried[best]), best)
+    gain = max(0.0, 1 - tried.get(best, now) / now) if now else 0.0
+    double = max(0.0, 1 - tried.get(2 * m, now) / now)
+    quiet = f"{p} stages in {m} micro-batches wait for {pipeline.bubble_share:.0%} of the step; more micro-batches replay no faster"
+    step = job.step_us
+    low, high = 0.7 * min(double, gain), min(1.0, max(1.3 * gain, gain))
+    return Found(
+        summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of the step while {m} micro-batches go through them; "
+        f"with {2 * m} the step replays in {milliseconds(step * (1 - double))} instead of {milliseconds(step)}.",
+        evidence=(
+            Evidence(label="waits in sends and receives, a step, mean of the stages", start_us=0.0, dur_us=pipeline.bubble_share * step, count=m),
+            *(
+                Evidence(label=f"the step with {n} micro-batches, replayed", start_us=0.0, dur_us=us * step / now, count=n)
+                for n, us in sorted({m: now, **tried}.items())
+            ),
+        ),
+        fix=Fix(
+            title=f"Divide the batch into {best} micro-batches" if best > m else "Interleave the stages",
+            steps=(
+                f"Raise the number of micro-batches from {m} to {best}, at the same batch size, as far as the replay gains.",
+                "Or interleave: give each rank several short stages (Interleaved1F1B), which divides the bubble by their number.",
+            ),
+            code=Code(before=f"ScheduleGPipe(stage, n_microbatches={m})", after=f"Schedule1F1B(stage, n_microbatches={best})"),
+            url="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
+            risk="Smaller micro-batches mean smaller kernels; with GPipe all micro-batches' activations are held at once.",
+        ),
+        saving=Saving(low * step, double * step, high * step, "simulated", "the waits of the stages"),
+        removes="the waits of the stages",
+        quiet=quiet,
+        cause="communication",
+        ranks=pipeline.ranks,
+    )

@@ -1,0 +1,80 @@
+"""Hosts that wait for a collective before they go on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, Range, rule
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several, WithoutHolding
+from advisor.views.ranks.job import Job
+from advisor.views.ranks.lane import PARTS
+
+
+CALLS = 2.0
+"""What reading a reduced value costs its host, as multiples of the op that issues the collective: that op, a copy, and a wait."""
+
+
+@rule("rank-sync", relies_on=("ranks",), min_saving_share=0.03)
+def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
+    """Hosts wait for what ranks have reduced
+
+    What it is
+    A metric is averaged over ranks and read at once (`.item()`), or a barrier stands in the step: the host waits until the last
+    rank has come, then begins to issue the next kernels.
+
+    Why it costs time
+    While it waits, its queue runs dry. Every rank then pays for the slowest one and for the time to fill the queue again.
+
+    How it is measured
+    Collectives that end inside a blocking call of the host, after which it issues the next kernel: from `min_holds` a step
+    ({min_holds}). The job is replayed with hosts that run ahead, as they do where nothing is read, and without those
+    collectives: no step is shorter than what its host needs.
+
+    How to fix it
+    Keep metrics on the device, reduce them together, and read them once in many steps or after the next step is issued; leave
+    barriers out, collectives order ranks by themselves.
+
+    When to ignore it
+    When what is read decides what runs next.
+
+    References
+    https://docs.pytorch.org/docs/stable/distributed.html
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
+    """
+    schedule = job.replay.recorded
+    holds = float(schedule.held.sum()) / len(job.ranks) / max(job.steps, 1)
+    if holds < min_holds:
+        return Clear(why=f"hosts wait for {holds:.1f} collectives a step, reported from {min_holds}")
+    refill = float(schedule.own[np.ix_(schedule.held, [PARTS.index(p) for p in HOST_PARTS])].sum()) / len(job.ranks) / max(job.steps, 1)
+    ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
+    issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
+    expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
+    return Found(
+        summary=f"Hosts wait for {holds:.0f} collectives a step and only then issue what follows: GPUs idle {milliseconds(refill)} of {milliseconds(job.step_us)} for it.",
+        evidence=(
+            Evidence(label="GPUs idle until the host has issued the next kernels, a step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)),
+        ),
+        fix=Fix(
+            title="Read reduced metrics later, or not in every step",
+            steps=(
+                "Accumulate metrics on the device and reduce them in one tensor, once in many steps.",
+                "Copy what must be seen with non_blocking=True and read it a step later.",
+                "Remove barriers from the step: each collective is one.",
+            ),
+            code=Code(
+                before="dist.all_reduce(norm)\nlog(norm.item())",
+                after="norms.append(norm)\nif step % 100 == 0:\n    total = torch.stack(norms)\n    dist.all_reduce(total)\n    log(total.mean().item())",
+            ),
+            url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+        ),
+        edits=JobEdits(WithoutHolding(0.5), expected, expected),
+        removes="the host's waits for collectives",
+        quiet=f"hosts wait for {holds:.0f} collectives a step",
+        confidence=0.85,
+        cause="host",
+        ranks=job.numbers,
+    )

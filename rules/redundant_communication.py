@@ -1,0 +1,89 @@
+"""Gradients that are averaged more often than they are used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.collectives import Collective
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.edits import JobEdits, LessComputing, Several, Transfers
+from advisor.views.ranks.job import Job
+
+
+@rule("redundant-communication", relies_on=("ranks",), min_saving_share=0.02)
+def redundant_communication(job: Job) -> Outcome:
+    """Gradients are averaged after every micro-batch, though used once
+
+    What it is
+    A step accumulates gradients over several micro-batches, and each backward pass averages them over all ranks.
+
+    Why it costs time
+    Only the last average is used: the others carry the same bytes for nothing, and make the ranks wait for each other.
+
+    How it is measured
+    Forward passes of the wrapper that averages, a step, and all-reduces that repeat as often: the same sizes in the same order.
+    The job is replayed without those of all micro-batches but the last.
+
+    How to fix it
+    Run all micro-batches but the last under `model.no_sync()`; with fully_shard, `set_requires_gradient_sync(False)`.
+
+    When to ignore it
+    When memory has no room for full gradients between micro-batches, as where they are sharded.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+    passes = round(float(np.median([s.facts.accumulations for s in job.ranks])))
+    if passes < 2:
+        return Clear(why="one forward pass of a wrapper that averages gradients in each step")
+    repeated = _repeats(job, passes)
+    if not repeated:
+        return Clear(why=f"{passes} forward passes a step, gradients averaged once")
+    matched = job.matched
+    moved = float(matched.transfer_us[list(repeated)].sum()) / job.steps
+    issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * len(repeated) / job.steps
+    # Kernels that these collectives slowed run as alone.
+    beside = LessComputing(((1 - 1 / passes) * float(np.median([s.facts.contended_us for s in job.ranks])),))
+    edit = Several((Transfers(repeated, 0.0, issue_us), beside))
+    return Found(
+        summary=f"Gradients are averaged {passes} times a step and used once: {len(repeated) / job.steps:.0f} all-reduces, {milliseconds(moved)} of transfers, are for nothing.",
+        evidence=(Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),),
+        fix=Fix(
+            title="Average gradients after the last micro-batch only",
+            steps=("Run the forward and backward pass of every micro-batch but the last inside model.no_sync().",),
+            code=Code(
+                before="for part in parts:\n    model(part).backward()",
+                after="for i, part in enumerate(parts):\n    last = i == len(parts) - 1\n    with nullcontext() if last else model.no_sync():\n        model(part).backward()",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
+            risk="With sharded gradients, each rank holds full ones until the last micro-batch.",
+        ),
+        edits=JobEdits(Transfers(repeated, 0.0), edit, edit),
+        removes="averages of all micro-batches but the last",
+        quiet=f"gradients are averaged {passes} times a step",
+        cause="communication",
+        ranks=job.numbers,
+    )
+
+
+def _repeats(job: Job, passes: int) -> tuple[int, ...]:
+    """The all-reduces of all micro-batches but the last: of each step's, where they repeat `passes` times alike."""
+    matched = job.matched
+    first = job.ranks[0]
+    mine = np.flatnonzero(matched.of == 0)
+    step = first.step[matched.row[mine]]
+    reduce = matched.kind[matched.collective[mine]] == KINDS.index(Collective.ALL_REDUCE)
+    found: list[int] = []
+    for number in range(job.steps):
+        here = mine[(step == number) & reduce & job.in_window[matched.collective[mine]]]
+        here = here[np.argsort(first.launch_us[matched.row[here]], kind="stable")]
+        each = len(here) // passes
+        if each == 0 or len(here) % passes:
+            continue
+        sizes = matched.bytes[matched.collective[here]].reshape(passes, each)
+        if (sizes == sizes[0]).all():
+            found += matched.collective[here[: each * (passes - 1)]].tolist()
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""A link that carries less than others like it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, Range, Share, rule
+from advisor.knowledge.collectives import Collective
+from advisor.report.model import Clear, Evidence, Fix
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.edits import JobEdits, Transfers
+from advisor.views.ranks.job import Job
+from advisor.views.ranks.links import bus_gbps
+
+
+@rule("slow-link", relies_on=("ranks",), min_saving_share=0.02)
+def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_calls: Annotated[int, Range(1)] = 4, slow_share: Share = 0.6) -> Outcome:
+    """One group's link carries less than those of groups like it
+
+    What it is
+    Collectives of the same kind and size take longer in one group of ranks than in the others: a link that fell back to a lower
+    rate, a path through the host, a node with another topology.
+
+    Why it costs time
+    The group's ranks wait for their data, and all others for them.
+
+    How it is measured
+    Bus bandwidth of matched collectives of at least `large_mib` MiB ({large_mib}) from the arrival of the last rank to the end,
+    median of at least `min_calls` ({min_calls}), by kind, size and group. A group is slow where it reaches less than
+    `slow_share` ({slow_share}) of the median of the groups of the same kind, size and number of ranks. The job is replayed with
+    its transfers at their rate. With a single group there is nothing to compare: the report then shows what it reaches.
+
+    How to fix it
+    Check the link (`nvidia-smi nvlink -s`, `ibstat`, `nvidia-smi topo -m`), NCCL's choice (`NCCL_DEBUG=INFO`), then the cable.
+
+    When to ignore it
+    When the group spans nodes and the others don't.
+
+    References
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+    """
+    matched, rate = job.matched, bus_gbps(job)
+    usable = job.in_window & (rate > 0) & (matched.bytes >= large_mib * 2**20)
+    by_like: dict[tuple[int, int, int], dict[int, np.ndarray]] = {}
+    for kind, size, count, group in {
+        tuple(row) for row in np.c_[matched.kind, matched.bytes, matched.size, matched.group][usable].tolist()
+    }:
+        rows = np.flatnonzero(usable & (matched.kind == kind) & (matched.bytes == size) & (matched.size == count) & (matched.group == group))
+        if len(rows) >= min_calls and KINDS[kind] is not Collective.POINT_TO_POINT:
+            by_like.setdefault((kind, size, count), {})[group] = rows
+    best = 0.0
+    for (kind, size, count), groups in by_like.items():
+        if len(groups) < 2:
+            continue
+        rates = {g: float(np.median(rate[rows])) for g, rows in groups.items()}
+        for group, reached in rates.items():
+            usual = float(np.median([r for g, r in rates.items() if g != group]))
+            best = max(best, usual / reached)
+            if reached < slow_share * usual:
+                rows = groups[group]
+                ranks = tuple(sorted({job.numbers[r] for r in matched.of[np.isin(matched.collective, rows)].tolist()}))
+                edit = Transfers(tuple(rows.tolist()), reached / usual)
+                return Found(
+                    summary=f"Ranks {', '.join(map(str, ranks[:8]))} reach {reached:.0f} GB/s in a {KINDS[kind].value} of {size / 2**20:.0f} MiB, groups like theirs {usual:.0f}.",
+                    evidence=(
+                        Evidence(label=f"{KINDS[kind].value} of {size / 2**20:.0f} MiB on {count} ranks at {reached:.0f} GB/s", start_us=0.0,
+                                 dur_us=float(matched.transfer_us[rows].sum()) / job.steps, count=len(rows)),
+                    ),
+                    fix=Fix(
+                        title="Find out what the group's link does",
+                        steps=(
+                            "nvidia-smi nvlink -s and nvidia-smi topo -m on its nodes; ibstat for the adapters between nodes.",
+                            "NCCL_DEBUG=INFO shows which path was chosen; compare it with that of a fast group.",
+                        ),
+                        url="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+                    ),
+                    edits=JobEdits(edit, edit, edit),
+                    removes="what the group's transfers take beyond others'",
+                    quiet=f"a group reaches {reached / usual:.0%} of the others' rate",
+                    confidence=0.75,
+                    cause="communication",
+                    ranks=ranks,
+                )  # fmt: skip
+    compared = sum(len(groups) > 1 for groups in by_like.values())
+    return Clear(why=f"{compared} sizes compared between groups; the slowest is {best:.2f} times as slow as its like" if compared else "no two groups of ranks move the same sizes: nothing to compare")

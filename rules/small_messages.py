@@ -1,0 +1,107 @@
+"""Many collectives so small that starting them takes longer than sending them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, Range, rule
+from advisor.knowledge.collectives import Collective
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.collectives import KINDS
+from advisor.views.ranks.edits import JobEdits, Transfers
+from advisor.views.ranks.job import Job
+
+ISSUES = (1.0, 2.0, 3.0)
+"""What a collective costs its host, as multiples of the framework's own op: low, expected, high. Beside the op stand a division,
+two events and a wait of streams, each a call of its own."""
+
+LEAST_BYTES = 1024
+"""Below this a message is a number that somebody wants to see, no gradient."""
+
+_MERGED = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+
+
+@rule("small-messages", relies_on=("ranks",), min_saving_share=0.02)
+def small_messages(
+    job: Job,
+    *,
+    small_mib: Annotated[float, Range(0.0)] = 4.0,
+    bucket_mib: Annotated[float, Range(0.0)] = 25.0,
+    min_calls: Annotated[int, Range(2)] = 16,
+) -> Outcome:
+    """Many small collectives instead of a few large ones
+
+    What it is
+    Each parameter, or each bucket of a few, is averaged by a collective of its own.
+
+    Why it costs time
+    A collective takes some 20 µs before the first byte arrives, whatever its size, and its host some 50 µs to issue. Below a few
+    MiB that is most of it, and the link is idle meanwhile.
+
+    How it is measured
+    Collectives of one kind and group below `small_mib` MiB ({small_mib}), from `min_calls` a step ({min_calls}). The job is
+    replayed with as many fewer as buckets of `bucket_mib` MiB ({bucket_mib}, DistributedDataParallel's own size) leave, each
+    with the rate that the largest collectives of the job reach, and hosts freed of issuing the others.
+
+    How to fix it
+    Leave `bucket_cap_mb` at its default; by hand, flatten the gradients into one tensor, or average them in a coalescing manager.
+
+    When to ignore it
+    When they carry what the next op needs at once, as sums of tensor parallelism do.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    matched = job.matched
+    kinds = np.array([KINDS[k] in _MERGED for k in matched.kind.tolist()], bool)
+    small = job.in_window & kinds & (matched.bytes >= LEAST_BYTES) & (matched.bytes < small_mib * 2**20)
+    best: tuple[float, np.ndarray] | None = None
+    for key in {(int(k), int(g)) for k, g in zip(matched.kind[small], matched.group[small], strict=True)}:
+        rows = np.flatnonzero(small & (matched.kind == key[0]) & (matched.group == key[1]))
+        if len(rows) / job.steps >= min_calls and (best is None or matched.transfer_us[rows].sum() > best[0]):
+            best = (float(matched.transfer_us[rows].sum()), rows)
+    if best is None:
+        return Clear(why=f"fewer than {min_calls} collectives of one kind below {small_mib:g} MiB a step")
+    rows = best[1]
+    calls, size = len(rows) / job.steps, float(matched.bytes[rows].sum()) / job.steps
+    left = max(1.0, np.ceil(size / (bucket_mib * 2**20)))
+    fewer = max(calls - left, 0.0)
+    start_us = float(np.percentile(matched.transfer_us[rows], 10))
+    moving = max(best[0] / job.steps - fewer * start_us, 0.0)
+    factor = min(1.0, (moving + left * start_us) / max(best[0] / job.steps, 1e-9))
+    ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
+    issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
+    chosen = tuple(rows.tolist())
+    low, expected, high = (Transfers(chosen, factor, fewer * issue_us * times) for times in ISSUES)
+    kind = KINDS[int(matched.kind[rows[0]])].value
+    return Found(
+        summary=f"{calls:.0f} {kind} collectives a step carry {size / calls / 2**20:.2g} MiB each, {milliseconds(float(np.median(matched.transfer_us[rows])))} "
+        f"a piece; {left:.0f} of {bucket_mib:g} MiB would carry the same.",
+        evidence=(
+            Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
+            Evidence(label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)),
+        ),
+        fix=Fix(
+            title="Send few large messages instead of many small ones",
+            steps=(
+                "With DistributedDataParallel: leave bucket_cap_mb at 25 or raise it, and pass gradient_as_bucket_view=True.",
+                "By hand: copy the gradients into one flat tensor and average that.",
+            ),
+            code=Code(
+                before="for p in model.parameters():\n    dist.all_reduce(p.grad)",
+                after="flat = torch.cat([p.grad.view(-1) for p in model.parameters()])\ndist.all_reduce(flat)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+            risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",
+        ),
+        edits=JobEdits(low, expected, high),
+        removes=f"{fewer:.0f} of {calls:.0f} collectives a step",
+        quiet=f"{calls:.0f} small {kind} collectives a step",
+        confidence=0.85,
+        cause="communication",
+        ranks=job.numbers,
+    )

@@ -1,0 +1,139 @@
+"""One rank that all others wait for."""
+
+from __future__ import annotations
+
+from advisor.engine.rule import Found, Outcome, Share, rule
+from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.rules._phrases import milliseconds
+from advisor.views.ranks.culprit import CAUSES, Culprit
+from advisor.views.ranks.edits import AsOthers, JobEdits
+from advisor.views.ranks.job import Job
+
+_TITLES = {
+    "compute": "Rank {rank} computes for longer than the others",
+    "host": "Rank {rank}'s host holds the others up",
+    "data-loading": "Rank {rank} waits for its input, and the others for it",
+    "copy": "Rank {rank} copies more than the others",
+}
+_FIXES = {
+    "compute": Fix(
+        title="Give the rank's GPU the same speed and the same work",
+        steps=(
+            "Compare the rank's GPU with the others': clocks, temperature, power limit, another process on it (nvidia-smi -q -d CLOCK,POWER).",
+            "If it computes what the others don't (logging, evaluation, an extra head), move that off the training step.",
+        ),
+        url="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+        risk="A slow GPU comes back after a restart if the cause is its cooling: take the node out of the job.",
+    ),
+    "host": Fix(
+        title="Take the host's work out of that rank's step",
+        steps=(
+            "Look at what this rank alone does on the host: logging, checkpoints, evaluation, a metric, a garbage collection.",
+            "Do it every n-th step, in a thread, or after the next step's work is in the queue.",
+            "Pin each rank to its own cores: a rank that shares them is slower at everything.",
+        ),
+        code=Code(
+            before="if rank == 0:\n    write_checkpoint(model)",
+            after="if rank == 0 and step % 500 == 0:\n    executor.submit(write_checkpoint, snapshot(model))",
+        ),
+        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+    ),
+    "data-loading": Fix(
+        title="Let that rank's loader keep up",
+        steps=(
+            "Give its DataLoader as many workers as the others', and persistent_workers=True.",
+            "Look at what it reads: a slower disk, larger samples, a shard without a local copy.",
+        ),
+        code=Code(before="DataLoader(shard, num_workers=0)", after="DataLoader(shard, num_workers=8, persistent_workers=True, prefetch_factor=4)"),
+        url="https://docs.pytorch.org/docs/stable/data.html",
+    ),
+    "copy": Fix(
+        title="Copy less on that rank, or beside its kernels",
+        steps=("Pin the memory that it copies from and pass non_blocking=True.", "Copy what only this rank copies (a snapshot, outputs) in a stream of its own."),
+        url="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+    ),
+}  # fmt: skip
+
+
+@rule("straggler", relies_on=("ranks",), min_saving_share=0.02)
+def straggler(job: Job, culprit: Culprit, *, min_explained: Share = 0.8, min_dispatch_share: Share = 0.25) -> Outcome:
+    """One rank holds the others up
+
+    What it is
+    A collective begins when the last rank has come. One rank comes later than the others in every step, so that all wait for it.
+
+    Why it costs time
+    The job's step is the slowest rank's. The GPUs of the others look busy meanwhile: a collective that waits spins.
+
+    How it is measured
+    Collectives are matched across ranks and the job is replayed: each rank's own work, joined by collectives that begin with
+    the last arrival. The culprit is the rank without whose excess over the median of the others the job's step is shortest.
+    The excess is divided into computing, input, the host and copies; the cause is the part that alone explains at least
+    `min_explained` of the gain ({min_explained}). A rank that is late in some steps only is not called a straggler: that is
+    jitter, and is said. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
+    ({min_dispatch_share}), since recording slows just that.
+
+    How to fix it
+    By cause: what only that rank does on its host, moved out of the step; its loader given workers; its GPU's clocks compared
+    with the others'.
+
+    When to ignore it
+    When the rank does in the recorded steps what it rarely does (a checkpoint).
+
+    References
+    https://www.usenix.org/conference/osdi25/presentation/lin-jinkun
+    https://docs.pytorch.org/docs/stable/distributed.html
+    """
+    rank, cause = job.numbers[culprit.at], culprit.cause
+    why = f"rank {rank} as fast as the others would gain {culprit.gain:.1%} of the job's step"
+    if cause == "imbalance":
+        return Clear(why=f"{why}, by having as much to do as they have: load-imbalance speaks of that")
+    if cause == "host" and culprit.dispatch and culprit.gain < min_dispatch_share:
+        return Clear(why=f"{why}, by issuing kernels as fast as they do, which recording slows too; reported from {min_dispatch_share:.0%}")
+    if culprit.explained < min_explained:
+        return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
+    edit = AsOthers(ranks=(culprit.at,))
+    excess = culprit.excess_us[cause]
+    lead = f"Rank {rank} spends {milliseconds(excess)} a step more than the median rank on {_SPENT[cause]}"
+    if not culprit.steady:
+        return Found(
+            title="Ranks hold each other up, now this one, now that one",
+            summary=f"{lead}, but not in every step: this is jitter, and no rank is the one to mend.",
+            evidence=_evidence(job, culprit, cause),
+            fix=_FIXES[cause],
+            edits=JobEdits(AsOthers(ranks=(culprit.at,), share=0.0), edit, edit),
+            removes="the excess of the rank that is late most",
+            quiet=why,
+            confidence=0.5,
+            at_most="low",
+            cause=cause,
+            ranks=(rank,),
+        )
+    return Found(
+        title=_TITLES[cause].format(rank=rank),
+        summary=f"{lead}; the others wait for it.",
+        evidence=_evidence(job, culprit, cause),
+        fix=_FIXES[cause],
+        edits=JobEdits(AsOthers(ranks=(culprit.at,), parts=CAUSES[cause], share=0.7), edit, edit),
+        removes="the rank's excess over the median of the others",
+        quiet=why,
+        cause=cause,
+        ranks=(rank,),
+    )
+
+
+_SPENT = {"compute": "computing", "host": "its host's work", "data-loading": "waiting for input", "copy": "copies"}
+
+
+def _evidence(job: Job, culprit: Culprit, cause: str) -> tuple[Evidence, ...]:
+    one = job.ranks[culprit.at]
+    start = one.facts.start_us
+    made = [
+        Evidence(label=f"rank {one.rank}: {_SPENT[c]} beyond the median of the others, a step", start_us=start, dur_us=max(us, 0.0), count=job.steps)
+        for c, us in sorted(culprit.excess_us.items(), key=lambda item: (item[0] != cause, -item[1]))
+        if us > 0 or c == cause
+    ]
+    late = float(job.lateness_us[culprit.at])
+    if late > 0:
+        made.append(Evidence(label=f"the median rank waits for rank {one.rank} in collectives, a step", start_us=start, dur_us=late, count=job.steps))
+    return tuple(made)
