@@ -28,7 +28,8 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     The schedule is replayed with the recorded times of each stage, then with two, four, eight times the micro-batches, up to
     `most_micro_batches` ({most_micro_batches}): each does as much less, but its kernels cost what a kernel costs at the least,
     and the host issues more of them. Reported with the number that replays fastest, where stages wait for at least
-    `min_bubble_share` of the step ({min_bubble_share}).
+    `min_bubble_share` of the step ({min_bubble_share}). Reported from a gain of
+    `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     More micro-batches (smaller ones, or a larger batch); an interleaved schedule, in which each rank holds several short stages;

@@ -13,7 +13,6 @@ from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several,
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
 
-
 CALLS = 2.0
 """What reading a reduced value costs its host, as multiples of the op that issues the collective: that op, a copy, and a wait."""
 
@@ -32,7 +31,8 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     How it is measured
     Collectives that end inside a blocking call of the host, after which it issues the next kernel: from `min_holds` a step
     ({min_holds}). The job is replayed with hosts that run ahead, as they do where nothing is read, and without those
-    collectives: no step is shorter than what its host needs.
+    collectives: no step is shorter than what its host needs. Reported from a gain of
+    `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     Keep metrics on the device, reduce them together, and read them once in many steps or after the next step is issued; leave
@@ -49,7 +49,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     holds = float(schedule.held.sum()) / len(job.ranks) / max(job.steps, 1)
     if holds < min_holds:
         return Clear(why=f"hosts wait for {holds:.1f} collectives a step, reported from {min_holds}")
-    refill = float(schedule.own[np.ix_(schedule.held, [PARTS.index(p) for p in HOST_PARTS])].sum()) / len(job.ranks) / max(job.steps, 1)
+    refill = float(schedule.own[schedule.held][:, [PARTS.index(p) for p in HOST_PARTS]].sum()) / len(job.ranks) / max(job.steps, 1)
     ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))

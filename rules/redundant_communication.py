@@ -25,7 +25,8 @@ def redundant_communication(job: Job) -> Outcome:
 
     How it is measured
     Forward passes of the wrapper that averages, a step, and all-reduces that repeat as often: the same sizes in the same order.
-    The job is replayed without those of all micro-batches but the last.
+    The job is replayed without those of all micro-batches but the last. Reported from a gain of
+    `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     Run all micro-batches but the last under `model.no_sync()`; with fully_shard, `set_requires_gradient_sync(False)`.

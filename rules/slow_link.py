@@ -30,7 +30,8 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     Bus bandwidth of matched collectives of at least `large_mib` MiB ({large_mib}) from the arrival of the last rank to the end,
     median of at least `min_calls` ({min_calls}), by kind, size and group. A group is slow where it reaches less than
     `slow_share` ({slow_share}) of the median of the groups of the same kind, size and number of ranks. The job is replayed with
-    its transfers at their rate. With a single group there is nothing to compare: the report then shows what it reaches.
+    its transfers at their rate. With a single group there is nothing to compare: the report then shows what it reaches. Reported from a gain of
+    `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     Check the link (`nvidia-smi nvlink -s`, `ibstat`, `nvidia-smi topo -m`), NCCL's choice (`NCCL_DEBUG=INFO`), then the cable.

@@ -71,7 +71,8 @@ def straggler(job: Job, culprit: Culprit, *, min_explained: Share = 0.8, min_dis
     The excess is divided into computing, input, the host and copies; the cause is the part that alone explains at least
     `min_explained` of the gain ({min_explained}). A rank that is late in some steps only is not called a straggler: that is
     jitter, and is said. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
-    ({min_dispatch_share}), since recording slows just that.
+    ({min_dispatch_share}), since recording slows just that. Reported from a gain of
+    `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     By cause: what only that rank does on its host, moved out of the step; its loader given workers; its GPU's clocks compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from advisor.timeline import Device, Source, Timeline, table
+from advisor.timeline import TABLES, Device, Source, Timeline, table
 from advisor.views.workspace import Workspace
 
 H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, 32)
@@ -68,8 +68,8 @@ class Trace:
         tables = {}
         for name, rows in self.rows.items():
             keys = dict.fromkeys(k for row in rows for k in row)
-            missing = {"bytes": -1}
-            tables[name] = table(name, {k: [row.get(k, missing.get(k, "")) for row in rows] for k in keys})
+            missing = {k: "" if TABLES[name][k] == "str" else -1 for k in keys}
+            tables[name] = table(name, {k: [row.get(k, missing[k]) for row in rows] for k in keys})
         shapes = any(row["dims"] for row in self.rows.get("cpu_ops", []))
         source = Source("built", self.recorder, 0, 0, shapes=shapes, stacks="python_calls" in self.rows)
         return Timeline.build(source, self.devices, **tables)

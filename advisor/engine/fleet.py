@@ -20,7 +20,6 @@ from advisor.sources import DEFAULT_MAX_BYTES, load
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
 from advisor.views.ranks.summary import RankSummary
-from advisor.views.replay.calibration import Calibration
 from advisor.views.workspace import Workspace
 
 SUFFIX = ".rank"
@@ -51,7 +50,7 @@ def summarize(trace: RankTrace, judging: Judging) -> bytes:
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     report = run(timeline, chosen, judging.options)
-    summary = Workspace(timeline, Calibration(None)).get(RankSummary)
+    summary = Workspace(timeline).get(RankSummary)
     named = summary.facts.rank if summary.facts.rank >= 0 else trace.named
     facts = msgspec.structs.replace(
         summary.facts,

@@ -24,8 +24,6 @@ import numpy as np
 
 from advisor.errors import RuleError, UsageError
 from advisor.report.model import TOUCHES, AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
-from advisor.views.ranks.edits import JobEdits
-from advisor.views.replay.edits import Edits
 
 SECTIONS = (
     "What it is",
@@ -62,14 +60,14 @@ class Found:
     """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
 
     summary: one line; cut where it is longer than 240 characters. evidence: at least one place that shows it.
-    edits: what the fix does to the step, replayed for the saving; `removes` says in words what that takes away. Where there is
+    edits: what the fix does to the step (`Edits`) or to a job (`JobEdits`), replayed for the saving; `removes` says in words what that takes away. Where there is
     nothing to replay, `saving` gives it.
     """
 
     summary: str
     evidence: tuple[Evidence, ...]
     fix: Fix
-    edits: Edits | JobEdits | None = None
+    edits: Any = None
     removes: str = ""
     saving: AnySaving | None = None
     quiet: str = ""
@@ -97,7 +95,7 @@ class Judged(NamedTuple):
     step predicted with every fix has this one."""
 
     finding: Finding
-    edits: Edits | JobEdits | None
+    edits: Any
     counted: bool = True
     explains: tuple[str, ...] = ()
     """As in `Rule`."""

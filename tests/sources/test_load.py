@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import TraceError
-from advisor.sources import load
+from advisor.sources import load, read
 from tests.sources.kineto.layouts import EVENTS, compact
 
 TRACE = compact().encode()
@@ -60,8 +60,9 @@ def test_directories(tmp_path: Path) -> None:
     (tmp_path / "w0.pt.trace.json.gz").write_bytes(gzip.compress(TRACE))
     assert load(tmp_path).source.path.endswith("w0.pt.trace.json.gz")
     (tmp_path / "w1.pt.trace.json").write_bytes(TRACE)
-    error = refused(tmp_path)
-    assert "w0.pt.trace.json.gz, w1.pt.trace.json" in error.message and "one rank" in error.hint
+    recording = read(tmp_path)
+    assert recording.kind == "job" and [t.label for t in recording.parts[0].traces] == ["w0.pt.trace.json.gz", "w1.pt.trace.json"]
+    assert "of kind job" in str(refused(tmp_path))
 
 
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:

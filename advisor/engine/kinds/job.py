@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from importlib.metadata import version
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -42,7 +43,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     checks = [Health(check="ranks-matched", status=job.matching.status, detail=job.matching.detail, touches=("ranks",))]
     try:
         error = job.replay.error
-        status = "ok" if error <= MAX_ERROR else "degraded"
+        status: Literal["ok", "degraded"] = "ok" if error <= MAX_ERROR else "degraded"
         checks.append(Health(check="job-replay", status=status, detail=f"the unedited replay is {error:.1%} from the recorded step", touches=("ranks",)))
     except Unavailable as missing:
         checks.append(Health(check="job-replay", status="degraded", detail=missing.message, touches=("ranks",), record_with=missing.hint))

@@ -56,7 +56,7 @@ class AsOthers(JobEdit, frozen=True):
             gone = over * np.minimum(np.divide(whole, over.sum(axis=0), out=np.zeros(len(chosen)), where=over.sum(axis=0) > 0), 1.0)
             keep = 1 - self.share * np.divide(gone, mine, out=np.zeros(mine.shape), where=mine > 0)
             rows = np.flatnonzero(schedule.segment_rank == rank)
-            own[np.ix_(rows, chosen)] *= keep[schedule.stretch[rows]]
+            own[rows[:, None], chosen] *= keep[schedule.stretch[rows]]
             if set(self.parts) & set(HOST_PARTS):
                 usual = float(np.median(np.delete(schedule.graph.host_us, rank)))
                 host[rank] -= self.share * max(host[rank] - usual, 0.0)

@@ -99,13 +99,13 @@ class Lane:
         pieces: list[tuple[Floats, Floats, Floats]] = []
         for spans, part in ((compute, "compute"), (subtract(busy, compute), "copy"), (waits, "communication")):
             clipped = np.clip(spans[0], *window), np.clip(spans[1], *window)
-            rows = np.zeros((len(spans[0]), len(PARTS)))
-            rows[:, PARTS.index(part)] = clipped[1] - clipped[0]
-            pieces.append((*clipped, rows))
-        rows = np.zeros((len(idle_start), len(PARTS)))
+            made = np.zeros((len(spans[0]), len(PARTS)))
+            made[:, PARTS.index(part)] = clipped[1] - clipped[0]
+            pieces.append((*clipped, made))
+        made = np.zeros((len(idle_start), len(PARTS)))
         for cause in CAUSES:
-            rows[:, PARTS.index(_PART_OF_CAUSE[cause])] += causes[cause].to_numpy()
-        pieces.append((idle_start, idle_end, rows))
+            made[:, PARTS.index(_PART_OF_CAUSE[cause])] += causes[cause].to_numpy()
+        pieces.append((idle_start, idle_end, made))
         starts, ends, parts = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         order = np.argsort(starts, kind="stable")
         order = order[ends[order] > starts[order]]

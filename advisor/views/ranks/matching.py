@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -100,10 +101,10 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     first_entry = np.searchsorted(collective, np.arange(n))
     groups, group = _groups(ranks, of[first_entry], row[first_entry])
     size = np.zeros(n, np.int64)
-    np.maximum.at(size, collective, np.array([ranks[r].bytes[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)]))
+    np.maximum.at(size, collective, np.array([ranks[r].size_bytes[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)]))
     total = sum(_candidates(s).sum() for s in ranks)
     share = len(of) / max(int(total), 1)
-    status = "ok" if spread <= LARGEST_SPREAD_US else "failed"
+    status: Literal["ok", "failed"] = "ok" if spread <= LARGEST_SPREAD_US else "failed"
     detail = (
         f"{n:,} collectives matched by {method}; their ends lie {spread:.1f} µs apart in the median"
         if status == "ok"
@@ -146,7 +147,7 @@ def _keyed(ranks: Sequence[RankSummary], shift: Floats) -> tuple[list[list[tuple
                 for talk in talks.split(","):
                     to, other = talk.startswith("to "), int(talk.split(" ")[1])
                     pair = (one.rank, other) if to else (other, one.rank)
-                    messages[(*pair, counts[pair])].append((at, row))
+                    messages[(pair[0], pair[1], counts[pair])].append((at, row))
                     counts[pair] += 1
                 continue
             name, communicator = facts.groups[one.group[row]], facts.communicators[one.communicator[row]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Pipeline:
         if len(order) < 2:
             return cls((), 1, 0.0, np.empty(0), np.empty(0), 0.0, np.empty(0))
         at = [job.numbers.index(rank) for rank in order]
-        micro = max(1, round(np.median([sent[pair] for pair in zip(order[:-1], order[1:], strict=True)]) / max(job.steps, 1)))
+        micro = max(1, round(np.median([sent[pair] for pair in pairwise(order)]) / max(job.steps, 1)))
         own = job.totals[:, [PARTS.index(part) for part in OWN]].sum(axis=1)
         messages = np.array([bool(job.ranks[r].facts.peers[job.ranks[r].peers[i]]) for r, i in zip(job.matched.of.tolist(), job.matched.row.tolist(), strict=True)])
         waits = job.by_rank(np.where(messages, job.matched.wait_us, 0.0))

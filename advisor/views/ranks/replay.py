@@ -142,9 +142,9 @@ def _schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
         carried.append((nodes[last[1]], base + waits[last[0]], np.zeros(len(last[1]))))
     begin = first[:-1].astype(np.int64)
     begin_us = np.array([s.facts.start_us for s in ranks]) + shift
-    own = np.concatenate([s.own for s in ranks])
+    work = np.concatenate([s.own for s in ranks])
     graph = JobGraph.of(
-        np.r_[own.sum(axis=1), transfer],
+        np.r_[work.sum(axis=1), transfer],
         np.r_[np.repeat(np.arange(len(ranks)), np.diff(first)), np.full(len(transfer), -1)],
         (np.concatenate(sources), np.concatenate(targets), np.concatenate(lags)),
         (np.concatenate([c[0] for c in carried]), np.concatenate([c[1] for c in carried]), np.concatenate([c[2] for c in carried])),
@@ -153,7 +153,7 @@ def _schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
         np.array([s.facts.recorded_host_us for s in ranks]),
         max(min(s.facts.steps for s in ranks), 1),
     )
-    return JobSchedule(graph, np.repeat(np.arange(len(ranks)), np.diff(first)), own, np.concatenate([s.held for s in ranks]), _stretches(ranks, node_of), numbers, transfer)
+    return JobSchedule(graph, np.repeat(np.arange(len(ranks)), np.diff(first)), work, np.concatenate([s.held for s in ranks]), _stretches(ranks, node_of), numbers, transfer)
 
 
 def _earlier(rows: Ints, nodes: Ints, in_window: int) -> tuple[Mask, tuple[Ints, Ints]]:

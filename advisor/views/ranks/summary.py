@@ -88,7 +88,7 @@ class RankSummary:
     """The facts, the collectives and the segments of the rank's own lane between them.
 
     Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the
-    facts' lists), sequence, sent, received (elements, -1 unknown), bytes, start_us, end_us, launch_us, stream, step,
+    facts' lists), sequence, sent, received (elements, -1 unknown), size_bytes, start_us, end_us, launch_us, stream, step,
     trigger (the segment at whose end it could begin, -1), lag_us after that, after (the collective before on its stream, -1),
     after_lag_us, and before (n, parts): what the rank did since the end of the collective before of the same group.
     Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step, held (it begins when a
@@ -107,7 +107,7 @@ class RankSummary:
     sequence: Ints
     sent: Ints
     received: Ints
-    bytes: Ints
+    size_bytes: Ints
     start_us: Floats
     end_us: Floats
     launch_us: Floats
@@ -231,7 +231,7 @@ class RankSummary:
             sequence=found.sequence,
             sent=found.sent_elements,
             received=found.received_elements,
-            bytes=found.bytes,
+            size_bytes=found.bytes,
             start_us=found.start_us,
             end_us=found.end_us,
             launch_us=found.launch_us,
@@ -330,7 +330,7 @@ def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: 
 def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
     """The lane cut at every trigger, wait and step: spans of the rank's own work, and what each is made of."""
     edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
-    points = np.unique(np.round(np.r_[edges, triggers[~np.isnan(triggers)], *lane.waits, *lane.held], 3))
+    points = np.unique(np.round(np.concatenate([edges, triggers[~np.isnan(triggers)], *lane.waits, *lane.held]), 3))
     points = np.clip(points[(points >= steps.start_us - NANOSECOND_US) & (points <= steps.end_us + NANOSECOND_US)], steps.start_us, steps.end_us)
     start, end = points[:-1], points[1:]
     waiting = _within((start + end) / 2, lane.waits)

@@ -1,0 +1,97 @@
+"""Matching, waits, the replay and the culprit on jobs whose answer is worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import networkx as nx
+import numpy as np
+import pytest
+
+from advisor.errors import TraceError
+from advisor.views.ranks.culprit import Culprit
+from advisor.views.ranks.edits import AsOthers, Evened
+from advisor.views.ranks.graph import JobGraph
+from advisor.views.ranks.job import Job, RankSummaries
+from advisor.views.ranks.summary import RankSummary
+from tests.views.ranks.build import TRANSFER_US, job_of, rank_timeline, summary_of
+
+STEPS = 3
+EVEN = [[[1000.0, 500.0]] * STEPS for _ in range(3)]
+SLOW = [[[1000.0, 500.0]] * STEPS, [[1000.0, 500.0]] * STEPS, [[1800.0, 500.0]] * STEPS]
+
+
+def test_waits_belong_to_the_rank_that_came_last():
+    job = job_of(SLOW)
+    assert job.matched.count == 2 * STEPS and job.matched.proved and job.matched.said.method == "group, kind and order"
+    # Ranks 0 and 1 wait 800 µs at the first collective of a step, nobody at the second.
+    assert job.waits_us == pytest.approx([800.0, 800.0, 0.0])
+    assert job.lateness_us == pytest.approx([0.0, 0.0, 800.0])
+    assert job.matched.transfer_us == pytest.approx(TRANSFER_US)
+
+
+def test_the_replay_is_the_recording_and_its_edit_is_exact():
+    replay = job_of(SLOW).replay
+    step = 1800 + 500 + 2 * TRANSFER_US
+    assert replay.step_us == pytest.approx(step, abs=1) and replay.error < 1e-3
+    assert replay.share(replay.recorded, AsOthers(ranks=(2,))) == pytest.approx(800 / step, abs=1e-3)
+    # Divided evenly each rank does a third of the 800 µs more; 533 µs are gained.
+    assert replay.share(replay.recorded, Evened()) == pytest.approx(533 / step, abs=0.02)
+
+
+def test_the_culprit_is_the_rank_without_whose_excess_the_job_is_fastest():
+    culprit = Culprit.build(job_of(SLOW))
+    assert culprit.at == 2 and culprit.cause == "compute" and culprit.steady and culprit.explained == pytest.approx(1.0)
+    assert Culprit.build(job_of(EVEN)).gain == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_rank_that_is_late_in_one_step_only_is_not_steady():
+    once = [[[1000.0, 500.0]] * STEPS, [[1000.0, 500.0]] * STEPS, [[2600.0, 500.0], [1000.0, 500.0], [1000.0, 500.0]]]
+    assert not Culprit.build(job_of(once)).steady
+
+
+def test_clocks_apart_are_found_and_corrected():
+    ranks = [summary_of(rank_timeline(r, own, SLOW)) for r, own in enumerate(SLOW)]
+    # Rank 1's host is 3 ms ahead.
+    ranks[1] = replace(ranks[1], facts=msgspec.structs.replace(ranks[1].facts, base_ns=ranks[1].facts.base_ns + 3_000_000))
+    job = Job.build(RankSummaries(tuple(ranks)))
+    assert job.matched.offsets_us[1] - job.matched.offsets_us[0] == pytest.approx(3000.0, abs=1)
+    assert job.waits_us == pytest.approx([800.0, 800.0, 0.0], abs=2) and job.matching.clock_offset_us == pytest.approx(3000.0, abs=1)
+
+
+def test_collectives_that_do_not_end_together_are_not_matched():
+    other = [[[1000.0, 500.0], [4000.0, 900.0], [300.0, 2500.0]], [[1000.0, 500.0]] * STEPS]
+    ranks = [summary_of(rank_timeline(r, own, [own])) for r, own in enumerate(other)]
+    job = Job.build(RankSummaries(tuple(replace(s, facts=msgspec.structs.replace(s.facts, groups=("0",), world_size=2)) for s in ranks)))
+    assert not job.matched.proved and "cannot be matched" in job.matching.detail
+
+
+def test_missing_ranks_are_said():
+    ranks = [summary_of(rank_timeline(r, own, SLOW)) for r, own in enumerate(SLOW)]
+    job = Job.build(RankSummaries((ranks[0], ranks[2])))
+    assert job.matching.missing == (1,) and job.matching.status == "degraded" and "1 of 3 ranks" in job.matching.detail
+
+
+def test_a_summary_survives_its_file_and_is_small():
+    one = summary_of(rank_timeline(0, SLOW[0], SLOW))
+    again = RankSummary.from_bytes(one.to_bytes())
+    assert again.facts == one.facts and np.array_equal(again.own, one.own) and len(one.to_bytes()) < 1 << 20
+    with pytest.raises(TraceError):
+        RankSummary.from_bytes(b"nothing")
+
+
+def test_the_hot_loop_agrees_with_networkx():
+    graph = job_of(SLOW).replay.recorded.graph
+    drawn = graph.graph()
+    start = dict.fromkeys(drawn, 0.0)
+    for node in nx.topological_sort(drawn):
+        for _, after, edge in drawn.out_edges(node, data=True):
+            start[after] = max(start[after], start[node] + drawn.nodes[node]["dur_us"] + edge["lag_us"])
+    assert graph.starts_us(np.zeros(len(start))) == pytest.approx([start[n] for n in range(len(start))])
+
+
+def test_a_circle_is_refused():
+    none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    with pytest.raises(TraceError, match="circle"):
+        JobGraph.of(np.ones(2), np.zeros(2, np.int64), (np.array([0, 1]), np.array([1, 0]), np.zeros(2)), none, (np.array([0]), np.zeros(1)), np.array([1]), np.zeros(1), 1)
