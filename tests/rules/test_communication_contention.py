@@ -21,14 +21,14 @@ from tests.views.ranks.build import rank_timeline, summary_of
 
 def test_the_same_kernel_with_and_without_communication_beside_it():
     trace = Trace()
-    for n in range(4):
+    for n in range(8):
         at = 1000.0 * n
-        trace.launch(at + 1, at + 10, at + 110, "gemm", grid_blocks=64)  # alone: 100 µs
-        trace.launch(at + 2, at + 200, at + 350, "gemm", grid_blocks=64)  # beside: 150 µs
-        trace.launch(at + 3, at + 190, at + 360, "ncclDevKernel_AllReduce", stream=9, collective="allreduce")
+        trace.launch(at - 50, at + 10, at + 110, "gemm", grid_blocks=64)  # alone: 100 µs
+        trace.launch(at - 45, at + 200, at + 350, "gemm", grid_blocks=64)  # beside: 150 µs
+        trace.launch(at - 40, at + 190, at + 360, "ncclDevKernel_AllReduce", stream=9, collective="allreduce")
     w = Workspace(trace.timeline())
     found = contention(*(w.get(v) for v in (type(trace.timeline()), Steps, Kernels, RankCollectives)))
-    assert found.ratio == pytest.approx(1.5) and found.extra_us == pytest.approx(4 * 50.0, abs=51)
+    assert found.ratio == pytest.approx(1.5) and found.extra_us == pytest.approx(7 * 50.0, abs=100)
 
 
 @pytest.mark.parametrize(("ratio", "speaks"), [(1.6, True), (1.2, False)])

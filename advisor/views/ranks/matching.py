@@ -22,11 +22,17 @@ from advisor.views.ranks.summary import RankSummary
 LARGEST_SPREAD_US = 100.0
 """Ends of matched collectives lie 2 to 50 µs apart; shifted by one, thousands."""
 
+LEAST_MATCHED = 0.5
+"""Where fewer of the collectives than this fit, those that do may fit by chance."""
+
 SAME_CLOCK_US = 50.0
 """Offsets up to this, or up to three times their own spread, are none: the ranks share a clock."""
 
 CLOCK_PRICE = 1e-3
 """µs of spread that a µs of clock offset is worth where shifts fit alike: hosts differ by milliseconds, steps too."""
+
+LEFT_OUT_PRICE = 10.0
+"""µs of spread that leaving out a collective is worth: ranks mostly begin to record together."""
 
 MOST_SHIFTED = 8
 """A rank that began to record late misses a few collectives, not many."""
@@ -104,11 +110,11 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     np.maximum.at(size, collective, np.array([ranks[r].size_bytes[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)]))
     total = sum(_candidates(s).sum() for s in ranks)
     share = len(of) / max(int(total), 1)
-    status: Literal["ok", "failed"] = "ok" if spread <= LARGEST_SPREAD_US else "failed"
+    status: Literal["ok", "failed"] = "ok" if spread <= LARGEST_SPREAD_US and share >= LEAST_MATCHED else "failed"
     detail = (
         f"{n:,} collectives matched by {method}; their ends lie {spread:.1f} µs apart in the median"
         if status == "ok"
-        else f"matched by {method}, but ends of the same collectives lie {spread:,.0f} µs apart in the median: the ranks cannot be matched"
+        else f"by {method}, {share:.0%} of the collectives match, with ends {spread:,.0f} µs apart in the median: the ranks cannot be matched"
     )
     if left:
         detail += f"; {left:,} on single ranks were left out"
@@ -202,14 +208,14 @@ def _aligned(ranks: Sequence[RankSummary], rows: dict[int, list[int]], shift: Fl
         best: tuple[float, int] | None = None
         for by in range(-MOST_SHIFTED, least + MOST_SHIFTED + 1):
             low, high = max(0, by), min(len(tokens), by + len(mine))
-            if high - low < max(1, len(mine) - MOST_SHIFTED):
+            if high - low < max(1, len(mine) - MOST_SHIFTED, (len(mine) + 1) // 2):
                 continue
             same = sum(a == b for a, b in zip(tokens[low:high], mine[low - by : high - by], strict=True))
             if same < high - low:
                 continue
             apart = own_ends[low - by : high - by] - ends[low:high]
             # Among shifts that fit as well, the one that keeps most and needs the least of the clocks.
-            spread = float(np.median(np.abs(apart - np.median(apart)))) + len(mine) - (high - low) + CLOCK_PRICE * abs(float(np.median(apart)))
+            spread = float(np.median(np.abs(apart - np.median(apart)))) + LEFT_OUT_PRICE * (len(mine) - (high - low)) + CLOCK_PRICE * abs(float(np.median(apart)))
             if best is None or spread < best[0]:
                 best = (spread, by)
         if best is None:

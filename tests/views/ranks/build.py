@@ -13,22 +13,23 @@ from tests.build import Trace
 TRANSFER_US = 100.0
 
 
-def rank_timeline(rank: int, own: list[list[float]], job: list[list[list[float]]], *, collective: str = "allreduce", size: int = 1 << 22, group: str = "0", members: str = "", ahead_us: float = 5000.0) -> Timeline:
+def rank_timeline(rank: int, own: list[list[float]], job: list[list[list[float]]], *, collective: str = "allreduce", size: int = 1 << 22, group: str = "0", members: str = "") -> Timeline:
     """One rank of a job whose ranks do `job[rank][step]` µs of work before each of the step's collectives."""
     trace, times = Trace(), _times(job)
-    begin = 10_000.0
+    begin, host = 10_000.0, 0.0  # the host has issued everything before the device begins
     for number, step in enumerate(own):
-        at = times[rank][number][0][0] + begin
-        trace.step(at - ahead_us, 10.0, number + 1)
+        trace.step(host, 10.0, number + 1)
         for work, (start, arrive, leave) in zip(step, times[rank][number], strict=True):
-            trace.launch(start + begin - ahead_us + 1, start + begin, start + begin + work, "gemm", api="cudaLaunchKernel")
+            trace.launch(host + 1, start + begin, start + begin + work, "gemm")
             trace.launch(
-                arrive + begin - ahead_us + 2, arrive + begin, leave + begin, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=7,
+                host + 3, arrive + begin, leave + begin, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=7,
                 collective=collective, collective_dtype="BFloat16", group_size=len(job), in_elements=size, out_elements=size, group=group,
                 group_ranks=members or str(list(range(len(job)))),
             )  # fmt: skip
+            host += 5
+        host += 10
     last = times[rank][-1][-1][2] + begin
-    trace.step(last - ahead_us + 3, 10.0, len(own) + 1).launch(last - ahead_us + 4, last + 1, last + 2, "gemm")
+    trace.step(host, 10.0, len(own) + 1).launch(host + 1, last, last + 2, "gemm")
     made = trace.timeline()
     return replace(made, source=replace(made.source, rank=rank, world_size=len(job)))
 
