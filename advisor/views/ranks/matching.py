@@ -22,7 +22,7 @@ from advisor.views.ranks.summary import RankSummary
 LARGEST_SPREAD_US = 100.0
 """Ends of matched collectives lie 2 to 50 µs apart; shifted by one, thousands."""
 
-LEAST_MATCHED = 0.5
+LEAST_MATCHED = 0.6
 """Where fewer of the collectives than this fit, those that do may fit by chance."""
 
 SAME_CLOCK_US = 50.0
