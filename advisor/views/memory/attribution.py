@@ -92,10 +92,10 @@ class Attribution:
 
     @property
     def named_share(self) -> float:
-        """Share of the bytes at the peak that are of a known category."""
+        """Share of the bytes at the peak of which it is known what they are for."""
         size, at_peak = self.device.allocations.size, self.device.at_peak
         total = int(size[at_peak].sum())
-        return 1.0 - int(size[at_peak & self.of(Category.UNKNOWN)].sum()) / total if total else 1.0
+        return 1.0 - int(size[at_peak & self.of(Category.UNKNOWN, Category.OLDER)].sum()) / total if total else 1.0
 
 
 def _runs(allocations: Allocations, phase: npt.NDArray[np.int8], n_events: int) -> Runs:

@@ -71,14 +71,19 @@ def _starts(ends: Ints) -> Ints:
 
 
 def _repeats(attribution: Attribution) -> Ints | None:
-    """Births of the allocation that returns the fewest times, evenly through the window: once a step."""
+    """Births of the allocation that returns the fewest times, evenly through the window: once a step.
+
+    Only what is made outside of any module's forward counts: inside, layers repeat as steps do.
+    """
     a = attribution.device.allocations
     rows = np.flatnonzero(a.born >= 0)
     if len(rows) < FEWEST or not (a.stack[rows] >= 0).any():
         return None
-    births = defaultdict(list)
+    inside = np.array([bool(origin.module) for origin in attribution.origins.of])
+    births: dict[int, list[int]] = defaultdict(list)
     for stack, born in zip(a.stack[rows].tolist(), a.born[rows].tolist(), strict=True):
-        births[stack].append(born)
+        if not inside[stack]:
+            births[stack].append(born)
     first, last = int(a.born[rows].min()), int(a.born[rows].max())
     best: Ints | None = None
     for found in births.values():

@@ -74,6 +74,14 @@ def test_steps_come_from_marks_backward_passes_or_what_repeats():
     assert steps.basis == "repeats" and len(steps) == 5
 
 
+def test_layers_of_one_forward_pass_are_no_steps():
+    m = Memory()
+    for _ in range(12):
+        m.alloc(10, at(5, "addmm", "forward"))
+        m.free(m.alloc(10, at(6, "relu", "forward")))
+    assert Workspace(m.snapshot()).get(MemorySteps).basis == "whole"
+
+
 @pytest.mark.parametrize("layers", [2, 4, 9])
 def test_layers_are_what_repeats_and_pass_on_their_smallest(layers):
     attribution = Workspace(trained(layers=layers).snapshot()).get(Attribution)
