@@ -95,10 +95,10 @@ median with its 95 % interval), latency (each call waited for), and back to back
 clock stood still.
 """
 
-BENCHED = """
-Ten kernels against others' timers, in µs:
-with the L2 cache overwritten before each call against `triton.testing.do_bench`, which does the same; back to back against
-`torch.utils.benchmark`; and the kernel as the profiler records it.
+BENCHED = """\
+Ten kernels against others' timers, in µs: with the L2 cache overwritten before each call against
+`triton.testing.do_bench`, which does the same; back to back against `torch.utils.benchmark`; and short kernels as the profiler
+records them.
 
 | Kernel | bench, L2 flushed | do_bench | off | bench, back to back | Timer | off | bench, device | recorded kernel | beside it |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
@@ -111,7 +111,7 @@ VERIFY = """\
 "no difference" below 2 % or where the interval holds 0. `advisor verify --before CMD --after CMD` does the same with programs.
 """
 
-VERIFIED = """
+VERIFIED = """\
 Five samples against the gain in their manifest, and each slow program against itself:
 
 | Program | Manifest | Measured | Interval | Against itself |
@@ -140,7 +140,7 @@ def page(folder: Path) -> Iterator[str]:
         yield f"```text\n{session['text']}\n```\n"
     yield VERIFY
     if verify:
-        yield VERIFIED + "\n".join(_verify_rows(verify)) + "\n"
+        yield VERIFIED + "\n".join(_verify_rows(verify)) + "\n" + _verify_words(verify)
     for name, title in (("verify_command", "the slow and the fixed example"), ("verify_same", "the example and itself")):
         if (folder / f"{name}.txt").exists():
             yield f"`advisor verify --before … --after …` on {title}:\n\n```text\n{_said(folder / f'{name}.txt')}\n```\n"
@@ -162,25 +162,55 @@ def _shortened(text: str, most: int = 34, width: int = 150) -> str:
     return "\n".join(lines if len(lines) <= most else [*lines[: most - 4], "…", *lines[-3:]])
 
 
+SHORT_US = 100.0
+"""Kernels up to this long are held against their recorded time: what lies beside it counts there."""
+
+AGREES = 0.02
+
+
 def _bench_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
-        cold, warm = row["cold"]["device_us"], row["warm"]
-        figures = (
-            cold, row["do_bench_us"], cold / row["do_bench_us"] - 1, warm["throughput_us"], row["timer_us"],
-            warm["throughput_us"] / row["timer_us"] - 1, warm["device_us"], row["recorded_us"],
-        )  # fmt: skip
-        cells = [f"{value:+.1%}" if i in (2, 5) else f"{value:.4g}" for i, value in enumerate(figures)]
-        yield f"| {row['name']} | {' | '.join(cells)} | {warm['device_us'] - row['recorded_us']:+.1f} |"
+        cold, warm, recorded = row["cold"]["device_us"], row["warm"], row["recorded_us"]
+        back = warm["throughput_us"]
+        short = recorded <= SHORT_US
+        cells = [
+            _us(cold), _us(row["do_bench_us"]), f"{cold / row['do_bench_us'] - 1:+.1%}", _us(back), _us(row["timer_us"]),
+            f"{back / row['timer_us'] - 1:+.1%}", _us(warm["device_us"]), _us(recorded) if short else "",
+            f"{warm['device_us'] - recorded:+.1f}" if short else "",
+        ]  # fmt: skip
+        yield f"| {row['name']} | {' | '.join(cells)} |"
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _bench_words(rows: list[dict[str, Any]]) -> str:
-    long = [abs(row["cold"]["device_us"] / row["do_bench_us"] - 1) for row in rows if row["do_bench_us"] > 20]
-    longer = [abs(row["warm"]["throughput_us"] / row["timer_us"] - 1) for row in rows if row["timer_us"] > 50]
-    short = [row["warm"]["device_us"] - row["recorded_us"] for row in rows if row["recorded_us"] <= 20]
+    cold = {row["name"]: row["cold"]["device_us"] / row["do_bench_us"] - 1 for row in rows if row["do_bench_us"] > 20}
+    back = {row["name"]: row["warm"]["throughput_us"] / row["timer_us"] - 1 for row in rows if row["timer_us"] > 50}
+    beside = [row["warm"]["device_us"] - row["recorded_us"] for row in rows if row["recorded_us"] <= SHORT_US]
+    off = sorted({name for found in (cold, back) for name, share in found.items() if abs(share) > AGREES})
+    agree = sum(abs(share) <= AGREES for found in (cold, back) for share in found.values())
+    said = f"Of {len(cold)} kernels above 20 µs and {len(back)} above 50 µs back to back, {agree} comparisons agree within {AGREES:.0%}"
+    for row in rows:
+        if row["name"] in off:
+            own = (row["cold"]["device_us"], row["warm"]["device_us"], row["warm"]["throughput_us"])
+            said += f"; {row['name']} does not: its own time moved between {_us(min(own))} and {_us(max(own))} µs in this run"
     return (
-        f"Above 20 µs it is within {max(long):.1%} of do_bench, above 50 µs back to back within {max(longer):.1%} of Timer. "
-        f"Kernels shorter than that take {min(short):.1f} to {max(short):.1f} µs longer than their recorded time: what the device needs "
-        "between two events and a kernel.\n"
+        f"{said}. Short kernels take {min(beside):.1f} to {max(beside):.1f} µs more than their recorded time: "
+        "what the device needs between two events and a kernel.\n"
+    )
+
+
+def _verify_words(rows: list[dict[str, Any]]) -> str:
+    """How often the measurement holds the manifest's gain."""
+    held = [abs(r["pair"]["time"]["expected"] - r["manifest"]) <= AGREES or r["pair"]["time"]["low"] <= r["manifest"] <= r["pair"]["time"]["high"] for r in rows]
+    same = sum(row["same"]["verdict"] == "no difference" for row in rows)
+    missed = ", ".join(row["name"] for row, ok in zip(rows, held, strict=True) if not ok)
+    return (
+        f"\n{sum(held)} of {len(rows)} gains lie within two points of the manifest's or have it in their interval"
+        + (f" (not {missed})" if missed else "")
+        + f"; {same} of {len(rows)} programs have no difference to themselves. Intervals of host-bound programs are wide: that host was not quiet.\n"
     )
 
 
