@@ -22,6 +22,7 @@ class ApiRole(str, Enum):
 
 
 # nsys writes cudaLaunchKernel_v7000; per-thread default streams add _ptsz or _ptds.
+_SUFFIX_LENGTH = 32
 _SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds|_spt)+$")
 _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
     (role, re.compile(pattern))
@@ -44,7 +45,8 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 
 def plain(name: str) -> str:
     """A call's name without the version and the per-thread suffixes that nsys keeps."""
-    return _SUFFIX.sub("", name)
+    # Of the end alone: over a long name of nothing but suffixes the pattern would be quadratic.
+    return name[:-_SUFFIX_LENGTH] + _SUFFIX.sub("", name[-_SUFFIX_LENGTH:])
 
 
 @lru_cache(maxsize=4096)

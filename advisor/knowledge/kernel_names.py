@@ -188,7 +188,7 @@ _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("fp16", r"(?<!b)f16|fp16|half|hgemm|h884|h1688|h16816|hcudnn"),
         ("int8", r"i8i8|int8_t|imma|s8s8|i16832gemm"),
         ("fp64", r"dgemm|d884gemm|f64|double|dgemv"),
-        ("fp32", r"ffma|simt_s|sgemm|scudnn|gcgemm|cgemm|f32f32_f32f32_f32|<(int, )*float"),
+        ("fp32", r"ffma|simt_s|sgemm|scudnn|gcgemm|cgemm|f32f32_f32f32_f32|<(int, ){0,16}float"),
     )
 )
 
@@ -203,7 +203,7 @@ _TENSILE = re.compile(r"^Cijk_A[a-z]+_B[a-z]+_(F8|B8|I8|4xi8|[DSHB])")
 _TENSILE_OPERAND = {"F8": "fp8", "B8": "fp8", "I8": "int8", "4xi8": "int8", "D": "fp64", "S": "fp32", "H": "fp16", "B": "bf16"}
 
 _HELPER = re.compile(
-    r"splitkreduce|reducesplitk|reduce_1block|postgsu|compute\w*offsets|nchwtonhwc|nhwctonchw|nchw_helper|subtensorop"
+    r"splitkreduce|reducesplitk|reduce_1block|postgsu|compute\w{0,64}offsets|nchwtonhwc|nhwctonchw|nchw_helper|subtensorop"
     r"|init_device_workspace|compute_dot_do_o|convert_dq_to_16bits",
     re.IGNORECASE,
 )

@@ -20,9 +20,9 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 DEFAULT_MAX_BYTES = 16 << 30
 """Uncompressed bytes above which a file is refused: four times the largest trace we know of."""
 
-# Deflate cannot pack tighter than 1032:1, and real traces pack 10:1 to 40:1: only a bomb comes near.
-_BOMB_RATIO = 1000
-_BOMB_FLOOR = 256 << 20
+# Deflate cannot pack tighter than 1032:1, and real traces pack 10:1 to 40:1. A kilobyte of bomb may cost no more than a second.
+_BOMB_RATIO = 250
+_BOMB_FLOOR = 32 << 20
 
 # igzip_lib.IsalError, which its stubs do not type as an exception.
 _DAMAGED: tuple[type[Exception], ...] = (igzip_lib.IsalError, zstd.ZstdError)  # type: ignore[assignment]

@@ -43,8 +43,8 @@ CHUNK_BYTES = 960 << 10
 MAX_EVENT_BYTES = 32 << 20
 
 # Metadata before and after the events is a few kilobytes; a file without events must not be read into memory whole.
-MAX_HEADER_BYTES = 64 << 20
-MAX_TRAILER_BYTES = 64 << 20
+MAX_HEADER_BYTES = 16 << 20
+MAX_TRAILER_BYTES = 16 << 20
 
 _SAMPLE_BYTES = 1 << 17
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')

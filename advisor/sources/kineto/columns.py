@@ -49,9 +49,12 @@ def strings(values: Sequence[str]) -> Strings:
 def integers(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
     """int64 of whatever was recorded; what is no number gives `missing`, unsigned 64-bit numbers wrap."""
     try:
-        return np.array(values, np.int64)
+        made = np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):
+        made = None
+    if made is None or made.ndim != 1:  # lists of one length make a table
         return np.array([integer(value, missing) for value in values], np.int64)
+    return made
 
 
 def integer(value: Any, missing: int = -1) -> int:
@@ -71,9 +74,10 @@ def integer(value: Any, missing: int = -1) -> int:
 def floats(values: Sequence[Any]) -> NDArray[np.float64]:
     """float64 of whatever was recorded; what is no number gives NaN."""
     try:
-        return np.array(values, np.float64)
+        made = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
-        return np.array([_float(value) for value in values], np.float64)
+        made = None
+    return made if made is not None and made.ndim == 1 else np.array([_float(value) for value in values], np.float64)
 
 
 def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -177,17 +177,22 @@ def parse_times(piece: bytes) -> list[Times]:
     text = b"[" + piece + b"]"
     try:
         return _TIMES.decode(text)
-    except msgspec.ValidationError:
-        return [_as_times(item) for item in json.loads(text, strict=False, parse_float=str) if isinstance(item, dict)]
+    except _FAILURES:  # what only the lenient way through `parse` accepted
+        return [_as_times(item) for item in _lenient(text, parse_float=str, parse_constant=str) if isinstance(item, dict)]
 
 
 def _parse_odd_types(text: bytes) -> list[Event]:
     """Decode events of which some hold a value of a type we did not expect; that value is then left out."""
+    return [_as_struct(Event, item) for item in _lenient(text) if isinstance(item, dict)]
+
+
+def _lenient(text: bytes, **options: Any) -> list[Any]:
+    """As the standard library reads it, bytes that are not UTF-8 replaced: msgspec looks only at the fields it takes."""
     try:
-        items = json.loads(text, strict=False)
+        items: list[Any] = json.loads(text.decode("utf-8", "replace"), strict=False, **options)
     except (ValueError, RecursionError) as error:
         raise MalformedError(str(error)) from None
-    return [_as_struct(Event, item) for item in items if isinstance(item, dict)]
+    return items
 
 
 def _as_struct(kind: type[Any], item: dict[str, Any]) -> Any:

@@ -88,8 +88,8 @@ def decode_piece(text: bytes, exact: bool = False) -> Piece:
         except InexactTimes:
             pass
     for event, times in zip(events, parse_times(text), strict=True):
-        event.ts = Microseconds(bytes(times.ts).decode())
-        duration = bytes(times.dur).decode()
+        event.ts = Microseconds(bytes(times.ts).decode("utf-8", "replace"))
+        duration = bytes(times.dur).decode("utf-8", "replace")
         event.dur = Microseconds("0" if duration in ("", "null") else duration)
     piece = transpose(events)
     piece.exact = True
