@@ -30,6 +30,12 @@ class RuleError(AdvisorError):
     exit_code = 4
 
 
+class OutputError(AdvisorError):
+    """An output could not be written: no permission, no space. What was there before is as it was."""
+
+    exit_code = 5
+
+
 class Unavailable(AdvisorError):
     """A recording lacks what a view or a rule needs: what is missing (`message`), and how to record it (`hint`).
 

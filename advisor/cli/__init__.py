@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
 
 from advisor.cli import analyze, compare, lab, rules
 from advisor.errors import AdvisorError
+from advisor.reports._clean import visible
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
@@ -47,19 +50,42 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def _fail(error: AdvisorError) -> NoReturn:
-    print(f"advisor: {error.message}", file=sys.stderr)
+    # What a trace holds may stand in a message: it must not drive a terminal, nor give a log commands.
+    print(f"advisor: {visible(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  {error.hint}", file=sys.stderr)
+        print(f"  {visible(error.hint, lines=True)}", file=sys.stderr)
     raise SystemExit(error.exit_code)
 
 
+def _terminated(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)  # unwinds: no half written file stays
+
+
 def main() -> None:
-    """Entry point: every known error becomes a message, a hint and its exit code."""
+    """Entry point: every known error becomes a message, a hint and its exit code, and so does every other one.
+
+    1 means a finding, so a crash is 70, a broken pipe 141 and a signal 128 and its number.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
     except AdvisorError as error:
         _fail(error)
+    except (KeyboardInterrupt, typer.Abort):
+        raise SystemExit(130) from None
     except BrokenPipeError:
         # The reader of our output went away (head, less): no error of ours, and nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
+    except MemoryError:
+        print("advisor: the memory does not suffice for this recording", file=sys.stderr)
+        raise SystemExit(70) from None
+    except Exception as error:
+        if show := getattr(error, "show", None):  # bad arguments: click's own errors, wherever this typer keeps them
+            show()
+            raise SystemExit(getattr(error, "exit_code", 2)) from None
+        print(visible("".join(traceback.format_exception(error)), lines=True), file=sys.stderr)
+        print("advisor: this is an error of advisor's own: please report it", file=sys.stderr)
+        raise SystemExit(70) from None
+    raise SystemExit(code if isinstance(code, int) else 0)

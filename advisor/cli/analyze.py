@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import (
     ConfigOption,
     ForceOption,
@@ -16,13 +17,11 @@ from advisor.cli.terminal import (
     RulesOption,
     UnjudgedOption,
     check_format,
-    check_target,
     format_of,
     html_path,
     progress_of,
     unjudged,
     warn_of_secrets,
-    write,
 )
 from advisor.errors import RuleError, TraceError, UsageError
 

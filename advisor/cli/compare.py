@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import (
     ConfigOption,
     ForceOption,
@@ -15,11 +16,9 @@ from advisor.cli.terminal import (
     RulesOption,
     UnjudgedOption,
     check_format,
-    check_target,
     format_of,
     progress_of,
     unjudged,
-    write,
 )
 from advisor.errors import UsageError
 

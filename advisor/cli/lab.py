@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from advisor.cli.terminal import ForceOption, OutputOption, check_target, write
+from advisor.cli.outputs import check_target, write
+from advisor.cli.terminal import ForceOption, OutputOption
 from advisor.errors import UsageError
 
 T = TypeVar("T")

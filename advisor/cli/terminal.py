@@ -1,4 +1,4 @@
-"""What every command does with a terminal and with files: progress, warnings, targets that are safe to write."""
+"""What every command does with a terminal: progress, warnings, options that they share."""
 
 from __future__ import annotations
 
@@ -73,41 +73,6 @@ def html_path(trace: str) -> Path:
     for suffix in (".gz", ".json", ".trace", ".pt"):
         name = name.removesuffix(suffix)
     return Path(f"{name or 'trace'}.advisor.html")
-
-
-# How a report of ours begins, in any format.
-_OURS = (b"trace-advisor", b'"schema": 1', b"advisor ")
-
-
-def check_target(path: Path, force: bool, source: str) -> None:
-    """Refuse to overwrite the input, or without `force` what advisor did not write, before any work is done."""
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory", "Give the path of a file.")
-    if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
-        raise UsageError(f"{path} is the input", "Give another path with -o.")
-    if force or not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        head = file.read(2048)
-    if not any(mark in head for mark in _OURS):
-        raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
-
-
-def write(rendered: str, target: Path | None) -> None:
-    """To standard output, or to a file: whole or not at all."""
-    if target is None:
-        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
-        return
-    try:
-        # A crash leaves no half report.
-        part = target.with_name(f".{target.name}.part")
-        part.write_text(rendered, encoding="utf-8")
-        part.replace(target)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}", "Give another path with -o.") from None
-    print(f"wrote {target}", file=sys.stderr)
 
 
 class progress_of:

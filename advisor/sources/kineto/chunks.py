@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.salvage import Salvaged, salvage
 from advisor.sources.kineto.structure import Objects, brackets, objects
@@ -43,7 +45,7 @@ CHUNK_BYTES = 960 << 10
 MAX_EVENT_BYTES = 32 << 20
 
 # Metadata before and after the events is a few kilobytes; a file without events must not be read into memory whole.
-MAX_HEADER_BYTES = 16 << 20
+MAX_HEADER_BYTES = 8 << 20
 MAX_TRAILER_BYTES = 16 << 20
 
 _SAMPLE_BYTES = 1 << 17
@@ -62,11 +64,10 @@ def find_events(text: bytes) -> int:
         return len(text) - len(body) + 1
     if not _KEY.search(text):
         return -1
-    found = brackets(text)
-    for match in _KEY.finditer(text):
-        if not found.in_string(match.start()) and found.depth_at(match.start()) == 1:
-            return match.end()
-    return -1
+    found, keys = brackets(text), [match.span() for match in _KEY.finditer(text)]
+    at = np.array([start for start, _ in keys], np.int64)
+    right = np.flatnonzero(~found.in_string(at) & (found.depth_at(at) == 1))
+    return keys[int(right[0])][1] if right.size else -1
 
 
 def learn_separator(text: bytes, found: Objects) -> bytes:

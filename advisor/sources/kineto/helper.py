@@ -28,7 +28,17 @@ _F_SETPIPE_SZ = 1031
 _READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
 _EXACT, _LENIENT = b"\1", b"\0"
 
-_START = "import sys; sys.path[:0] = [sys.argv[1]]; from advisor.sources.kineto.helper import serve; serve()"
+# The directory of this copy of advisor comes after the standard library: nothing that lies beside it stands in for a module.
+_START = (
+    "import sys; at = next((i for i, p in enumerate(sys.path) if p.endswith('-packages')), len(sys.path)); "
+    "sys.path[at:at] = sys.argv[1:2]; sys.path += sys.argv[2:]; from advisor.sources.kineto.helper import serve; serve()"
+)
+
+
+def _elsewhere(root: str) -> list[str]:
+    """Where else this process finds packages, the current directory left out: a trace may lie among files of anyone."""
+    known = {"", os.getcwd(), root}
+    return [path for path in sys.path if path not in known and os.path.isabs(path)]
 
 
 class Helper:
@@ -49,7 +59,8 @@ class Helper:
         root = str(Path(__file__).parents[3])
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+                # Isolated: neither the current directory nor the environment says where modules come from.
+                [sys.executable, "-I", "-c", _START, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
             )
             assert self._process.stdin and self._process.stdout
             for pipe in (self._process.stdin, self._process.stdout):

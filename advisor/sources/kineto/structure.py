@@ -23,14 +23,14 @@ class Brackets:
     byte: NDArray[np.uint8]
     depth: NDArray[np.int64]
 
-    def in_string(self, position: int) -> bool:
-        """Whether the byte at `position` stands inside a string (an opening quote does not, a closing one does)."""
-        return bool(np.searchsorted(self.quotes, position) & 1)
+    def in_string(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each byte stands inside a string (an opening quote does not, a closing one does)."""
+        inside: NDArray[np.bool_] = (np.searchsorted(self.quotes, position) & 1).astype(bool)
+        return inside
 
-    def depth_at(self, position: int) -> int:
-        """How many brackets are open before `position`."""
-        before = int(np.searchsorted(self.at, position))
-        return int(self.depth[before - 1]) if before else 0
+    def depth_at(self, position: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many brackets are open before each position."""
+        return np.r_[0, self.depth][np.searchsorted(self.at, position)]
 
 
 @dataclass(frozen=True)

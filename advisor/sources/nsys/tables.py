@@ -128,6 +128,22 @@ def lenient(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+STEPS, STEPS_A_BYTE = 50_000_000, 200
+"""Of SQLite's machine, at most, to read all that is asked for. A row takes four bytes at least and some fifty steps, and few
+tables are read twice; 50 million take about a second."""
+
+
+class _Steps:
+    """A progress handler that stops a statement once all statements together took too many steps."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most // (STEPS // 50)
+
+    def __call__(self) -> int:
+        self._left -= 1
+        return int(self._left < 0)
+
+
 @contextmanager
 def opened(path: str) -> Iterator[Database]:
     """The database at `path`, read-only and immutable, no code of the file run.
@@ -138,8 +154,14 @@ def opened(path: str) -> Iterator[Database]:
         with closing(sqlite3.connect(uri(path), uri=True)) as connection:
             connection.text_factory = lenient
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(_Steps(STEPS + STEPS_A_BYTE * os.path.getsize(path)), STEPS // 50)
             yield Database(connection, path)
+    except UnicodeDecodeError:  # SQLite's own message quotes the file
+        raise TraceError(f"{path} cannot be read as SQLite: its schema is damaged", "Copy or export the file again.") from None
     except sqlite3.Error as error:
+        if str(error) == "interrupted":
+            why = "its tables hold more rows than a file of its size can: pages are used twice"
+            raise TraceError(f"{path} cannot be read as SQLite: {why}", "It is damaged, or made to be slow. Export the report again.") from None
         raise TraceError(f"{path} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
 
 

@@ -1,0 +1,85 @@
+"""Files that commands write: nobody's is lost, none is left half written."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from advisor.errors import OutputError, UsageError
+
+_HEAD_BYTES = 2048
+
+_OURS = re.compile(
+    rb"""(?x)
+    advisor\ \d[\w.+-]{0,40}\ (?:\xc2\xb7|diff|history)
+    | <!doctype\ html>\n<html\ lang="en">\n<head>\n(?:<(?:meta|link)\ [^\n]{0,400}>\n){0,8}<meta\ name="generator"\ content="trace-advisor[ ]
+    | <!--\ trace-advisor(?::\ \w+)?\ -->
+    | \{\s*"schema":\s*\d+,\s*"advisor":\s*"
+    | \{"displayTimeUnit":\ "ns",\ "trace-advisor":\ \{
+    | \{\s*"\$schema":\s*"[^"\n]{0,200}sarif[^"\n]{0,200}",\s*"version":\s*"2\.1\.0",\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"advisor"
+    | <\?xml\ version="1\.0"\ encoding="UTF-8"\?>\n<testsuites\ name="advisor"
+    | \[\]\n\Z
+    | \[\s*\{\s*"description":\ "[^\n]{0,1800}",\n\s*"check_name":\ "[^"\n]{0,80}",\n\s*"fingerprint":\ "[0-9a-f]{32}"
+    """
+)
+"""How a file of ours begins, in any format: from its first byte, for a word of ours may stand in anybody's notes."""
+
+
+def is_ours(head: bytes) -> bool:
+    """Whether a file that begins so was written by advisor."""
+    return _OURS.match(head) is not None
+
+
+def check_target(path: Path, force: bool, source: str) -> None:
+    """Refuse to overwrite the input, or without `force` what advisor did not write, before any work is done."""
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", "Give the path of a file.")
+    if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
+        raise UsageError(f"{path} is the input", "Give another path with -o.")
+    if force or not path.is_file() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not is_ours(head):
+        raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
+
+
+def write(rendered: str, target: Path | None) -> None:
+    """To standard output, or to a file: whole or not at all. Raises OutputError where it cannot be written."""
+    if target is None:
+        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+        return
+    try:
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            with target.open("w", encoding="utf-8") as file:  # a pipe, a terminal, /dev/null: there is nothing to replace
+                file.write(rendered)
+        else:
+            _replace(target, rendered)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}", "Give another path with -o.") from None
+    print(f"wrote {target}", file=sys.stderr)
+
+
+def _replace(target: Path, rendered: str) -> None:
+    """A crash leaves the old file or the new one; two writers at once leave one of both, whole."""
+    handle, part = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(rendered)
+            os.fchmod(file.fileno(), target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
