@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
 os.environ.setdefault("TEARDOWN_CUPTI", "0")
@@ -43,7 +42,7 @@ def child(name: str, way: str, out: Path, device: str, tiny: bool) -> None:
     import torch
     from public_models import REGISTRY
     from torch.profiler import ProfilerActivity, profile, schedule
-    from traces import gpu_busy_us, scrub, write
+
     from workloads.base import Setup
 
     setup, program = Setup(torch.device(device), tiny), REGISTRY[name]

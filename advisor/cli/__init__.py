@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import traceback
@@ -69,15 +68,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
     except AdvisorError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
-    except BrokenPipeError:
-        # The reader of our output went away (head, less): no error of ours, and nothing more to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(141) from None
     except MemoryError:
         print("advisor: the memory does not suffice for this recording", file=sys.stderr)
         raise SystemExit(70) from None

@@ -53,7 +53,13 @@ def check_target(path: Path, force: bool, source: str) -> None:
 def write(rendered: str, target: Path | None) -> None:
     """To standard output, or to a file: whole or not at all. Raises OutputError where it cannot be written."""
     if target is None:
-        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+        try:
+            sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of our output went away (head, less): no error of ours, and nothing more to say.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(141) from None
         return
     try:
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):

@@ -1,0 +1,100 @@
+"""What commands write: only over what is ours, whole or not at all, into a pipe where there is one."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from advisor.cli.outputs import is_ours, write
+from advisor.errors import OutputError
+from advisor.reports import comparison, formats, history
+from tests.cli.test_analyze import SLOW
+from tests.cli.test_analyze import advisor as run
+from tests.reports.examples import EXAMPLES
+
+
+def advisor(*arguments, cwd):
+    done = run(*arguments, cwd=cwd)
+    done.stderr = done.stderr.decode()
+    return done
+
+
+LOOK_ALIKES = [
+    b"# Notes\n\nI ran trace-advisor today, it says \"schema\": 1 and advisor 0.1.0 \xc2\xb7 x\n",
+    b'{"name": "x", "advisor": "trace-advisor", "schema": 1}',
+    b"<!doctype html>\n<html lang=\"en\">\n<head>\n<title>trace-advisor</title>",
+    b"[]",
+    b"advisors 1.0",
+]
+
+
+@pytest.mark.parametrize("name", sorted(formats()))
+@pytest.mark.parametrize("example", sorted(set(EXAMPLES) - {"hostile"}))
+def test_every_format_of_a_report_is_known_by_how_it_begins(name, example):
+    made = formats()[name].render(EXAMPLES[example]())
+    assert is_ours((made if made.endswith("\n") else made + "\n").encode()[:2048])
+
+
+def test_so_are_comparisons_and_histories(tmp_path):
+    for command, some in ((["diff", SLOW, SLOW], comparison.formats()),):
+        for name in some:
+            done = advisor(*command, "-f", name, "-o", tmp_path / name, cwd=tmp_path)
+            assert done.returncode == 0 and is_ours((tmp_path / name).read_bytes()[:2048]), (name, done.stderr)
+    assert history.formats()
+
+
+@pytest.mark.parametrize("head", LOOK_ALIKES)
+def test_a_file_that_only_speaks_of_us_is_not_ours(head, tmp_path):
+    assert not is_ours(head)
+    target = tmp_path / "notes.md"
+    target.write_bytes(head)
+    done = advisor("analyze", SLOW, "-f", "markdown", "-o", target, cwd=tmp_path)
+    assert done.returncode == 2 and target.read_bytes() == head
+
+
+def test_a_pipe_is_written_into_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write("whole\n", pipe)
+    reader.join()
+    assert read == ["whole\n"] and pipe.is_fifo()
+
+
+def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / "out.txt").symlink_to(mine)
+    write("advisor", tmp_path / "out.txt")
+    assert mine.read_text() == "mine" and (tmp_path / "out.txt").read_text() == "advisor"
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    (tmp_path / "out.txt").write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OutputError, match="No space left"):
+        write("new", tmp_path / "out.txt")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.txt"] and (tmp_path / "out.txt").read_text() == "old"
+
+
+def test_a_closed_pipe_is_no_finding():
+    command = f"{sys.executable} -m advisor analyze {SLOW} -f json -o - | sleep 0; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).returncode == 141
+
+
+def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):
+    assert advisor("analyze", SLOW, "--max-gib", "many", cwd=tmp_path).returncode == 2
+    assert advisor("no-such-command", cwd=tmp_path).returncode == 2
+    broken = tmp_path / "broken.py"
+    broken.write_text("import sys\nfrom advisor import cli\nfrom advisor.cli import analyze\ncli.app.registered_commands.clear()\n"
+                      "@cli.app.command()\ndef boom():\n    raise KeyError('\\x1b]0;x')\n@cli.app.command()\ndef other(): ...\nsys.argv = ['advisor', 'boom']\ncli.main()\n")
+    done = subprocess.run([sys.executable, broken], capture_output=True, text=True, check=False)
+    assert done.returncode == 70 and "\x1b" not in done.stderr and "please report it" in done.stderr
