@@ -35,7 +35,6 @@ _IDLE = (
     ("allocator", "Idle: allocator"),
     ("host", "Idle: host code"),
     ("dependency", "Idle: dependency"),
-    ("profiler", "Idle: profiler"),
     ("unknown", "Idle: unknown cause"),
 )
 _CONFIDENCE = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess"))
@@ -111,10 +110,17 @@ class Slice:
         return self.label.removeprefix("Idle: ").removeprefix("Exposed ").capitalize()
 
 
+def unrecorded_us(time: DeviceTime) -> float:
+    """The window of a device without the idle time that recording made."""
+    return time.window_us - time.idle.profiler
+
+
 def slices(time: DeviceTime) -> list[Slice]:
-    """Where a device's window went: busy classes in their order, then idle causes, largest first; nothing that is 0."""
-    busy = [Slice(k, label, us := getattr(time, f"{k}_us"), share(us, time.window_us), False) for k, label in _BUSY]
-    idle = [Slice(k, label, us := getattr(time.idle, k), share(us, time.window_us), True) for k, label in _IDLE]
+    """Where a device's window went, without what recording added: busy classes in their order, then idle causes, largest
+    first; nothing that is 0."""
+    whole = unrecorded_us(time)
+    busy = [Slice(k, label, us := getattr(time, f"{k}_us"), share(us, whole), False) for k, label in _BUSY]
+    idle = [Slice(k, label, us := getattr(time.idle, k), share(us, whole), True) for k, label in _IDLE]
     return [part for part in (*busy, *sorted(idle, key=lambda part: -part.us)) if 0 < part.us < inf]
 
 
@@ -247,6 +253,22 @@ def hardware(report: Report) -> str:
     return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or "no GPU"
 
 
+def footnote(report: Report) -> str:
+    """What the step was recorded at, and why that is not what it takes; "" where recording made no difference to speak of."""
+    window, step_us = report.window, report.step_us
+    if window is None or window.true_step_us is None or abs(window.step_us / (step_us or 1) - 1) < TOLD:
+        return ""
+    true, recorded = window.true_step_us, f"Recorded: {duration(window.step_us)} a {step_noun(report)}"
+    if any(check.check == "recording-cost" and "was measured" in check.detail for check in report.health):
+        return f"{recorded}; {duration(step_us)} was measured without the profiler."
+    what = "its stacks" if report.source.recorded.stacks else "each op and call"
+    return f"{recorded}, {duration(window.recording_us)} of it recording {what}. Without: {interval(true.low, true.high)}, by what the trace tells."
+
+
+TOLD = 0.02
+"""Recording that changes a step by less than this is not spoken of."""
+
+
 def steps(report: Report) -> str:
     """`3 steps of 12.4 ms`."""
     if report.window is None:
@@ -316,6 +338,8 @@ def aside(finding: Finding) -> str:
     """What else the reader must know of a finding, after its summary: it is allowed, or another one explains it."""
     if finding.allowed:
         return f" Allowed: {finding.allowed}."
+    if finding.status == "possible":
+        return f" Possible only: recording may have made this. What decides it: {finding.decide_with}."
     if finding.folded_into:
         return f" Fixing {finding.folded_into} already gains most of this."
     return ""

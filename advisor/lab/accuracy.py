@@ -66,7 +66,7 @@ def validate(directory: Path, rules: Iterable[Rule]) -> list[Pair]:
         wanted = case.get("trap") or case["rule"]
         wanted = [wanted] if isinstance(wanted, str) else wanted
         found = next((f for f in report.findings if f.rule in wanted), None)
-        step = report.traced.step_us or 1.0
+        step = report.step_us or 1.0
         shares = [getattr(found.saving, f"{end}_us") / step if found else 0.0 for end in ("low", "expected", "high")]
         low, expected, high = shares
         pairs.append(Pair(name, wanted[0], low, expected, high, max(0.0, 1 - case["fixed_ms"] / case["slow_ms"])))

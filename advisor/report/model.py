@@ -1,4 +1,4 @@
-"""What an analysis says: frozen structs, serialised as they stand (JSON schema 1; fields are added, never renamed)."""
+"""What an analysis says: frozen structs, serialised as they stand (JSON schema 2; fields are added, never renamed)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from advisor.report.charts import Picture
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: `headline.step_us` is the step without a profiler. Reports of 1, where it is the recorded one, are still read."""
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 Basis = Literal["simulated", "bound", "measured"]
@@ -685,7 +686,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f'<iframe title="advisor report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
     def to_json(self) -> bytes:
-        """The report as JSON schema 1."""
+        """The report as JSON of this schema."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
     @classmethod

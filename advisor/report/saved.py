@@ -27,8 +27,8 @@ def read_report(path: Path) -> Report:
         raise TraceError(
             f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json"
         ) from None
-    if loaded.schema != SCHEMA:
-        raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schema {SCHEMA}", "Use the advisor that wrote it.")
+    if not 1 <= loaded.schema <= SCHEMA:
+        raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")
     return loaded
 
 

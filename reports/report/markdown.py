@@ -13,6 +13,7 @@ from advisor.reports._phrases import (
     aside,
     code_spans,
     confidence,
+    footnote,
     gain,
     hardware,
     improves,
@@ -147,6 +148,7 @@ def _headline(report: Report) -> list[str]:
         "",
         f"<sub>{about}</sub>",
         "",
+        *([f"<sub>{escape(note)}</sub>", ""] if (note := footnote(report)) else []),
     ]
 
 

@@ -74,7 +74,7 @@ def test_a_saved_report_renders_as_the_analysis_did(tmp_path):
 
 def test_json_keeps_the_schema(tmp_path):
     report = json.loads(advisor("analyze", SLOW, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
-    assert report["schema"] == 1 and report["source"]["format"] == "kineto"
+    assert report["schema"] == 2 and report["source"]["format"] == "kineto"
     assert {"devices", "window", "time", "health", "headline", "findings", "clear", "skipped", "failed"} <= report.keys()
     finding = report["findings"][0]
     assert finding["rule"] == "launch-gap" and set(finding["saving"]) >= {"low_us", "expected_us", "high_us", "basis"}

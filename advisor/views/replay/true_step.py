@@ -17,6 +17,10 @@ CONTRADICT = 2.0
 """Steps by the two estimates alone that differ by more than this factor: the recording cannot tell which is right."""
 
 
+SLOWED = 0.1
+"""Recording that takes less than a tenth of a step changes no verdict."""
+
+
 @dataclass(frozen=True)
 class TrueStep:
     """low_us, expected_us, high_us: of the step without a profiler; measured ones have no width but their own.
@@ -36,6 +40,11 @@ class TrueStep:
     def recording_us(self) -> float:
         """What recording added to a step."""
         return max(self.recorded_us - self.expected_us, 0.0)
+
+    @property
+    def slowed(self) -> bool:
+        """Whether the recorded step is too long to say what bounds the true one."""
+        return self.recording_us >= SLOWED * self.recorded_us
 
     @property
     def interval(self) -> Prediction:

@@ -24,9 +24,6 @@ from advisor.views.trace.steps import Steps
 HALF = 0.5
 """A kind of work that holds half of the time is more than all others together."""
 
-MADE_IDLE = 0.1
-"""Recording that takes less than a tenth of a step changes no verdict."""
-
 WORTH_SAYING = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
 
@@ -118,9 +115,10 @@ class Bound:
             )
             return cls("start-up", text, shares, host_share)
         recording, is_open = _of_recording(main, steps, replay.true_step, span)
-        largest = shares.largest
+        # What recording may have made is no verdict: then what the GPU does most is named.
+        largest = shares._replace(idle=0.0).largest if is_open else shares.largest
         made = _made_of(timeline, steps, kernels, roofline, main.device)
-        paced = largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
+        paced = not is_open and largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
@@ -152,7 +150,7 @@ def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
 def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep, span: str) -> tuple[str, bool]:
     """What recording did to the idle time, in a sentence, and whether it leaves open what bounds the step."""
     busy_us, recorded = main.busy_us / steps.steps, float(total(main.idle).sum()) / (steps.end_us - steps.start_us)
-    if step.basis == "recorded" or recorded < WORTH_SAYING or step.recording_us < MADE_IDLE * step.recorded_us:
+    if step.basis == "recorded" or recorded < WORTH_SAYING or not step.slowed:
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
     seen = f" Recorded, it is idle for {recorded:.0%}"

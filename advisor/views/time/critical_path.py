@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,13 +30,15 @@ HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation",
 class CriticalPath:
     """The path from the start of the window to the end of its last work, in order of time. The links follow without a gap.
 
-    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is none.
+    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is none. unrecorded: the parts
+    of the path of a step that nobody records, where recording slowed the host so much that the path in the trace is another.
     """
 
     links: tuple[Link, ...]
     start_us: Floats
     end_us: Floats
     op_row: Ints
+    unrecorded: tuple[PathPart, ...] = ()
 
     def total_us(self, link: Link) -> float:
         """Time of all links of a kind."""
@@ -46,14 +48,15 @@ class CriticalPath:
     @property
     def parts(self) -> tuple[PathPart, ...]:
         """The path by kind of link, most time first."""
-        return _parts(zip(self.links, (self.end_us - self.start_us).tolist(), strict=True))
+        return self.unrecorded or _parts(zip(self.links, (self.end_us - self.start_us).tolist(), strict=True))
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, replay: Replay, host: HostActivity) -> CriticalPath:
         schedule = replay.recorded
         if not len(schedule.op_row) or schedule.call_row[0] < 0:
             return cls((), np.empty(0), np.empty(0), np.empty(0, np.int64))
-        return walk(timeline, schedule, host, _begin_us(timeline, schedule, steps))
+        path = walk(timeline, schedule, host, _begin_us(timeline, schedule, steps))
+        return replace(path, unrecorded=parts_of_schedule(replay.corrected, timeline)) if replay.true_step.slowed else path
 
 
 def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart, ...]:
