@@ -206,10 +206,10 @@ def conduct(programs: Iterable[tuple[str, str]], args: argparse.Namespace) -> No
         c.wait_for("never", time.time() + 60)
         c.process.kill()
         c.log.close()
-    entries = {p.stem: json.loads(p.read_text()) for p in args.out.glob("*.json") if p.stem != "manifest"}
-    (args.out / "manifest.json").write_text(json.dumps(entries, indent=1) + "\n")
+    entries = {p.stem: json.loads(p.read_text()) for p in args.out.glob("*.json") if p.stem != "recordings"}
+    (args.out / "recordings.json").write_text(json.dumps(entries, indent=1) + "\n")
     for path in args.out.glob("*.json"):
-        if path.stem != "manifest":
+        if path.stem != "recordings":
             path.unlink()
     print(f"{len(entries)} programs in {time.time() - start:.0f} s", flush=True)
 

@@ -1,0 +1,54 @@
+"""Public models recorded in several ways, held against the same steps timed without a profiler."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.engine.run import analyze
+from advisor.report.model import Report
+
+HERE = Path(__file__).parents[2] / "samples" / "recording"
+PROGRAMS = json.loads((HERE / "recordings.json").read_text())["programs"]
+CASES = [(name, way) for name, program in PROGRAMS.items() for way in program["traces"]]
+GPU_BOUND = 0.85
+"""A step of which the GPU works for this share without a profiler is the GPU's."""
+
+
+@cache
+def report(name: str, way: str) -> Report:
+    return analyze(HERE / f"{name}.{way}.json.gz")
+
+
+def gpu_bound(name: str) -> bool:
+    return PROGRAMS[name]["gpu_busy_us"] > GPU_BOUND * PROGRAMS[name]["step_us"]
+
+
+def true_steps():
+    return [(name, PROGRAMS[name]["step_us"], report(name, way).window.true_step_us) for name, way in CASES]
+
+
+def test_the_true_step_is_near_the_measured_one_and_the_interval_holds_it():
+    off = sorted(abs(np.log(step.expected / us)) for _, us, step in true_steps())
+    assert np.expm1(off[len(off) // 2]) <= 0.08
+    assert np.expm1(off[int(0.9 * len(off))]) <= 0.60
+    inside = [0.95 * step.low <= us <= 1.05 * step.high for _, us, step in true_steps()]
+    assert np.mean(inside) >= 0.85
+
+
+@pytest.mark.parametrize(("bound", "most"), [(True, 0.15), (False, 0.8)])
+def test_intervals_are_narrow_enough_to_say_something(bound, most):
+    widths = [(step.high - step.low) / step.expected for name, _, step in true_steps() if gpu_bound(name) is bound]
+    assert np.median(widths) <= most
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if gpu_bound(n)])
+def test_a_program_that_fills_the_gpu_is_not_called_the_hosts_however_it_was_recorded(name):
+    for way in PROGRAMS[name]["traces"]:
+        head = report(name, way).headline
+        assert head.bottleneck not in ("launch-bound", "host-bound", "sync-bound", "profiler-bound"), (way, head.summary)
+        host = [f for f in report(name, way).findings if f.rule in ("launch-gap", "host-bound", "sync-stall", "graph-candidate")]
+        assert not [f for f in host if f.severity in ("high", "medium")]
+        assert all(f.decide_with for f in host if f.status == "possible")
