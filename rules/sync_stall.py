@@ -66,7 +66,8 @@ def sync_stall(
     as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
-    recording without steps, waits for the whole device outside any op are left out: they time the run.
+    recording without steps, waits for the whole device outside any op are left out: they time the run. In one of a single step,
+    so are waits after its last launch: what they hold up was not recorded.
 
     How to fix it
     Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
@@ -86,6 +87,9 @@ def sync_stall(
         # Around a single run, waiting for the whole device is how the run is timed.
         whole = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]]
         waits = waits[~whole | (calls.op[waits] >= 0)]
+    if steps.steps == 1:
+        # Nothing that was recorded comes after it: what the next step would gain was not seen.
+        waits = waits[waits < work.schedule.op_call.max(initial=-1)]
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
     removed = _without_waiting_ops(work, calls, replay, waits)

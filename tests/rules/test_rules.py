@@ -496,3 +496,14 @@ def test_fp32_behind_a_slow_host_gains_nothing():
         trace.op("aten::mm", at, 900, [[512, 512], [512, 512]]).launch(at + 880, at + 886, at + 946, FFMA, dur=4)
 
     assert "would gain" in clear("precision", repeat(1000, body), min_saving_share=0.07)
+
+
+def test_a_wait_after_the_last_launch_of_the_only_step_is_worth_nothing():
+    def one(waits_at):
+        trace = Trace().step(0, 1000, 1)
+        for k in range(10):
+            trace.launch(100 + 20 * k, 110 + 60 * k, 165 + 60 * k, f"kernel{k}")
+        trace.call("cudaStreamSynchronize", waits_at, 300)
+        return trace
+
+    assert "no call inside the window" in clear("sync-stall", one(420))
