@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.engine.rule import Found, Outcome, rule
+from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Code, Evidence, Fix
 from advisor.rules._phrases import milliseconds
@@ -15,7 +15,7 @@ from advisor.views.ranks.job import Job
 
 
 @rule("load-imbalance", relies_on=("ranks",), min_saving_share=0.02)
-def load_imbalance(job: Job, culprit: Culprit) -> Outcome:
+def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -> Outcome:
     """Ranks have unequal amounts of work
 
     What it is
@@ -46,6 +46,8 @@ def load_imbalance(job: Job, culprit: Culprit) -> Outcome:
     rank = job.numbers[culprit.at]
     if culprit.cause != "imbalance":
         return Clear(why=f"the ranks launch as many kernels and threads as each other, or what they have more is not computing; rank {rank} has most")
+    if culprit.late_share < min_late_share:
+        return Clear(why=f"rank {rank} takes longest, but {1 - culprit.late_share:.0%} of all waits are for others; reported from {min_late_share:.0%}")
     most = AsOthers(ranks=(culprit.at,))
     even = Several((Evened(), *_exchanged(job)))
     expected = even if culprit.conserved else most

@@ -56,7 +56,7 @@ _FIXES = {
 
 
 @rule("straggler", relies_on=("ranks",), min_saving_share=0.02)
-def straggler(job: Job, culprit: Culprit, *, min_explained: Share = 0.8, min_dispatch_share: Share = 0.25) -> Outcome:
+def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_explained: Share = 0.8, min_dispatch_share: Share = 0.25) -> Outcome:
     """One rank holds the others up
 
     What it is
@@ -69,7 +69,8 @@ def straggler(job: Job, culprit: Culprit, *, min_explained: Share = 0.8, min_dis
     Collectives are matched across ranks and the job is replayed: each rank's own work, joined by collectives that begin with
     the last arrival. The culprit is the rank without whose excess over the median of the others the job's step is shortest.
     The excess is divided into computing, input, the host and copies; the cause is the part that alone explains at least
-    `min_explained` of the gain ({min_explained}). A rank that is late in some steps only is not called a straggler: that is
+    `min_explained` of the gain ({min_explained}). It has to be the last to come for `min_late_share` of all waits
+    ({min_late_share}). A rank that is late in some steps only is not called a straggler: that is
     jitter, and is said. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
     ({min_dispatch_share}), since recording slows just that. Reported from a gain of
     `min_saving_share` of the job's step ({min_saving_share}).
@@ -87,6 +88,8 @@ def straggler(job: Job, culprit: Culprit, *, min_explained: Share = 0.8, min_dis
     """
     rank, cause = job.numbers[culprit.at], culprit.cause
     why = f"rank {rank} as fast as the others would gain {culprit.gain:.1%} of the job's step"
+    if culprit.late_share < min_late_share:
+        return Clear(why=f"rank {rank} takes longest, but {1 - culprit.late_share:.0%} of all waits are for others; reported from {min_late_share:.0%}")
     if cause == "imbalance":
         return Clear(why=f"{why}, by having as much to do as they have: load-imbalance speaks of that")
     if cause == "host" and culprit.dispatch and culprit.gain < min_dispatch_share:

@@ -34,6 +34,7 @@ SAME_WORK = 1.05
 class Culprit:
     """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
     all_gain: with every rank so. by_cause: the same gain for each cause alone. excess_us: a step, by cause. steady: in every step.
+    late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is none.
     uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
     conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
     dispatch: its host's excess is the cost of issuing kernels, which recording itself makes, not work of the program's own.
@@ -45,6 +46,7 @@ class Culprit:
     by_cause: dict[str, float]
     excess_us: dict[str, float]
     steady: bool
+    late_share: float
     uneven_work: bool
     conserved: bool
     dispatch: bool
@@ -81,6 +83,7 @@ class Culprit:
             by_cause=by_cause,
             excess_us=excess,
             steady=_steady(job, at, CAUSES[max(by_cause, key=lambda c: (by_cause[c], excess[c]))]),
+            late_share=float(job.lateness_us[at] / job.lateness_us.sum()) if job.lateness_us.sum() > 0 else 1.0,
             uneven_work=uneven,
             conserved=bool({KINDS[k] for k in job.matched.kind.tolist()} & {Collective.ALL_TO_ALL, Collective.POINT_TO_POINT}),
             dispatch=idle["launch"] > max(idle["host"], 0.0) + max(idle["sync"], 0.0),
