@@ -31,6 +31,9 @@ GATHERS = (0.35, 0.6, 0.9)
 """The same of gathers and scatters, the upper half of what was measured: with a whole layer beside them nothing is left over, and
 ranks that come late are waited for beside work as well."""
 
+FEWEST_OPS = 4
+"""A recording of fewer is a piece of a trace."""
+
 
 @rule("exposed-communication", relies_on=("kernels", "ranks"))
 def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.10, min_gain_share: Share = 0.03) -> Outcome:
@@ -80,6 +83,8 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     main = partition.main
     if not len(mine) or main is None:
         return Clear(why="no communication inside the window")
+    if len(work.rows) < FEWEST_OPS:
+        return Clear(why=f"{len(work.rows)} GPU ops are too few to show a program")
     window = steps.end_us - steps.start_us
     share = float(total(main.communication).sum()) / max(window, 1e-9)
     count = work.a_step(mine)
@@ -95,7 +100,8 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     waiting = max(0.0, float((exposed - moving).sum())) / work.schedule.steps
     return Found(
         summary=f"{a_step(count, 'collective', 'take', 'takes')} {milliseconds(spent)} of {milliseconds(steps.step_us)} in which nothing is computed. "
-        f"At least {milliseconds(waiting)} of it look like waiting for other ranks; one rank alone cannot tell for sure.",
+        + (f"At least {milliseconds(waiting)} of it look like waiting for other ranks; " if waiting >= 0.01 * spent else "")
+        + "one rank alone cannot tell waiting from transfer.",
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="communication that no computing hides",
         at_most_us=spent,
