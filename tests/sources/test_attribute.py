@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
@@ -77,6 +77,7 @@ def test_without_marked_steps_the_light_trace_stands_alone():
     assert not made.source.borrowed and "no steps are marked" in made.source.issues[0].detail
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=30), st.lists(st.integers(0, 3), max_size=30))
 def test_what_is_aligned_is_alike_and_in_order(a, b):
     first, second = np.array(a, np.int64), np.array(b, np.int64)
