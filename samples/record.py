@@ -92,11 +92,12 @@ def trace_of(step: Step, workload: Workload, setup: Setup) -> dict[str, Any]:
 
 
 def measure(recording: Recording, setup: Setup) -> None:
-    for side, make in recording.workload.sides().items():
+    for side, make in {**recording.workload.sides(), **recording.workload.alone}.items():
         torch.manual_seed(0)
         step = make(setup)
         recording.times_ms[side] = step_time_ms(step, setup)
-        recording.steps[side] = step
+        if side in recording.workload.recorded():
+            recording.steps[side] = step
 
 
 def record(recording: Recording, setup: Setup, out: Path) -> None:

@@ -15,8 +15,10 @@ from . import (
     memory_layout,
     optimizer_foreach,
     precision,
+    public_models,
     recompilation,
     small_grid,
+    spellings,
     sync_stall,
     traps,
     unfused_attention,
@@ -47,6 +49,8 @@ MODULES = (
     small_grid,
     traps,
     healthy,
+    spellings,
+    public_models,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -47,6 +47,8 @@ class Workload:
     `rule` is the planted bottleneck and the sample's folder. With `trap` the fix of `rule` is obvious and gains nothing.
     `severity` is what its rule must say at the least, medium unless a rule only notes.
     `requests` is how much more work a fixed step does than a slow one: its time is divided by it.
+    `alone` has several fixes, each by itself, by the rule that it is for ("rule/variant" where a rule has more than one): they
+    are timed, and only the slow side is recorded, as with `slow_only`. `shared` is their `requests`, where not 1.
     The other fields are those of the manifest (see `entry`).
     """
 
@@ -54,27 +56,39 @@ class Workload:
     rule: str | None
     what: str
     fix: str
-    make_fixed: Make
+    make_fixed: Make | None = None
     make_slow: Make | None = None
+    alone: Mapping[str, Make] = field(default_factory=dict)
     main: bool = False
     trap: bool = False
     severity: str = ""
     requests: float = 1.0
+    shared: Mapping[str, float] = field(default_factory=dict)
+    folder: str = ""
+    slow_only: bool = False
     top: tuple[str, ...] = ()
     gpu_bound: bool = False
     fixed_quiet: bool = True
     with_stack: bool = False
 
     def sides(self) -> dict[str, Make]:
-        return {"slow": self.make_slow, "fixed": self.make_fixed} if self.make_slow else {"fixed": self.make_fixed}
+        sides = {"slow": self.make_slow, "fixed": self.make_fixed}
+        return {side: make for side, make in sides.items() if make}
+
+    def recorded(self) -> tuple[str, ...]:
+        return tuple(self.sides())[: 1 if self.slow_only else None]
 
     def path(self, side: str) -> str:
+        if self.folder:
+            return f"{self.folder}/{self.name}.{side}.json.gz"
         if self.rule is None:
             return f"healthy/{self.name}.json.gz"
         return f"{self.rule}/{side}.json.gz" if self.main else f"{self.rule}/{self.name}.{side}.json.gz"
 
     def entry(self, times_ms: dict[str, float]) -> dict[str, Any]:
-        """This workload's case in manifest.json, in the shape of the shared corpus."""
+        """This workload's case in manifest.json, in the shape of the shared corpus. times_ms: by side, and by fix alone."""
+        alone = {fix: times_ms[fix] / self.shared.get(fix, 1.0) for fix in self.alone if fix in times_ms}
+        times_ms = {side: ms for side, ms in times_ms.items() if side in ("slow", "fixed")}
         case: dict[str, Any] = {"rule": None if self.trap else self.rule}
         if self.trap:
             case["trap"] = self.rule
@@ -84,8 +98,10 @@ class Workload:
             case["severity"] = self.severity
         case |= {"what": self.what, "fix": self.fix}
         case |= {f"{side}_ms": ms / (self.requests if side == "fixed" else 1.0) for side, ms in times_ms.items()}
-        case |= {"fixed_quiet": self.fixed_quiet, "saving": self.rule is not None, "step": self.gpu_bound}
-        case["kineto"] = {side: self.path(side) for side in times_ms}
+        case |= {"fixed_quiet": self.fixed_quiet, "saving": self.rule is not None or bool(alone), "step": self.gpu_bound}
+        if alone:
+            case["alone"] = alone
+        case["kineto"] = {side: self.path(side) for side in times_ms if side in self.recorded()}
         return case
 
 

@@ -1,0 +1,25 @@
+"""Each pattern in ten spellings, recorded on a GPU: a rule that knows it sees each of them."""
+
+import json
+
+import pytest
+
+from advisor.engine.run import analyze
+from tests.paths import ROOT
+
+FOLDER = ROOT / "samples" / "spellings"
+CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+UNSEEN = {  # with the reason
+    "rope_complex": "complex numbers: a compiler leaves them",
+    "ce_one_hot": "log_softmax is called; what is done with it is no chain of pointwise ops on the logits",
+    "ce_smoothed": "as above",
+    "ce_focal": "as above",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in UNSEEN])
+def test_a_pattern_is_seen_however_it_is_spelt(name):
+    case = CASES[name]
+    wanted = [case["rule"]] if isinstance(case["rule"], str) else case["rule"]
+    report = analyze(FOLDER / case["kineto"]["slow"])
+    assert {finding.rule for finding in report.findings} & {*wanted}, [entry for entry in report.clear if entry.rule in wanted]
