@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import analyze, compare, lab, rules
+from advisor.cli import analyze, compare, fleet, lab, rules
 from advisor.errors import AdvisorError
 from advisor.reports._clean import visible
 
@@ -27,6 +27,8 @@ for _command in (
     rules.rules,
     rules.explain,
     analyze.redact,
+    fleet.shard,
+    fleet.merge,
     lab.validate,
     lab.record,
     lab.verify,

@@ -38,7 +38,7 @@ def analyze(
     trace: Annotated[
         str,
         typer.Argument(
-            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, or - for standard input."
+            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, a directory or pattern of a job's ranks, or - for standard input."
         ),
     ],
     format: FormatOption = None,
@@ -59,12 +59,14 @@ def analyze(
     step_ms: Annotated[
         float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
     ] = None,
+    executor: Annotated[str, typer.Option(help="Where the ranks of a job are read: processes, serial, or dask://HOST:PORT.")] = "processes",
 ) -> None:
     """Say what makes the traced program slow and what to change.
 
     Alone, it prints a summary and writes TRACE.advisor.html into the current directory.
     """
     from advisor.engine import settings
+    from advisor.engine.fleet import Judging, reduced
     from advisor.engine.rule import catalog
     from advisor.engine.run import run, worst
     from advisor.recording import with_kernels
@@ -101,6 +103,10 @@ def analyze(
     warn_of_secrets(trace)
     if kernels:
         recording = with_kernels(recording, read(kernels, max_bytes=int(max_gib * GIB)))
+    if recording.kind == "job":
+        names = tuple(r.id for r in chosen)
+        paths = tuple(str(p) for p in (*chosen_settings.rules, *(rules or ())))
+        recording = reduced(recording, Judging(names, paths, chosen_settings.options, int(max_gib * GIB)), executor=executor)
     report = run(recording, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
     _write(report, format or (format_of(target, formats())), target)
     if html:
