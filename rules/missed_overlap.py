@@ -28,7 +28,7 @@ WAITING = 1.5
 _PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 
-@rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03)
+@rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
 def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: int = 4) -> Outcome:
     """Gradients are averaged after the backward pass, not beside it
 
