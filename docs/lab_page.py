@@ -25,7 +25,7 @@ CPU, and change nothing of a program. This page is written by `python docs/lab_p
 with advisor.record("recording") as run:
     for batch in run.steps(loader):      # or run.step() at the end of each step
         train(batch)
-        if run.done:                     # all is recorded; without this the loop runs on, at full speed
+        if run.done:                     # all is recorded; without this the loop runs on
             break
 ```
 

@@ -105,7 +105,7 @@ class Run:
             self.step()
 
     def step(self) -> None:
-        """One step ends here. Costs nothing once all is recorded."""
+        """One step ends here. Does nothing once all is recorded."""
         if self.done:
             return
         if self._parts is None:
@@ -269,7 +269,7 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
                 train(batch)
 
     After warm-up, some 20 steps are timed without a profiler, then 5 recorded lightly and 3 with shapes, stacks and memory.
-    The loop runs on unhindered; `run.done` says that it may end. `options` are those of `Options`, in steps.
+    The loop goes on afterwards; `run.done` says that it may end. `options` are those of `Options`, in steps.
     Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced. Raises UsageError where
     the directory holds such files that are none of ours.
     """
