@@ -154,9 +154,9 @@ def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep, span: str
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
     seen = f" Recorded, it is idle for {recorded:.0%}"
-    if step.basis == "measured" or most < WORTH_SAYING:
+    if most < WORTH_SAYING:
         return f"{seen}: recording made that.", False
-    if least < likely / 2:
+    if step.basis == "estimated" and least < likely / 2:
         return f"{seen}; recording may have made most of that: unrecorded it is idle for {least:.0%} to {most:.0%}.", True
     return f"{seen}: recording is part of that.", False
 
