@@ -29,8 +29,8 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     As for a straggler, the job is replayed with each rank as fast as the others. It is imbalance where what the rank does more
     is computing and it launches more kernels or threads, or gets more tokens, than the others: the same kernels at the same
     sizes taking longer would be a slow device. The saving is the replay with the work as the others have it; divided evenly at
-    the least, where what one rank loses others get. Reported from a gain of
-    `min_saving_share` of the job's step ({min_saving_share}).
+    the least, where what one rank loses others get. The rank has to be the last to come for `min_late_share` of all waits
+    ({min_late_share}). Reported from a gain of `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     Bucket samples by length and give each rank the same number of tokens; an auxiliary loss or a capacity factor for experts;
