@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union
-from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family, family
-from advisor.knowledge.occupancy import WARP, fit
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step, milliseconds
-from advisor.timeline import GpuKind
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.grids import Grids, beside_others
 from advisor.views.trace.gpu_kernels import FAMILIES
 
 SECOND_PASS_US = 5.0
@@ -102,12 +98,12 @@ def small_grid(
 def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Outcome:
     """Of the kernels of a step, all together."""
     steps, work, roofline, witness = found.steps, found.work, found.roofline, found.witness
-    grids = _grids(work)
+    grids = Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
     few, tail = _candidates(work, grids, limit, max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
-    at = at[~_beside_others(work, at)]
+    at = at[~beside_others(work, at)]
     if not len(at):
         return Clear(
             why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit"
@@ -157,48 +153,8 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     return Seen(told, gain, 0.85, _fix(family(name), False))
 
 
-@dataclass(frozen=True)
-class _Grids:
-    """Of each GPU op (n,): its blocks, the device's multiprocessors, and waves: blocks over the places for them on the whole
-    device, NaN where what a block needs was not recorded."""
-
-    blocks: Ints
-    sms: Ints
-    waves: Floats
-
-    @property
-    def fill(self) -> Floats:
-        """Share of the multiprocessors that have a block."""
-        return self.blocks / np.maximum(self.sms, 1)
-
-    @property
-    def last_wave(self) -> Floats:
-        """Waves over the whole number that they take as long as."""
-        return self.waves / np.ceil(np.maximum(self.waves, 1))
-
-
-def _grids(work: GpuWork) -> _Grids:
-    """Raises Unavailable where grids or the device's size were not recorded."""
-    device, blocks = work.column("device"), work.column("grid_blocks")
-    sms = np.array([work.timeline.device(int(d)).sm_count for d in device.tolist()])
-    if not (sms > 0).any():
-        raise Unavailable("the trace does not say how many multiprocessors the device has", RECORD_BOTH)
-    if not (blocks > 0).any():
-        raise Unavailable("the kernels' grids were not recorded", RECORD_BOTH)
-    threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
-    waves = np.full(len(work.rows), np.nan)
-    for d in np.unique(device).tolist():
-        gpu = work.timeline.device(d)
-        mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
-        if gpu.warp_size == WARP and mine.any():
-            fits = fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
-            if fits is not None:
-                waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits.blocks, 1)
-    return _Grids(blocks, sms, waves)
-
-
 def _candidates(
-    work: GpuWork, grids: _Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float
+    work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float
 ) -> tuple[Mask, Mask]:
     """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
     unknown = np.isnan(limit)
@@ -208,23 +164,6 @@ def _candidates(
     eligible &= np.where(unknown, work.of(*_SPLITTABLE), reached <= max_limit_share)
     tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*_EQUAL_BLOCKS) & ~unknown
     return eligible & (grids.fill <= max_fill), eligible & tail
-
-
-def _beside_others(work: GpuWork, at: Ints) -> Mask:
-    """(n,) whether kernels (positions) run beside others of the same device for half of their time."""
-    frame, rows = work.timeline.gpu_ops, work.rows[at]
-    start = frame["start_us"].to_numpy()
-    end = start + frame["dur_us"].to_numpy()
-    device, stream = frame["device"].to_numpy(), frame["stream"].to_numpy()
-    kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()
-    found = np.zeros(len(rows), bool)
-    for d, s in {(int(device[r]), int(stream[r])) for r in rows}:
-        mine = (device[rows] == d) & (stream[rows] == s)
-        others = kernel & (device == d) & (stream != s)
-        spans = union(start[others], end[others])
-        covered = overlap_with(start[rows[mine]], end[rows[mine]], spans)
-        found[mine] = covered >= 0.5 * (end - start)[rows[mine]]
-    return found
 
 
 def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats) -> Edits:
@@ -239,7 +178,7 @@ def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Float
     return Edits(to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0))
 
 
-def _label(work: GpuWork, grids: _Grids, position: int, tail: bool) -> str:
+def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
     op, blocks = int(work.op[position]), int(grids.blocks[position])
     what = (
         f"{work.ops.name(op)} {work.timeline.cpu_ops['dims'].iat[op]}".strip()

@@ -58,7 +58,3 @@ class Schedule:
         from advisor.views.replay.graph import graph
 
         return graph(self, repeats)
-
-    def ops_of(self, gpu_rows: Ints) -> Ints:
-        """Positions in this schedule of rows of `gpu_ops`; rows outside the schedule are left out."""
-        return np.flatnonzero(np.isin(self.op_row, gpu_rows))

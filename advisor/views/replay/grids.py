@@ -1,0 +1,70 @@
+"""How much of the device each kernel of the replayed steps fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.errors import Unavailable
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.occupancy import WARP, fit
+from advisor.timeline import GpuKind
+from advisor.views.replay.gpu_work import GpuWork
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Of each GPU op (n,): its blocks, the device's multiprocessors, and waves: blocks over the places for them on the whole
+    device, NaN where what a block needs was not recorded. Unavailable where grids or the device's size were not."""
+
+    blocks: Ints
+    sms: Ints
+    waves: Floats
+
+    @property
+    def fill(self) -> Floats:
+        """Share of the multiprocessors that have a block."""
+        return self.blocks / np.maximum(self.sms, 1)
+
+    @property
+    def last_wave(self) -> Floats:
+        """Waves over the whole number that they take as long as."""
+        return self.waves / np.ceil(np.maximum(self.waves, 1))
+
+    @classmethod
+    def build(cls, work: GpuWork) -> Grids:
+        device, blocks = work.column("device"), work.column("grid_blocks")
+        sms = np.array([work.timeline.device(int(d)).sm_count for d in device.tolist()])
+        if not (sms > 0).any():
+            raise Unavailable("the trace does not say how many multiprocessors the device has", RECORD_BOTH)
+        if not (blocks > 0).any():
+            raise Unavailable("the kernels' grids were not recorded", RECORD_BOTH)
+        threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
+        waves = np.full(len(work.rows), np.nan)
+        for d in np.unique(device).tolist():
+            gpu = work.timeline.device(d)
+            mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
+            if gpu.warp_size == WARP and mine.any():
+                fits = fit(gpu.compute_capability, threads[mine], registers[mine], shared[mine])
+                if fits is not None:
+                    waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits.blocks, 1)
+        return cls(blocks, sms, waves)
+
+
+def beside_others(work: GpuWork, at: Ints) -> Mask:
+    """(n,) whether kernels (positions) run beside others of the same device for half of their time."""
+    frame, rows = work.timeline.gpu_ops, work.rows[at]
+    start = frame["start_us"].to_numpy()
+    end = start + frame["dur_us"].to_numpy()
+    device, stream = frame["device"].to_numpy(), frame["stream"].to_numpy()
+    kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()
+    found = np.zeros(len(rows), bool)
+    for d, s in {(int(device[r]), int(stream[r])) for r in rows}:
+        mine = (device[rows] == d) & (stream[rows] == s)
+        others = kernel & (device == d) & (stream != s)
+        spans = union(start[others], end[others])
+        covered = overlap_with(start[rows[mine]], end[rows[mine]], spans)
+        found[mine] = covered >= 0.5 * (end - start)[rows[mine]]
+    return found
