@@ -158,7 +158,8 @@ def _graded(
     if not several or not all(isinstance(f, Found) for f in several):
         raise TypeError("a rule returns Found, Clear or Skipped")
     made = [graded(rule, f, kind.weigh(workspace, f), options) for f in several]
-    return [f for f in made if isinstance(f, Judged)] or next(f for f in made if isinstance(f, Clear))
+    judged = [f for f in made if isinstance(f, Judged)]
+    return judged if judged else next(f for f in made if isinstance(f, Clear))
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
