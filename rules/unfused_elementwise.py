@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 import numpy as np
 
@@ -201,8 +202,10 @@ _LIST = re.compile(r"\[([\d,\s]*)\]")
 
 
 def _largest(dims: str) -> int:
-    sizes = [np.prod([int(n) for n in body.split(",")], dtype=object) for body in _LIST.findall(dims) if body.strip()]
-    return int(max(sizes, default=-1))
+    shapes = (body.split(",") for body in _LIST.findall(dims) if body.strip())
+    # No tensor has more elements than a machine word counts: what claims to is no shape.
+    sizes = [prod(int(n) for n in shape) for shape in shapes if all(0 < len(n.strip()) < 19 for n in shape)]
+    return max((size for size in sizes if size < 1 << 62), default=-1)
 
 
 def _fused_us(work: GpuWork, roofline: Roofline, chain: Ints) -> tuple[float, float, float]:

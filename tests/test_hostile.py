@@ -27,7 +27,7 @@ def sane(done):
     told = done.stderr.decode("utf-8", "replace")
     assert done.returncode in (0, 1, 2, 3), told
     assert "Traceback" not in told and "Warning" not in told, told
-    assert not any(ord(c) < 32 and c not in "\n\t" or c == "\x7f" for c in told), told
+    assert not any((ord(c) < 32 and c not in "\n\t") or c == "\x7f" for c in told), told
     assert not any(line.startswith("::") for line in told.splitlines()), told
     return told
 

@@ -71,9 +71,9 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     change = float(right.steps_us.mean() - left.steps_us.mean())
     matches = match(left.parts, right.parts)
     tables = (
-        _table("class", left, right, draws, lambda p: _CLASSES[p.name if p.kind == "idle" else p.kind]),
+        _table("class", left, right, draws, _class_of),
         _table("module and op", left, right, draws, _module_and_op),
-        _table("family", left, right, draws, lambda p: _CLASSES[p.name] if p.kind == "idle" else p.family),
+        _table("family", left, right, draws, lambda p: _class_of(p) if p.kind == "idle" else p.family),
         _kernels(left, right, draws, matches),
     )
     verdict = _verdict(change, noise)
@@ -150,6 +150,12 @@ class _Draws:
         return Interval(float(low), float(high))
 
 
+def _class_of(part: Part) -> str:
+    """What a part of a step counts as; a saved report may come from an advisor that knows other classes."""
+    name = part.name if part.kind == "idle" else part.kind
+    return _CLASSES.get(name, name)
+
+
 def _table(by: Basis, left: _Sampled, right: _Sampled, draws: _Draws, name_of: Callable[[Part], str]) -> Table:
     names: dict[str, tuple[list[Part], list[Part]]] = {}
     for at, side in enumerate((left, right)):
@@ -205,7 +211,7 @@ def _row(
 
 def _module_and_op(part: Part) -> str:
     if part.kind == "idle":
-        return _CLASSES[part.name]
+        return _class_of(part)
     where = "/".join(text for text in (part.module, part.op) if text)
     return where or f"({part.family}, no op recorded)"
 
@@ -216,7 +222,7 @@ def _title(found: Match) -> str:
     def side(parts: Sequence[Part]) -> str:
         if len(parts) == 1:
             part = parts[0]
-            return _CLASSES[part.name] if part.kind == "idle" else part.name
+            return _class_of(part) if part.kind == "idle" else part.name
         ops = dict.fromkeys(p.op or p.family for p in parts)
         return f"{len(parts)} kernels of {', '.join(list(ops)[:4])}{' and more' if len(ops) > 4 else ''}"
 

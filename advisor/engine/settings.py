@@ -86,7 +86,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "Give the path of a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # damaged, not UTF-8, numbers of thousands of digits, nested without end
         raise UsageError(f"{path} is no TOML file: {error}", f"Settings look like this:{EXAMPLE}") from None
 
 

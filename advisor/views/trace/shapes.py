@@ -55,7 +55,9 @@ def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:
 
 def _largest(dims: str) -> int:
     """Elements of the largest tensor, one in a list of tensors among them."""
-    return max((_elements(item) for item in arguments.numbers(dims)), default=-1)
+    # No tensor has more elements than a machine word counts: what claims to is no size.
+    largest = max((_elements(item) for item in arguments.numbers(dims)), default=-1)
+    return largest if largest < 1 << 62 else -1
 
 
 def _elements(item: list[Any]) -> int:
