@@ -10,7 +10,7 @@ from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits
+from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.time.idle_gaps import Gaps
@@ -62,7 +62,8 @@ def launch_gap(
     How to fix it
     Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
     For training, compile the step and use a fused optimizer. Where shapes are fixed and compilation is not an option,
-    capture the step with `torch.cuda.CUDAGraph`. Otherwise give each launch more work: a larger batch.
+    capture the step with `torch.cuda.CUDAGraph`. Otherwise give each launch more work: a larger batch. A program of JAX
+    that dispatches op by op or layer by layer: `jax.jit` around the whole step, replayed here without the Python between its ops.
 
     When to ignore it
     When the traced batch is smaller than what runs in production, or when latency of a single tiny request is what you
@@ -95,9 +96,7 @@ def launch_gap(
         summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
         f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one.",
-        edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph)
-        if program.training
-        else Edits(CheaperDispatch(0.5), graph, graph),
+        edits=_edits(program, graph, len(calls.rows)),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
         quiet=f"launch gaps are {share:.0%} of the recorded window, the profiler's own cost included",
@@ -111,6 +110,16 @@ def launch_gap(
         confidence=0.9,
         fix=_fix(program),
     )
+
+
+def _edits(program: Program, graph: AsGraph, n_calls: int) -> Edits:
+    if program.framework == "jax":
+        # What is jitted as one is traced once: the Python between its ops runs no more, and neither do their launches.
+        whole = combine(graph, WithoutHostTime(np.ones(n_calls), np.ones(n_calls)))
+        return Edits(CheaperDispatch(0.5), whole, whole)
+    if program.training:
+        return Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph)
+    return Edits(CheaperDispatch(0.5), graph, graph)
 
 
 def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
@@ -127,6 +136,23 @@ def _fix(program: Program) -> Fix:
         "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
         "keep their memory. Fused kernels round differently in the last bits."
     )
+    if program.framework == "jax":
+        return Fix(
+            title="Compile the whole step with jax.jit",
+            steps=(
+                "Wrap the outermost function of the step in jax.jit: one executable replaces all that is dispatched op by op, or layer by layer.",
+                "In a training step jit the update as a whole, jax.value_and_grad and the optimizer in it, and donate the old state.",
+                "Loops over layers: jax.lax.scan keeps compilation short.",
+            ),
+            code=Code(
+                before="loss, grads = jax.value_and_grad(loss_fn)(params, batch)\nparams = update(params, grads)",
+                after="@partial(jax.jit, donate_argnums=0)\ndef step(params, batch):\n"
+                "    loss, grads = jax.value_and_grad(loss_fn)(params, batch)\n    return update(params, grads), loss",
+            ),
+            url="https://docs.jax.dev/en/latest/jit-compilation.html",
+            risk="The first call compiles, and so does each new shape. Python in the step runs once, when it is traced; its side effects are lost. "
+            "Fused kernels round differently in the last bits.",
+        )
     if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",

@@ -12,14 +12,16 @@ from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
-from advisor.views.replay.edits import Edits
+from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import joined, line_around, matches, spans_of
+from advisor.views.trace.frames import begins_inside, joined, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 _LOADS = re.compile(r"^cu(Module|Library)LoadData")
@@ -37,6 +39,8 @@ def recompilation(
     host_time: HostTime,
     launches: Launches,
     compilation: Compilation,
+    calls: HostCalls,
+    program: Program,
     *,
     min_steps_share: float = 0.5,
 ) -> Outcome:
@@ -61,7 +65,8 @@ def recompilation(
     How to fix it
     Where shapes vary: `torch.compile(model, dynamic=True)`, or `torch._dynamo.mark_dynamic(x, dim)` for the one dimension
     that does, or pad to a few sizes. Where a Python number varies (a step counter, a learning rate): make it a tensor.
-    Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed.
+    Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed. In JAX a new shape or
+    static value compiles again: pad to a few sizes, pass numbers as arrays; `jax_explain_cache_misses` names the argument.
 
     When to ignore it
     When the trace covers the first steps of a run and the set of shapes is small: each is compiled once.
@@ -86,6 +91,10 @@ def recompilation(
         )
     spent = milliseconds(float(per_step.sum()) / steps.steps)
     gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
+    if program.framework == "jax":
+        # XLA times candidates on the device as it compiles: these kernels go, and the waits for them.
+        timed = begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
+        gone = combine(gone, WithoutWaits(np.flatnonzero(timed)), WithoutOps(np.flatnonzero(work.launched_inside(compilation.compilers))))
     start, end = spans
     line = line_around(timeline, float(start[0]), float(end[0]))
     return Found(
@@ -97,7 +106,7 @@ def recompilation(
         quiet=f"compilation takes {spent} a step",
         evidence=folded(labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=_fix(why),
+        fix=_fix_of_jax() if program.framework == "jax" else _fix(why),
     )
 
 
@@ -123,6 +132,25 @@ def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
         return None
     at = int(np.argmax(a != b))
     return at, np.array([a[at], b[at]])
+
+
+def _fix_of_jax() -> Fix:
+    return Fix(
+        title="Let jax.jit see the same shapes and static values in each step",
+        steps=(
+            "Set jax.config.update('jax_explain_cache_misses', True): it names the argument that changed.",
+            "If a shape changes: pad to a few sizes and mask, so that each size compiles once.",
+            "If a static argument or a closed-over Python number changes: pass it as an array. Keep static_argnums for what rarely changes.",
+            "If the jitted function is made anew in the loop (a lambda, a partial): make it once, before the loop.",
+        ),
+        code=Code(
+            before="for x in batches:  # a new length each step\n    y = f(x)",
+            after="for x in batches:\n    n = next(s for s in (128, 256, 512) if s >= x.shape[0])  # a few sizes\n"
+            "    y = f(jnp.pad(x, ((0, n - x.shape[0]), (0, 0))))",
+        ),
+        url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
+        risk="Padding computes on rows that are thrown away; mask them where they would change the result.",
+    )
 
 
 def _fix(why: Recompilations) -> Fix:

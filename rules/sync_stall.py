@@ -20,6 +20,7 @@ from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
@@ -46,6 +47,7 @@ def sync_stall(
     partition: Partition,
     replay: Replay,
     witness: Witness,
+    program: Program,
     *,
     min_saving_share: float = 0.01,
     min_per_step: float = 2.0,
@@ -72,7 +74,9 @@ def sync_stall(
     How to fix it
     Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
     `torch.where`, boolean indexing by a mask, and remove `torch.cuda.synchronize()` left from timing code. Where a value
-    must be read, copy it with `non_blocking=True` into pinned memory and read it a step later.
+    must be read, copy it with `non_blocking=True` into pinned memory and read it a step later. In JAX `float()`, `.item()` and
+    `np.asarray()` wait: keep the array, read many with one `jax.device_get`. The saving's high end also leaves out the jitted call
+    before each such wait, as it may compute only what is read.
 
     When to ignore it
     When the program must react to the value at once (early exit, sampling in an autoregressive loop), or when it
@@ -111,12 +115,12 @@ def sync_stall(
             if share >= MEDIUM_SHARE
             else f"removing them alone gains {share:.0%}, because something else bounds the step."
         ),
-        edits=Edits(combine() if full else WithoutWaits(waits), removed, removed),
+        edits=Edits(combine() if full else WithoutWaits(waits), removed, _without_reads(work, calls, waits, removed, program)),
         removes="the host's waits for the GPU",
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
-        fix=_fix(names),
+        fix=_fix_of_jax() if program.framework == "jax" else _fix(names),
     )
 
 
@@ -151,6 +155,19 @@ def _without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits:
         WithoutOps(np.flatnonzero(gone)),
         WithDispatch(replay.outside(union(starts, starts + durations))),
     )
+
+
+def _without_reads(work: GpuWork, calls: HostCalls, waits: Ints, removed: Edit, program: Program) -> Edit:
+    """In a program of JAX what is read may have been computed to be read: the jitted call before each wait goes with it, and its copy."""
+    if program.framework != "jax":
+        return removed
+    launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))
+    before = np.searchsorted(launching, waits) - 1
+    last = work.ops.outermost[calls.op[launching[before[before >= 0]]]]
+    known = np.where(work.op >= 0, work.op, 0)
+    of_reads = (work.op >= 0) & np.isin(work.ops.outermost[known], last)
+    copies = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= BIG_READ_BYTES)
+    return combine(removed, WithoutOps(np.flatnonzero(of_reads | copies)))
 
 
 def _label(ops: Ops, op: int, name: str) -> str:
@@ -197,6 +214,24 @@ _CODE = (
         "Copy to pinned memory with non_blocking=True and read the value a step later.",
     ),
 )
+
+
+def _fix_of_jax() -> Fix:
+    return Fix(
+        title="Keep values on the device, and wait once",
+        steps=(
+            "Return the value from the jitted step and keep the jax.Array: float(), .item(), bool() and np.asarray() wait for the device.",
+            "Read what was collected every N steps, with one jax.device_get.",
+            "Branch on the device: jnp.where or jax.lax.cond instead of if. To time a run call jax.block_until_ready once, at its end.",
+        ),
+        code=Code(
+            before="for batch in batches:\n    state, loss = step(state, batch)\n    total += float(loss)",
+            after="losses = []\nfor batch in batches:\n    state, loss = step(state, batch)\n    losses.append(loss)  # stays on the device\n"
+            "total = sum(jax.device_get(losses))",
+        ),
+        url="https://docs.jax.dev/en/latest/async_dispatch.html",
+        risk="Values are read later than before; code that reacts to them at once must be changed with care.",
+    )
 
 
 def _fix(names: list[str]) -> Fix:

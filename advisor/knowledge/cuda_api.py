@@ -30,6 +30,8 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
         (ApiRole.GRAPH_LAUNCH, r"(cuda|cu|hip)GraphLaunch$"),
         (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative)*Launch(Cooperative)?(Kernel|Grid|HostFunc|$)"),
         (ApiRole.SYNC, r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Context)Synchronize$"),
+        # What stops the host in a program of JAX, whose runtime polls instead of calling the driver.
+        (ApiRole.SYNC, r"np\.asarray\(jax\.Array\)$|jax\.Array\."),
         (ApiRole.COPY, r"(cuda|cu|hip)Memcpy(?!.*(Prefetch|Advise))"),
         (ApiRole.MEMSET, r"(cuda|cu|hip)Memset"),
         (

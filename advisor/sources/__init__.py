@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
-from advisor.sources import kineto, memory, ncu, nsys, run
+from advisor.sources import jax, kineto, memory, ncu, nsys, run
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, names_in, open_binary
 from advisor.sources.ranks import job_of, traces_among
@@ -19,7 +19,7 @@ from advisor.timeline import Timeline
 
 __all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read"]
 
-SOURCES: tuple[Source, ...] = (nsys, ncu, memory, kineto)
+SOURCES: tuple[Source, ...] = (nsys, ncu, jax, memory, kineto)
 """The first that recognises a file reads it: those that a few bytes tell before JSON, which could be anything."""
 
 

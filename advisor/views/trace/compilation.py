@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Spans
+from advisor.intervals import Spans, overlap_with, union
 from advisor.timeline import Timeline
 from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
@@ -19,17 +19,23 @@ _COMPILE_FRAME = re.compile(
     r"|torch/_inductor/compile_fx\.py\(\d+\): (_?compile_fx|_?fx_codegen|codegen_and_compile|fw_compiler|bw_compiler|cudagraphify)"
     r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): (_?precompile|autotune_to_one_config|benchmark_all_configs)"
     r"|triton/compiler/compiler\.py\(\d+\): compile$|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
+    r"|jax/(pxla|compiler)\.py\(\d+\): (compile|backend_compile\w*|compile_or_get_cached)$"
 )
 # Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
 _COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
+# XLA's, in a program of JAX; and the call in which it happens, which traces and lowers before.
+_XLA_RANGE = re.compile(r"backend_compile\w*$|PJRT_Client_Compile|PjRt\w*Client::Compile")
+_JITTED = re.compile(r"PjitFunction\(")
 _COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """spans: time in which the threads that issue GPU work compile, as frames and ranges say; disjoint and sorted."""
+    """spans: time in which the threads that issue GPU work compile, as frames and ranges say; disjoint and sorted. compilers: of it,
+    the compilers' own, without the tracing before and the first run after it, which one call of a jitted function holds too."""
 
     spans: Spans
+    compilers: Spans
 
     @classmethod
     def build(cls, timeline: Timeline, host: HostActivity) -> Compilation:
@@ -37,8 +43,20 @@ class Compilation:
             (timeline.python_calls, _COMPILE_FRAME),
             (timeline.cpu_ops, _COMPILE_RANGE),
             (timeline.annotations, _COMPILE_RANGE),
+            (timeline.annotations, _XLA_RANGE),
         )
-        return cls(joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in tables if len(f))))
+        spans = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in tables if len(f)))
+        return cls(joined(spans, _calls_that_compile(timeline, host, spans)), spans)
+
+
+def _calls_that_compile(timeline: Timeline, host: HostActivity, spans: Spans) -> Spans:
+    """Calls of jitted functions that compiled before they ran."""
+    ops = timeline.cpu_ops
+    rows = np.flatnonzero(matches(ops, _JITTED) & host.on_threads(ops))
+    start = ops["start_us"].to_numpy()[rows]
+    end = start + ops["dur_us"].to_numpy()[rows]
+    compiled = overlap_with(start, end, spans) > 0
+    return union(start[compiled], end[compiled])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,211 @@
+"""Profiles of JAX: an XPlane of a few events built by hand, damaged ones, and the shared captures end to end."""
+
+import gzip
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import advisor
+from advisor.errors import TraceError, UsageError
+from advisor.sources.jax import names, xplane
+from advisor.sources.redact import redact
+from tests.paths import SHARED, needs_shared
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+class PlaneOf:
+    """An XPlane whose names are numbered as they come."""
+
+    def __init__(self, name):
+        self.name, self.titles, self.stats, self.lines = name, [], [], b""
+
+    def _number(self, known, text):
+        if text not in known:
+            known.append(text)
+        return known.index(text) + 1
+
+    def line(self, number, name, at_ns, *events):
+        """events: name, offset and duration in ns, stats."""
+        body = field(1, number) + field(2, name) + field(3, at_ns)
+        for title, offset, duration, stats in events:
+            event = field(1, self._number(self.titles, title)) + field(2, offset * 1000) + field(3, duration * 1000)
+            for key, value in stats.items():
+                event += field(4, field(1, self._number(self.stats, key)) + field(4 if isinstance(value, int) else 5, value))
+            body += field(4, event)
+        self.lines += field(3, body)
+        return self
+
+    def bytes(self):
+        metadata = b"".join(field(4, field(1, i) + field(2, field(1, i) + field(2, n))) for i, n in enumerate(self.titles, 1))
+        stats = b"".join(field(5, field(1, i) + field(2, field(1, i) + field(2, n))) for i, n in enumerate(self.stats, 1))
+        return field(1, field(1, 1) + field(2, self.name) + self.lines + metadata + stats)
+
+
+KERNEL = {"correlation_id": 7, "kernel_details": "regs:46 static_shared:8 dynamic_shared:12288 grid:128,2,1 block:64,2,1 occ_pct:62.5"}
+COPY = {"correlation_id": 8, "memcpy_details": "kind_src:device kind_dst:pinned size:4 dest:0 async:1"}
+
+
+def five_events():
+    gpu = PlaneOf("/device:GPU:0").line(14, "Stream #14(Compute)", 1000, ("gemm_fusion_dot", 500, 300, KERNEL), ("MemcpyD2H", 900, 100, COPY))
+    host = PlaneOf("/host:CPU").line(
+        -5, "python3", 1000, ("train", 0, 2000, {"step_num": 3}), ("gemm_fusion_dot", 400, 50, {"correlation_id": 7}), ("$mine.py:12 step", 10, 1900, {})
+    )  # fmt: skip
+    return gpu.bytes() + host.bytes()
+
+
+@pytest.fixture
+def xplane_file(tmp_path):
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(five_events())
+    return path
+
+
+def test_five_events_by_hand(xplane_file):
+    t = advisor.load(xplane_file)
+    assert t.source.format == "jax" and t.source.events == 5 and t.base_ns == 1000
+    kernel, copy = (row for _, row in t.gpu_ops.iterrows())
+    assert (kernel["kind"], kernel["name"], kernel["stream"], kernel["start_us"], kernel["dur_us"]) == ("kernel", "gemm_fusion_dot", 14, 0.5, 0.3)
+    assert (kernel["grid_blocks"], kernel["block_threads"], kernel["registers"], kernel["shared_bytes"]) == (256, 128, 46, 12296)
+    assert (kernel["occupancy_pct"], kernel["correlation"]) == (62.5, 7)
+    assert (copy["kind"], copy["name"], copy["bytes"], copy["copy_kind"]) == ("memcpy", "Memcpy DtoH (Device -> Pinned)", 4, "DtoH")
+    call = t.api_calls.iloc[0]
+    assert (call["name"], call["correlation"], call["tid"]) == ("cuLaunchKernel", 7, -5)
+    assert t.annotations["name"].tolist() == ["ProfilerStep#3"] and t.python_calls["name"].tolist() == ["mine.py(12): step"]
+
+
+def test_a_compressed_one_is_the_same(xplane_file, tmp_path):
+    packed = tmp_path / "vm.xplane.pb.gz"
+    packed.write_bytes(gzip.compress(xplane_file.read_bytes()))
+    assert advisor.load(packed).gpu_ops.equals(advisor.load(xplane_file).gpu_ops)
+
+
+@given(st.integers(60, len(five_events()) - 1))
+def test_a_cut_one_is_refused(tmp_path_factory, at):
+    path = tmp_path_factory.mktemp("cut") / "vm.xplane.pb"
+    path.write_bytes(five_events()[:at])
+    try:
+        advisor.load(path)
+    except TraceError:
+        return
+    # A cut between two planes leaves a whole one.
+    assert at == len(five_events()) or five_events()[at:].startswith(b"\x0a")
+
+
+@given(st.data())
+def test_changed_bytes_do_no_harm(tmp_path_factory, data):
+    raw = bytearray(five_events())
+    for _ in range(3):
+        raw[data.draw(st.integers(24, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("changed") / "vm.xplane.pb"
+    path.write_bytes(bytes(raw))
+    with suppress(TraceError):
+        advisor.load(path)
+
+
+def test_a_length_beyond_the_file_is_refused(tmp_path):
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(b"\x0a" + varint(1 << 40) + field(1, 1) + field(2, "/device:GPU:0"))
+    with pytest.raises(TraceError, match="damaged XPlane"):
+        advisor.load(path)
+
+
+def test_a_tpu_s_profile_is_refused_with_the_reason(tmp_path):
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(PlaneOf("/device:TPU:0").line(1, "XLA Ops", 0, ("fusion", 0, 5, {})).bytes())
+    with pytest.raises(TraceError, match="profile of a TPU, and advice is for GPUs"):
+        advisor.load(path)
+
+
+def chrome(events):
+    head = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]
+    head += [{"ph": "M", "pid": 1, "tid": 14, "name": "thread_name", "args": {"name": "Stream #14(Compute)"}}]
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": head + events})
+
+
+def test_a_chrome_trace_is_recognised_by_its_processes(tmp_path):
+    path = tmp_path / "anything.json"
+    path.write_text(chrome([{"ph": "X", "pid": 1, "tid": 14, "ts": 2.5, "dur": 1.0, "name": "loop_add_fusion", "args": {"correlation_id": "9"}}]))
+    t = advisor.load(path)
+    assert t.source.format == "jax" and t.gpu_ops["correlation"].tolist() == [9] and t.gpu_ops["dur_us"].tolist() == [1.0]
+
+
+def test_a_damaged_chrome_trace_is_refused(tmp_path):
+    path = tmp_path / "cut.json"
+    path.write_text(chrome([])[:-5])
+    with pytest.raises(TraceError, match="damaged"):
+        advisor.load(path)
+
+
+def test_what_the_host_copies_for_itself_is_no_work_of_the_device(tmp_path):
+    mine = {"memcpy_details": "kind_src:pinned kind_dst:pageable size:8 dest:0 async:1"}
+    plane = PlaneOf("/device:GPU:0").line(14, "Stream #14", 0, ("k", 0, 50, KERNEL), ("MemcpyOther", 10, 90, mine))
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(plane.bytes())
+    assert advisor.load(path).gpu_ops["name"].tolist() == ["k"]
+
+
+@pytest.mark.parametrize("head", [b"", b"\x0a", b"\x0a\x05", b"\x0a\x04\x08\x01\x10\x02", b"\x0a\x20\x12\x05hello", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"])
+def test_other_protobufs_are_no_xplanes(head):
+    assert not xplane.recognises(head)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("$mine.py:12 step", "mine.py(12): step"),
+        ("$array.py:293 __float__", "site-packages/jax/array.py(293): __float__"),
+        ("$builtins isinstance", "<built-in function isinstance>"),
+        ("PjitFunction(f)", ""),
+    ],
+)
+def test_frames_are_spelled_as_torch_profiler_does(name, call):
+    assert names.python_call(name) == call
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"), [("$array.py:293 __float__", "jax.Array.__float__"), ("np.asarray(jax.Array)", "np.asarray(jax.Array)"), ("$mine.py:3 item", "")]
+)
+def test_what_waits_for_the_device(name, waits):
+    assert names.wait(name) == waits
+
+
+def test_an_xplane_is_not_redacted(xplane_file, tmp_path):
+    with pytest.raises((TraceError, UsageError)):
+        redact(xplane_file, tmp_path / "out.pb")
+    assert not (tmp_path / "out.pb").exists()
+
+
+CASES = SHARED / "corpus" / "jax"
+
+
+@needs_shared
+@pytest.mark.parametrize("suffix", ["xplane.pb.gz", "trace.json.gz"])
+@pytest.mark.parametrize(("name", "rule"), [("op_by_op", "launch-gap"), ("float_each_layer", "sync-stall"), ("shape_changes", "recompilation")])
+def test_the_fault_is_first_and_gone_when_fixed(name, rule, suffix):
+    slow, fixed = (advisor.analyze(CASES / f"{name}.{v}.{suffix}") for v in ("slow", "fixed"))
+    assert slow.findings[0].rule == rule and "jax" in slow.findings[0].fix.url
+    assert rule not in [f.rule for f in fixed.findings if f.severity in ("high", "medium")]
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted((SHARED / "public" / "jax").glob("*")), ids=lambda p: p.name[:20])
+def test_profiles_of_others_are_read(path):
+    assert len(advisor.load(path).gpu_ops)
