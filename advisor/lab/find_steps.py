@@ -85,7 +85,8 @@ class StepFinder:
         """Enough calls without gradients: where nothing is there to train with, the calls of that module are the steps."""
         from torch.optim import Optimizer
 
-        if self._steps == "auto" and any(isinstance(o, Optimizer) for o in gc.get_objects()):
+        # By type: isinstance asks a weak proxy for its class, which raises where what it stood for is gone.
+        if self._steps == "auto" and any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
             return
         self._handles.append(module.register_forward_hook(lambda *_: self._step(), always_call=True))
 

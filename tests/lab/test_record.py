@@ -173,6 +173,12 @@ def test_inference_is_found_by_the_outermost_modules_forward(tmp_path):
     assert (light.cpu_ops["name"] == "aten::linear").sum() == 2
 
 
+def test_objects_of_the_program_that_are_gone_do_no_harm(tmp_path):
+    """A weak proxy whose object is gone raises for whatever asks it for its class."""
+    gone = "import weakref\nclass A: pass\na = A()\nproxies = [weakref.proxy(a)]\ndel a\n"
+    assert launch([PYTHON, written(tmp_path, gone + INFER.replace("range(200)", "range(10**6)"))], tmp_path, Options(**FEW)) == 0
+
+
 def test_a_program_without_steps_says_so(tmp_path):
     with pytest.raises(TraceError, match="no step was found"):
         launch([PYTHON, "-c", "print('hello')"], tmp_path, Options(**FEW))
