@@ -8,6 +8,7 @@ as `networkx.dag_longest_path` of `graph`, in a tenth of the time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,67 +22,95 @@ Step = tuple[str, float, int]
 """Kind of link as the critical path names them, µs, and the position of the op, -1 where it is none."""
 
 
+NONE, BEGINNING = -1, -2
+"""Where an op's number belongs: it waited for no op; it waited for what came before the first repeat."""
+
+
+@dataclass
 class _Run:
-    """Every moment of a schedule run back to back, each with the moment that it waited for."""
+    """A schedule run back to back. Ops are numbered through all repeats, and so are calls.
 
-    def __init__(self, schedule: Schedule, repeats: int) -> None:
-        self.at: list[float] = [0.0]
-        self.came_from: list[int] = [-1]
-        self.steps: list[tuple[Step, ...]] = [()]
-        self.done = [0]
-        idle = 0
-        self._columns(schedule)
-        ended, last_on, now = [-1] * len(self.dur), dict[int, int](), 0
-        for _ in range(repeats):
-            for i in range(len(self.host)):
-                own = self.host[i] - self.dispatch[i]
-                issued = self._moment((now, (("dispatch", self.dispatch[i], -1), ("host", own, -1))))
-                for k in range(self.first_op[i], self.first_op[i + 1]):
-                    before = last_on.get(self.stream[k], -1)
-                    if self.skip[k]:
-                        ended[k] = before
-                        continue
-                    work = ("op", self.dur[k], k)
-                    queued = (("kernel-to-kernel", self.gap[k], -1), work)
-                    other = ended[self.after[k]] if self.after[k] >= 0 else -1
-                    launched = (issued, (("launch-delay", self.latency[k], -1), work))
-                    last_on[self.stream[k]] = ended[k] = self._moment(launched, (before, queued), (other, queued))
-                awaited = -1 if self.waits[i] == -1 else idle if self.waits[i] == EARLIER else ended[self.waits[i]]
-                now = self._moment((issued, (("host", self.call[i], -1),)), (awaited, (("return", self.tail[i], -1),)))
-            idle = self._moment((idle, ()), *((node, ()) for node in last_on.values()))
-            self.done.append(self._moment((now, ()), (idle, ())))
+    op_waited: for each op, the op that it followed, NONE where it followed its launch. call_waited: for each call, the op that
+    it returned after, NONE where it waited for none. done_us: when each repeat was done, the beginning first; done_with: the
+    op that was last then, NONE where the host was.
+    """
 
-    def _columns(self, schedule: Schedule) -> None:
-        self.host, self.dispatch, self.call = schedule.host_us.tolist(), schedule.dispatch_us.tolist(), schedule.call_us.tolist()
-        self.waits, self.tail = schedule.waits_for.tolist(), schedule.tail_us.tolist()
-        self.dur, self.latency, self.gap = schedule.dur_us.tolist(), schedule.latency_us.tolist(), schedule.gap_us.tolist()
-        self.stream, self.after, self.skip = schedule.stream.tolist(), schedule.after.tolist(), schedule.skip_op.tolist()
-        self.first_op = np.searchsorted(schedule.op_call, np.arange(len(self.host) + 1)).tolist()
+    op_waited: list[int]
+    call_waited: list[int]
+    done_us: list[float]
+    done_with: list[int]
 
-    def _moment(self, *waits: tuple[int, tuple[Step, ...]]) -> int:
-        """A moment that comes once all of these have: earlier moments, and what passes after each. -1 is before all others."""
-        best, chosen = -np.inf, waits[0]
-        for wait in waits:
-            if wait[0] >= 0 and (at := self.at[wait[0]] + sum(step[1] for step in wait[1])) > best:
-                best, chosen = at, wait
-        self.at.append(best)
-        self.came_from.append(chosen[0])
-        self.steps.append(chosen[1])
-        return len(self.at) - 1
+
+def _run(schedule: Schedule, repeats: int) -> _Run:
+    host, call, tail, waits = (c.tolist() for c in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for))
+    dur, latency, gap = (c.tolist() for c in (schedule.dur_us, schedule.latency_us, schedule.gap_us))
+    stream, after, skip = schedule.stream.tolist(), schedule.after.tolist(), schedule.skip_op.tolist()
+    first_op = np.searchsorted(schedule.op_call, np.arange(len(host) + 1)).tolist()
+    n = len(dur)
+    made = _Run([NONE] * (n * repeats), [NONE] * (len(host) * repeats), [0.0], [NONE])
+    end = [0.0] * (n * repeats)
+    # The op that each stands for, a skipped one for the op before it on its stream; and the last one on each stream.
+    stands, last_on = [NONE] * n, dict.fromkeys(stream, NONE)
+    now, idle, idle_at = 0.0, BEGINNING, 0.0
+    for r in range(repeats):
+        earlier, earlier_at = idle, idle_at
+        for i in range(len(host)):
+            now += host[i]
+            for k in range(first_op[i], first_op[i + 1]):
+                before = last_on[stream[k]]
+                if skip[k]:
+                    stands[k] = before
+                    continue
+                op, start, waited = r * n + k, now + latency[k], NONE
+                for other in (before, stands[after[k]] if after[k] >= 0 else NONE):
+                    if other >= 0 and end[other] + gap[k] > start:
+                        start, waited = end[other] + gap[k], other
+                end[op], made.op_waited[op] = start + dur[k], waited
+                last_on[stream[k]] = stands[k] = op
+                if end[op] > idle_at:
+                    idle, idle_at = op, end[op]
+            now += call[i]
+            if waits[i] != -1:
+                op = earlier if waits[i] == EARLIER else stands[waits[i]]
+                back = (earlier_at if waits[i] == EARLIER else end[op]) + tail[i]
+                if op != NONE and back > now:
+                    now, made.call_waited[r * len(host) + i] = back, op
+        made.done_us.append(max(now, idle_at))
+        made.done_with.append(idle if idle_at > now else NONE)
+    return made
 
 
 def longest_path(schedule: Schedule) -> list[Step]:
     """The steps that the steady repeat takes as long as, last first; they sum to the window's period."""
-    repeats = REPEATS if schedule.periodic else 1
-    run = _Run(schedule, repeats)
-    end, ends = run.at[run.done[-1]], [run.at[node] for node in run.done]
-    return list(_between(_back(run, run.done[-1]), end, *(ends[-3:-1] if schedule.periodic else ends)))
+    run = _run(schedule, REPEATS if schedule.periodic else 1)
+    return list(_between(_back(schedule, run), run.done_us[-1], *(run.done_us[-3:-1] if schedule.periodic else run.done_us)))
 
 
-def _back(run: _Run, node: int) -> Iterator[Step]:
-    while node >= 0:
-        yield from reversed(run.steps[node])
-        node = run.came_from[node]
+def _back(schedule: Schedule, run: _Run) -> Iterator[Step]:
+    """From the end of the last repeat back to the beginning, always to what was waited for."""
+    n, n_calls = len(schedule.dur_us), len(schedule.host_us)
+    op, at = run.done_with[-1], len(run.call_waited) - 1
+    while op != BEGINNING and (op >= 0 or at >= 0):
+        if op >= 0:
+            k = op % n
+            yield "op", float(schedule.dur_us[k]), k
+            if run.op_waited[op] >= 0:
+                op = run.op_waited[op]
+                yield "kernel-to-kernel", float(schedule.gap_us[k]), -1
+                continue
+            yield "launch-delay", float(schedule.latency_us[k]), -1
+            at, op = op // n * n_calls + int(schedule.op_call[k]), NONE
+        else:
+            i = at % n_calls
+            if run.call_waited[at] != NONE:
+                op = run.call_waited[at]
+                yield "return", float(schedule.tail_us[i]), -1
+                continue
+            yield "host", float(schedule.call_us[i]), -1
+        i = at % n_calls
+        yield "host", float(schedule.host_us[i] - schedule.dispatch_us[i]), -1
+        yield "dispatch", float(schedule.dispatch_us[i]), -1
+        at -= 1
 
 
 def _between(steps: Iterator[Step], now: float, first: float, last: float) -> Iterator[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -21,17 +22,24 @@ class Shapes:
 
     elements: Ints
     timeline: Timeline
-    _inputs: dict[tuple[str, str], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
+    _inputs: dict[tuple[int, int], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
 
     def inputs(self, op: int) -> list[tuple[tuple[int, ...], str]]:
         """Shape and type of each tensor among the inputs of a row of `cpu_ops`, in order; [] where they were not recorded."""
         if op < 0:
             return []
-        frame = self.timeline.cpu_ops
-        key = str(frame["dims"].iat[op]), str(frame["types"].iat[op])
+        dims, types = self._codes
+        key = int(dims[op]), int(types[op])
         if key not in self._inputs:
-            self._inputs[key] = _tensors(*key)
+            frame = self.timeline.cpu_ops
+            self._inputs[key] = _tensors(str(frame["dims"].iat[op]), str(frame["types"].iat[op]))
         return self._inputs[key]
+
+    @cached_property
+    def _codes(self) -> tuple[Ints, Ints]:
+        # As arrays: taking one value out of a table costs tens of microseconds.
+        frame = self.timeline.cpu_ops
+        return frame["dims"].cat.codes.to_numpy(), frame["types"].cat.codes.to_numpy()
 
     def dtype(self, op: int) -> str:
         """Type of the first tensor, as recorded; "" where there is none."""
