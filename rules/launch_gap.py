@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -13,8 +15,10 @@ from advisor.timeline import Timeline
 from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
+from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -25,6 +29,11 @@ from advisor.views.trace.steps import Steps
 GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
 """Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
 of replayed graphs in samples/ show them."""
+
+FEWEST_JITTED = 1.5
+"""Jitted calls a step: with fewer there is nothing to put together."""
+
+_OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
 
 
 @rule("launch-gap", relies_on=("host",), min_saving_share=0.03)
@@ -37,6 +46,7 @@ def launch_gap(
     launches: Launches,
     program: Program,
     sources: Sources,
+    host_time: HostTime,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -63,7 +73,8 @@ def launch_gap(
     Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
     For training, compile the step and use a fused optimizer. Where shapes are fixed and compilation is not an option,
     capture the step with `torch.cuda.CUDAGraph`. Otherwise give each launch more work: a larger batch. A program of JAX
-    that dispatches op by op or layer by layer: `jax.jit` around the whole step, replayed here without the Python between its ops.
+    that dispatches op by op or layer by layer: `jax.jit` around the whole step, replayed here as one graph without JAX's own Python between its ops; a program that makes fewer
+    than 1.5 jitted calls a step has nothing left to put together, and is not reported.
 
     When to ignore it
     When the traced batch is smaller than what runs in production, or when latency of a single tiny request is what you
@@ -86,6 +97,9 @@ def launch_gap(
             why=f"{replayed:.0%} of the GPU's work is already replayed from CUDA graphs; "
             "gaps inside a replay come from recording it node by node"
         )
+    jitted = _jitted_calls(work, calls)
+    if program.framework == "jax" and jitted.size and len(jitted) / steps.steps < FEWEST_JITTED:
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the window, but what a step launches is one jitted call already")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
@@ -96,7 +110,7 @@ def launch_gap(
         summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
         f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one.",
-        edits=_edits(program, graph, len(calls.rows)),
+        edits=_edits(program, graph, timeline, host_time),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
         quiet=f"launch gaps are {share:.0%} of the recorded window, the profiler's own cost included",
@@ -112,11 +126,18 @@ def launch_gap(
     )
 
 
-def _edits(program: Program, graph: AsGraph, n_calls: int) -> Edits:
+def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
+    """Ops that no other op is around and that launch something: each is a call of its own."""
+    launching = calls.op[calls.launching(work.kernel)]
+    return np.unique(work.ops.outermost[launching[launching >= 0]])
+
+
+def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime) -> Edits:
     if program.framework == "jax":
-        # What is jitted as one is traced once: the Python between its ops runs no more, and neither do their launches.
-        whole = combine(graph, WithoutHostTime(np.ones(n_calls), np.ones(n_calls)))
-        return Edits(CheaperDispatch(0.5), whole, whole)
+        # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
+        of_jax = joined(spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX)))
+        nothing = np.ones(len(host_time.recorded.host_us))
+        return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if program.training:
         return Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph)
     return Edits(CheaperDispatch(0.5), graph, graph)

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
 from advisor.sources import jax, kineto, memory, ncu, nsys, run
+from advisor.sources.jax.directory import newest_run
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, names_in, open_binary
 from advisor.sources.ranks import job_of, traces_among
@@ -41,7 +42,7 @@ def read(
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if is_pattern(path) or is_directory(path):
-            traces = traces_among(names_in(path))
+            traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names_in(path))
             if len(traces) > 1:
                 return job_of(traces, path)
             path = _only(traces, path)

@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 from urllib.parse import quote
 
 from advisor.errors import TraceError, UsageError
+from advisor.sources.jax import xplane
 from advisor.sources.ncu import redact as ncu
 from advisor.sources.ncu.report import is_report
 from advisor.sources.ncu.tables import is_page
@@ -129,6 +130,8 @@ def _write(source: Path, part: Path, compress: bool) -> None:
                 with gzip.open(part, "wb") if compress else part.open("wb") as out:
                     ncu.redact(stream, head, cast("BinaryIO", out))
                 return
+            if xplane.recognises(head):
+                raise TraceError(f"{source} is an XPlane, which holds names wherever its events do", "Redact the .trace.json.gz beside it.")
             if not is_json(head):
                 raise refuse_foreign(head, str(source))
             _redact_text(stream, source, part, compress)

@@ -5,12 +5,14 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
-from advisor.errors import TraceError, UsageError
+from advisor.errors import TraceError
+from advisor.sources import read
 from advisor.sources.jax import names, xplane
+from advisor.sources.jax.directory import newest_run
 from advisor.sources.redact import redact
 from tests.paths import SHARED, needs_shared
 
@@ -97,6 +99,7 @@ def test_a_compressed_one_is_the_same(xplane_file, tmp_path):
     assert advisor.load(packed).gpu_ops.equals(advisor.load(xplane_file).gpu_ops)
 
 
+@settings(deadline=None)
 @given(st.integers(60, len(five_events()) - 1))
 def test_a_cut_one_is_refused(tmp_path_factory, at):
     path = tmp_path_factory.mktemp("cut") / "vm.xplane.pb"
@@ -109,6 +112,7 @@ def test_a_cut_one_is_refused(tmp_path_factory, at):
     assert at == len(five_events()) or five_events()[at:].startswith(b"\x0a")
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_changed_bytes_do_no_harm(tmp_path_factory, data):
     raw = bytearray(five_events())
@@ -132,6 +136,27 @@ def test_a_tpu_s_profile_is_refused_with_the_reason(tmp_path):
     path.write_bytes(PlaneOf("/device:TPU:0").line(1, "XLA Ops", 0, ("fusion", 0, 5, {})).bytes())
     with pytest.raises(TraceError, match="profile of a TPU, and advice is for GPUs"):
         advisor.load(path)
+
+
+def run_in(root, date, *hosts):
+    folder = root / "plugins" / "profile" / date
+    folder.mkdir(parents=True)
+    for host in hosts:
+        (folder / f"{host}.xplane.pb").write_bytes(five_events())
+        (folder / f"{host}.trace.json.gz").write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize("below", ["", "plugins", "plugins/profile", "plugins/profile/2026_01_03_00_00_00"])
+def test_a_log_is_its_newest_run(tmp_path, below):
+    run_in(tmp_path, "2026_01_02_00_00_00", "vm")
+    newest = run_in(tmp_path, "2026_01_03_00_00_00", "vm")
+    assert advisor.load(tmp_path / below).source.path == str(newest / "vm.xplane.pb")
+
+
+def test_several_hosts_are_a_job(tmp_path):
+    assert newest_run(run_in(tmp_path, "2026_01_02_00_00_00", "a", "b").parent) == newest_run(tmp_path)
+    assert read(tmp_path).kind == "job"
 
 
 def chrome(events):
@@ -188,7 +213,7 @@ def test_what_waits_for_the_device(name, waits):
 
 
 def test_an_xplane_is_not_redacted(xplane_file, tmp_path):
-    with pytest.raises((TraceError, UsageError)):
+    with pytest.raises(TraceError, match=r"is an XPlane.*"):
         redact(xplane_file, tmp_path / "out.pb")
     assert not (tmp_path / "out.pb").exists()
 

@@ -1,0 +1,24 @@
+"""A directory that `jax.profiler` wrote: `plugins/profile/DATE/HOST.xplane.pb` below the log's root, one file a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_WHERE = ("", "*", "profile/*", "plugins/profile/*")
+_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".trace.json.gz")
+"""The first of these that a run has are its files: the others are made of them."""
+
+
+def newest_run(directory: Path) -> list[str]:
+    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them where it holds no run.
+
+    Runs are named by their date, as `2026_01_31_12_00_00`, and so the last by name is the newest.
+    """
+    for where in _WHERE:
+        runs = sorted(p for p in directory.glob(where) if p.is_dir()) if where else [directory]
+        for run in reversed(runs):
+            # Only below `profile` is a Chrome trace known to be one of XLA's.
+            for suffix in _SUFFIXES if run.parent.name == "profile" else _SUFFIXES[:2]:
+                if found := sorted(str(p) for p in run.iterdir() if p.name.endswith(suffix) and p.is_file()):
+                    return found
+    return []
