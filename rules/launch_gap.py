@@ -98,8 +98,8 @@ def launch_gap(
             "gaps inside a replay come from recording it node by node"
         )
     jitted = _jitted_calls(work, calls)
-    if program.framework == "jax" and jitted.size and len(jitted) / steps.steps < FEWEST_JITTED:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the window, but what a step launches is one jitted call already")
+    if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the window, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
