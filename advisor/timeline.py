@@ -199,8 +199,13 @@ def empty_column(dtype: str, n: int = 0) -> pd.Series:
 
 
 def _categorical(values: Any) -> pd.Categorical:
-    # As objects: pandas' own strings, where pyarrow is installed, refuse the lone surrogates that a trace may hold.
-    made: pd.Categorical = pd.Categorical(pd.Series(values, dtype=object))
+    """Text as a categorical of objects, lone surrogates as �: pandas' own strings, where pyarrow is installed, refuse them."""
+    made = values if isinstance(values, pd.Categorical) else pd.Categorical(pd.Series(values, dtype=object))
+    try:
+        "".join(made.categories).encode()
+    except UnicodeEncodeError:
+        texts = [str(text).encode("utf-8", "replace").decode() for text in made.categories]
+        made = pd.Categorical(pd.Series(np.array([*texts, None], object)[made.codes], dtype=object))
     return made
 
 
@@ -217,7 +222,7 @@ def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
             data[column] = empty_column(dtype, n)
         elif dtype == "str":
             value = columns[column]
-            data[column] = pd.Series(value if isinstance(value, pd.Categorical) else _categorical(value), copy=False)
+            data[column] = pd.Series(_categorical(value), copy=False)
         else:
             data[column] = pd.Series(np.asarray(columns[column], dtype), copy=False)
     frame: pd.DataFrame = pd.DataFrame(data, copy=False)

@@ -31,14 +31,18 @@ IDLE_CAPTURE = 0.95
 def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Failed] = ()) -> Headline:
     """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
-    edits = [f.edits for f in found if f.edits and f.counted and f.finding.shortens and f.finding.status == "found"]
+    counted = [f for f in found if f.edits and f.counted and f.finding.shortens and f.finding.status == "found"]
+    edits = [f.edits for f in counted]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
+    expected = scale * saving.expected_us if saving else 0.0
+    # Every fix together gains no less than the surest of them alone, which whoever doubts the others may take.
+    surest = max((f.finding.saving.low for f in counted), default=0.0)
     predicted = Prediction(
-        low=step - scale * (saving.high_us if saving else 0.0),
-        expected=step - scale * (saving.expected_us if saving else 0.0),
-        high=step - scale * (saving.low_us if saving else 0.0),
+        low=step - (scale * saving.high_us if saving else 0.0),
+        expected=step - expected,
+        high=step - min(max(scale * saving.low_us if saving else 0.0, surest), expected),
     )
     judged, why = judge(workspace, failed)
     return Headline(
