@@ -60,7 +60,7 @@ def test_settings_reach_it(installed, tmp_path):
 
 def test_one_that_breaks_costs_the_others_nothing(tmp_path):
     source = (EXAMPLE / "acme_rules" / "use_our_kernel.py").read_text()
-    (tmp_path / "broken.py").write_text(source.replace("    schedule = replay.recorded\n", "    raise ValueError('oh no')\n"))
+    (tmp_path / "broken.py").write_text(source.replace('    """\n    ', '    """\n    raise ValueError("oh no")\n    ', 1))
     done = advisor("analyze", SOFTMAX, "-f", "json", "--rules", tmp_path / "broken.py")
     report = json.loads(done.stdout)
     assert done.returncode == 0 and [f["rule"] for f in report["failed"]] == [RULE] and "oh no" in report["failed"][0]["error"]
