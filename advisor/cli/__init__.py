@@ -11,7 +11,6 @@ import typer
 
 from advisor.cli import analyze, compare, fleet, lab, rules
 from advisor.errors import AdvisorError
-from advisor.reports._clean import visible
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
@@ -50,11 +49,17 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
+def _visible(text: str, lines: bool = False) -> str:
+    from advisor.reports._clean import visible  # not before it is needed: --help costs nothing
+
+    return visible(text, lines=lines)
+
+
 def _fail(error: AdvisorError) -> NoReturn:
     # What a trace holds may stand in a message: it must not drive a terminal, nor give a log commands.
-    print(f"advisor: {visible(error.message)}", file=sys.stderr)
+    print(f"advisor: {_visible(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  {visible(error.hint, lines=True)}", file=sys.stderr)
+        print(f"  {_visible(error.hint, lines=True)}", file=sys.stderr)
     raise SystemExit(error.exit_code)
 
 
@@ -81,7 +86,7 @@ def main() -> None:
         if show := getattr(error, "show", None):  # bad arguments: click's own errors, wherever this typer keeps them
             show()
             raise SystemExit(getattr(error, "exit_code", 2)) from None
-        print(visible("".join(traceback.format_exception(error)), lines=True), file=sys.stderr)
+        print(_visible("".join(traceback.format_exception(error)), lines=True), file=sys.stderr)
         print("advisor: this is an error of advisor's own: please report it", file=sys.stderr)
         raise SystemExit(70) from None
     raise SystemExit(code if isinstance(code, int) else 0)
