@@ -28,7 +28,10 @@ def test_each_rule_has_one_main_pair_and_no_two_samples_share_a_file() -> None:
 @pytest.mark.parametrize("workload", REGISTRY.values(), ids=REGISTRY)
 def test_each_program_runs(workload: Workload) -> None:
     for make in workload.sides().values():
-        step = make(TINY)
+        try:
+            step = make(TINY)
+        except ModuleNotFoundError as error:  # public models need their libraries, which only the recording machine must have
+            pytest.skip(f"{error.name} is not installed")
         step()
         step()
 
