@@ -7,6 +7,7 @@ import pytest
 
 from advisor import analyze, load
 from advisor.errors import TraceError
+from advisor.sources import nsys
 from tests.paths import ROOT, SHARED, needs_shared
 
 PID, VM = 77, 1 << 48
@@ -185,7 +186,7 @@ def test_public_export_is_analysed_or_refused_with_a_true_reason(path):
         return
     report = analyze(path)
     assert not report.failed
-    for time in report.time:
+    for time in report.time or ():
         parts = time.compute_us + time.exposed_comm_us + time.exposed_copy_us + time.exposed_memset_us + time.idle_us
         assert parts == pytest.approx(time.window_us, rel=1e-6)
 
@@ -194,11 +195,11 @@ def test_public_export_is_analysed_or_refused_with_a_true_reason(path):
 @pytest.mark.parametrize(("name", "total_ms"), [("nsysai_mfu_2gpu_before", 535.20), ("nsysai_mfu_2gpu_after", 488.84)])
 def test_two_gpus_with_communication(name, total_ms):
     path = SHARED / "public" / "nsys" / f"{name}.sqlite"
-    ops = load(path).gpu_ops
+    ops = nsys.read(path).gpu_ops
     kernels = ops[ops["kind"] == "kernel"]
     assert sorted(ops["device"].unique()) == [0, 1]
     assert kernels["dur_us"].sum() / 1000 == pytest.approx(total_ms, abs=0.005)
-    assert "communication" in {row.family for row in analyze(path).kernels}
+    assert "communication" in {row.family for row in analyze(nsys.read(path)).kernels}
 
 
 def both_formats():
@@ -232,7 +233,8 @@ def test_one_program_with_its_graphs_as_nodes_and_as_wholes():
     nodes, whole = (analyze(ROOT / "samples" / "nsys" / f"prefill_graphs.fixed{mode}.sqlite") for mode in ("", ".graph"))
     assert whole.window.step_us == pytest.approx(nodes.window.step_us, rel=0.05)
     assert not nodes.findings and not whole.findings
-    assert whole.headline.bottleneck == "gpu-bound" and nodes.headline.bottleneck == "compute-bound"
+    # Kernels whose shapes nobody recorded are not called near the hardware's rate.
+    assert whole.headline.bottleneck == nodes.headline.bottleneck == "gpu-bound"
     abstained = {s.rule for s in whole.skipped if "--cuda-graph-trace=node" in s.record_with}
     assert {"precision", "unfused-attention", "unfused-elementwise", "memory-layout", "small-grid"} <= abstained
     assert {"launch-gap", "sync-stall", "allocator"} <= {c.rule for c in whole.clear}, "what the host did is known all the same"
