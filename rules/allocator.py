@@ -77,8 +77,8 @@ def allocator(
     evidence = witness.of_calls(calls.rows[chosen], names)
     return Found(
         title="Memory is allocated and freed inside the step",
-        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, for {milliseconds(calls.us_a_step(chosen))} of "
-        f"{milliseconds(steps.step_us)}, mostly {evidence[0].label}.",
+        summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
+        f"{milliseconds(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}.",
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",
         quiet=f"{per_step:.0f} calls a step allocate or free memory",

@@ -19,7 +19,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
-from advisor.views.trace.steps import Steps
 
 NEAR = 64
 """Calls between unscaling the last gradients and reading whether one was infinite; GradScaler.step makes a handful."""
@@ -31,7 +30,7 @@ _UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
 
 
 @rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01, explains=("sync-stall",))
-def amp_scaler_sync(timeline: Timeline, steps: Steps, work: GpuWork, calls: HostCalls, witness: Witness) -> Outcome:
+def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, witness: Witness) -> Outcome:
     """GradScaler waits for the GPU in each step
 
     What it is
@@ -68,7 +67,7 @@ def amp_scaler_sync(timeline: Timeline, steps: Steps, work: GpuWork, calls: Host
     per_step = len(waits) / work.schedule.steps
     return Found(
         summary=f"GradScaler reads whether a gradient was infinite {per_step:.0f} times a step and holds the host for "
-        f"{milliseconds(calls.us_a_step(waits))} of {milliseconds(steps.step_us)}; the GPU idles until the optimizer is launched.",
+        f"{milliseconds(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
         edits=Edits.same(WithoutWaits(waits)),
         removes="the scaler's wait for the backward pass",
         quiet=f"GradScaler waits {per_step:.1f} times a step",

@@ -91,21 +91,21 @@ def data_loading(
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
             raise Unavailable("no framework ranges were recorded, so a loader would not show", RECORD_BOTH)
         return Clear(why="no DataLoader is asked for a batch inside the window")
-    loader_us = float(host_time.inside(loading).sum()) / steps.steps
+    loader_us = host_time.spent_us(loading)
     multi = _uses_workers(timeline, spans)
-    idle = float(gaps.causes["data_loading"].sum()) / (steps.end_us - steps.start_us)
+    idle = gaps.share("data_loading")
     slowest = _slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
     summary = (
-        f"The loop waits {milliseconds(loader_us)} of each {milliseconds(steps.step_us)} step for its batch{where}: {kind}; "
-        f"the GPU idles through {idle:.0%} of the window meanwhile."
+        f"The loop waits {milliseconds(loader_us)} of each {milliseconds(work.step_us)} step for its batch{where}: {kind}; "
+        f"the GPU idles through {idle:.0%} of the step meanwhile."
     )
     return Found(
         summary=summary if len(summary) <= 240 else summary.replace(where, ""),
-        edits=_edits(host_time, loading, loader_us, steps.step_us, multi, workers),
+        edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
-        quiet=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(steps.step_us)} and the GPU idles through {idle:.1%} of it",
+        quiet=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(work.step_us)} and the GPU idles through {idle:.1%} of it",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         fix=_fix(timeline, multi, _copies_from_pageable(work), slowest, workers, spans),

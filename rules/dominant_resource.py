@@ -51,7 +51,7 @@ def dominant_resource(
     copies = np.flatnonzero(work.column("kind") == GpuKind.MEMCPY.value)
     kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
     name, mine, share = max(
-        (_largest(work, copies, "copy_kind", steps), _largest(work, kernels, "name", steps)), key=lambda found: found[2]
+        (_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2]
     )
     if share < min_share:
         what = f" (the largest is {_short(name)} with {share:.0%})" if name else ""
@@ -60,13 +60,13 @@ def dominant_resource(
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
         return Clear(why=f"{_short(name)} takes {share:.0%} of the step and reaches {reached:.0%} of what the hardware allows")
-    spent = min(work.us_a_step(mine), share * steps.step_us)
+    spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
     near = f"reaching {reached:.0%} of what the hardware allows" if reached is not None else "how near the hardware's limit is not known"
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
-        summary=f"{what} {'take' if moved else 'takes'} {milliseconds(spent)} of {milliseconds(steps.step_us)} ({share:.0%}), {near}.",
+        summary=f"{what} {'take' if moved else 'takes'} {milliseconds(spent)} of {milliseconds(work.step_us)} ({share:.0%}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="what lies above the least time"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",
@@ -82,7 +82,7 @@ _WAYS = {
 }  # fmt: skip
 
 
-def _largest(work: GpuWork, at: Ints, column: str, steps: Steps) -> tuple[str, Ints, float]:
+def _largest(work: GpuWork, at: Ints, column: str) -> tuple[str, Ints, float]:
     """The value of a column that takes most time of the step, where it is, and its share."""
     if not len(at):
         return "", at, 0.0
@@ -90,7 +90,7 @@ def _largest(work: GpuWork, at: Ints, column: str, steps: Steps) -> tuple[str, I
     names, group = np.unique(values, return_inverse=True)
     spent = np.bincount(group, weights=work.dur_us[at])
     best = int(np.argmax(spent))
-    share = float(spent[best]) / work.schedule.steps / max(steps.step_us, 1e-9)
+    share = float(spent[best]) / work.schedule.steps / work.step_us
     return str(names[best]), at[group == best], min(share, 1.0)
 
 

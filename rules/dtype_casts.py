@@ -76,7 +76,7 @@ def dtype_casts(
     main = sorted(spent, key=lambda kind: -spent[kind])
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "
-        f"{milliseconds(work.us_a_step(positions))} of {milliseconds(steps.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
+        f"{milliseconds(work.us_a_step(positions))} of {milliseconds(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         edits=Edits(*(WithoutTime(np.array(some, np.int64)) for some in (easy, likely, positions))),
         removes="copies that only change a tensor's type",
         quiet=quiet,

@@ -85,8 +85,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
         return Clear(why="no communication inside the window")
     if len(work.rows) < FEWEST_OPS:
         return Clear(why=f"{len(work.rows)} GPU ops are too few to show a program")
-    window = steps.end_us - steps.start_us
-    share = float(total(main.communication).sum()) / max(window, 1e-9)
+    share = float(total(main.communication).sum()) / (steps.steps * work.step_us)
     count = work.a_step(mine)
     if share < min_exposed_share:
         return Clear(why=f"communication that overlaps no computing takes {share:.0%} of the step, reported from {min_exposed_share:.0%}")
@@ -96,10 +95,10 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     rows = work.rows[mine]
     names = [str(name)[:100] for name in work.column("name")[mine]]
     edits = [exposed * 0.0, HIDDEN * moving, exposed]
-    spent = share * steps.step_us
+    spent = share * work.step_us
     waiting = max(0.0, float((exposed - moving).sum())) / work.schedule.steps
     return Found(
-        summary=f"{a_step(count, 'collective', 'take', 'takes')} {milliseconds(spent)} of {milliseconds(steps.step_us)} in which nothing is computed. "
+        summary=f"{a_step(count, 'collective', 'take', 'takes')} {milliseconds(spent)} of {milliseconds(work.step_us)} in which nothing is computed. "
         + (f"At least {milliseconds(waiting)} of it look like waiting for other ranks; " if waiting >= 0.01 * spent else "")
         + "one rank alone cannot tell waiting from transfer.",
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),

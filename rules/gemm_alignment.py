@@ -21,7 +21,6 @@ from advisor.views.trace import arguments
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
-from advisor.views.trace.steps import Steps
 
 KERNEL_US = 20.0
 """A shorter product is bound by filling the GPU, not by how it loads: aligned ones take 17 to 26 µs where their limit is 5 to
@@ -40,7 +39,6 @@ _ALIGN = re.compile(r"align(\d+)")
 @rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)
 def gemm_alignment(
     timeline: Timeline,
-    steps: Steps,
     work: GpuWork,
     recorded: Arguments,
     roofline: Roofline,
@@ -115,7 +113,7 @@ def gemm_alignment(
     told = any(_ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
         summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
-        f"{milliseconds(work.us_a_step(found))} of {milliseconds(steps.step_us)} at "
+        f"{milliseconds(work.us_a_step(found))} of {milliseconds(work.step_us)} at "
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
         edits=Edits(at(low), at(None), at(1.0)),
         removes="loading rows that are not aligned",

@@ -68,11 +68,11 @@ def grad_zeroing(
     fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     once = len(adding) <= 1.1 * len(zeroing)
-    count = f"{len(zeroing) / steps.steps:.0f} fills a step"
-    spent = milliseconds(float(work.dur_us[zeroing].sum()) / steps.steps)
+    count = f"{work.a_step(zeroing):.0f} fills a step"
+    spent = milliseconds(work.us_a_step(zeroing))
     return Found(
         summary=f"zero_grad launches {count}, {spent} of GPU time and "
-        f"{milliseconds(float(host_time.inside(ranges).sum()) / steps.steps)} of host time, and the backward pass then adds to the zeros.",
+        f"{milliseconds(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
         edits=Edits(
             fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)
         ),

@@ -43,7 +43,7 @@ def graph_candidate(
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail), and
-    launch gaps must take `min_idle_share` of the window ({min_idle_share}, as for launch-gap). The saving is replayed with a third of
+    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). The saving is replayed with a third of
     the cost of issuing, as for a compiled step, and at the most with one graph launch a step; reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
@@ -58,9 +58,9 @@ def graph_candidate(
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
     """
-    share = float(gaps.causes["launch"].sum()) / (steps.end_us - steps.start_us)
+    share = gaps.share("launch")
     if share < min_idle_share:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the window; a graph is looked for from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the step; a graph is looked for from {min_idle_share:.0%}")
     if not steps.repeats or steps.steps < 2:
         return Clear(why="the window holds no two steps to compare")
     if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
@@ -79,7 +79,7 @@ def graph_candidate(
     return Found(
         title="A CUDA graph could replay the step",
         summary=f"All {steps.steps} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
-        f"the GPU waits for launches {share:.0%} of each {milliseconds(steps.step_us)} step.",
+        f"the GPU waits for launches {share:.0%} of each {milliseconds(work.step_us)} step.",
         edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",

@@ -106,17 +106,17 @@ def host_bound(
         )
     known = all(w.kind != "unknown" for w in works)
     share = 1.0 if known else 0.5
-    spent = milliseconds(float(per_step.sum()) / steps.steps)
+    spent = milliseconds(host_time.spent_us(spans))
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
     return Found(
-        summary=f"The host works {spent} of each {milliseconds(steps.step_us)} step for the program itself, mostly {evidence[0].label}; "
+        summary=f"The host works {spent} of each {milliseconds(work.step_us)} step for the program itself, mostly {evidence[0].label}; "
         "it launches nothing meanwhile.",
         edits=Edits(host_time.without(spans, share / 2), host_time.without(spans, share), host_time.without(spans)),
         removes="the program's own work on the host between launches",
-        quiet=f"the host works {spent} of a step of {milliseconds(steps.step_us)} for itself",
+        quiet=f"the host works {spent} of a step of {milliseconds(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known else 0.5,
         fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),

@@ -64,7 +64,7 @@ def launch_gap(
     Every gap in the busiest device's work inside the window ends with an op. If that op was launched after the gap began,
     the gap is the host's. The part of it in which the host was issuing ops (not waiting for the GPU, loading data,
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
-    take `min_idle_share` of the window ({min_idle_share}: below that, the queue still runs ahead most of the time). The saving is a
+    take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the time). The saving is a
     replay of the step with cheaper launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes), for
     training a third of today's cost of issuing, as compiled training steps reach; a saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
@@ -84,11 +84,10 @@ def launch_gap(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
-    window = steps.end_us - steps.start_us
     waiting = gaps.causes["launch"].to_numpy()
-    share = float(waiting.sum()) / window
+    share = gaps.share("launch")
     if share < min_idle_share:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the window; it would be reported from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the step; it would be reported from {min_idle_share:.0%}")
     frame = timeline.gpu_ops
     inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
@@ -99,7 +98,7 @@ def launch_gap(
         )
     jitted = _jitted_calls(work, calls)
     if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the window, but no second jitted call is seen to launch work in a step")
+        return Clear(why=f"the GPU waits for launches {share:.1%} of the step, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
@@ -109,11 +108,11 @@ def launch_gap(
         title="The GPU waits for the host to launch kernels",
         summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
-        f"of each {milliseconds(steps.step_us)} step ({share:.0%}) for the host to issue the next one.",
+        f"of each {milliseconds(work.step_us)} step ({share:.0%}) for the host to issue the next one.",
         edits=_edits(program, graph, timeline, host_time),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
-        quiet=f"launch gaps are {share:.0%} of the recorded window, the profiler's own cost included",
+        quiet=f"the GPU waits for launches {share:.1%} of the step",
         evidence=folded(
             _before(work.ops, work.kernels, next_op),
             gaps.start_us[big],

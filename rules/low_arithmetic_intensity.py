@@ -13,7 +13,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 FEW, LIKELY, MANY = 4, 16, 64
 """How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
@@ -22,7 +21,6 @@ are still most of the traffic, so the step takes as long as before."""
 
 @rule("low-arithmetic-intensity", relies_on=("kernels",))
 def low_arithmetic_intensity(
-    steps: Steps,
     work: GpuWork,
     arguments: Arguments,
     roofline: Roofline,
@@ -98,7 +96,7 @@ def low_arithmetic_intensity(
             title="Batch requests together",
             steps=(
                 f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
-                f"The saving is per request, with {LIKELY} in a step; a step of {milliseconds(steps.step_us)} itself does not shrink.",
+                f"The saving is per request, with {LIKELY} in a step; a step of {milliseconds(work.step_us)} itself does not shrink.",
                 "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
             ),
             code=Code(

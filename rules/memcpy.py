@@ -107,11 +107,11 @@ def memcpy(
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
         f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {milliseconds(exposed)} of each "
-        f"{milliseconds(steps.step_us)} step overlap no compute.",
+        f"{milliseconds(work.step_us)} step overlap no compute.",
         edits=_edits(work, calls, replay, copies, np.isin(launches.call[work.rows], host.blocking_copies), small_bytes),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
-        quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / steps.step_us:.1%} of it not hidden behind compute",
+        quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / work.step_us:.1%} of it not hidden behind compute",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
         fix=_fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean())),

@@ -78,7 +78,7 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundT
     """
     chosen = _conversions(work)
     share = float(work.dur_us[chosen].sum()) / work.busy_us
-    again = _round_trips(steps, work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
+    again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
     partly = bool(work.named(_CHANNELS_LAST).any())
     if share < min_layout_share:
@@ -92,7 +92,7 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundT
     in_half = _in_half(work)
     conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
-        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}"
+        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}"
         + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
         edits=Edits(
             gone,
@@ -109,7 +109,7 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundT
     return [conversions, again] if again else conversions
 
 
-def _round_trips(steps: Steps, work: GpuWork, trips: RoundTrips, witness: Witness, without: Ints) -> Found | None:
+def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: Ints) -> Found | None:
     """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
     apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
     there, back = trips.there[apart], trips.back[apart]
@@ -120,7 +120,7 @@ def _round_trips(steps: Steps, work: GpuWork, trips: RoundTrips, witness: Witnes
     return Found(
         title="Tensors are turned in memory and turned back",
         summary=f"{len(there) / work.schedule.steps:.0f} round trips a step copy a "
-        f"tensor into another order and back, for {milliseconds(work.us_a_step(both))} of {milliseconds(steps.step_us)}; nothing between needs it.",
+        f"tensor into another order and back, for {milliseconds(work.us_a_step(both))} of {milliseconds(work.step_us)}; nothing between needs it.",
         edits=Edits(WithoutOps(cheaper), WithoutOps(both), WithoutOps(both)),
         removes="copies into another order and back",
         quiet="copies there and back",

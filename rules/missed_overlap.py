@@ -13,7 +13,6 @@ from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.2, 0.35, 0.7
 """Shares of the transfer that overlap gains. Beside a collective the products run slower, since it takes multiprocessors and
@@ -29,7 +28,7 @@ _PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
-def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: int = 4, max_overlapped_share: float = 0.1) -> Outcome:
+def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_overlapped_share: float = 0.1) -> Outcome:
     """Gradients are averaged after the backward pass, not beside it
 
     What it is
@@ -75,10 +74,10 @@ def missed_overlap(steps: Steps, work: GpuWork, witness: Witness, *, min_run: in
     moving = float(transfer.sum()) / work.schedule.steps
     return Found(
         summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {milliseconds(work.us_a_step(serial))} of "
-        f"{milliseconds(steps.step_us)}, of which {milliseconds(moving)} move data; nothing runs meanwhile.",
+        f"{milliseconds(work.step_us)}, of which {milliseconds(moving)} move data; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",
-        quiet=f"collectives that overlap no computing move data for {moving / steps.step_us:.1%} of the step",
+        quiet=f"collectives that overlap no computing move data for {moving / work.step_us:.1%} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
         fix=Fix(

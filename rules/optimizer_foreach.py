@@ -84,7 +84,7 @@ def optimizer_foreach(
     """
     if update.kind == "none":
         return Clear(why="no optimizer step inside the window")
-    count = len(update.ops) / steps.steps
+    count = work.a_step(update.ops)
     if update.kind == "fused":
         return Clear(why=f"{update.name or 'the optimizer'} is fused already: {count:.0f} kernels a step")
     if update.kind == "other":
@@ -96,12 +96,12 @@ def optimizer_foreach(
         )
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
-    spent = milliseconds(float(work.dur_us[update.ops].sum()) / steps.steps)
+    spent = milliseconds(work.us_a_step(update.ops))
     name = update.name or "The optimizer"
     return Found(
         title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
         summary=f"{name} launches {count:.0f} kernels a step for {update.parameters} parameters, {spent} of GPU time and "
-        f"{milliseconds(float(host_time.inside(update.spans).sum()) / steps.steps)} of host time between them."
+        f"{milliseconds(host_time.spent_us(update.spans))} of host time between them."
         if looped
         else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",
         edits=_edits(host_time, work, update),

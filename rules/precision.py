@@ -90,7 +90,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
 
 def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     """Of the kernels of a step, all together."""
-    steps, work, roofline, witness = found.steps, found.work, found.roofline, found.witness
+    work, roofline, witness = found.work, found.roofline, found.witness
     emulated = work.named(_EMULATED)
     texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
     dense = work.of(Family.GEMM, Family.CONV, Family.ATTENTION)
@@ -121,7 +121,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         if on_cuda_cores
         else f"Matrix products run in TF32, not {half.upper()}",
         summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
-        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(steps.step_us)}, {share:.0%} of the GPU's busy time.",
+        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             slow.in_precision(low, peaks, reached=True),
             combine(slow.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[_forward(work, chosen)], CAST_HOST_US)),

@@ -86,10 +86,10 @@ def recompilation(
     if not recurs:
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
         return Clear(
-            why=f"compilation takes {milliseconds(float(per_step.sum()))} {seen}, which may be start-up; "
+            why=f"compilation takes {milliseconds(float(per_step.sum()))} as recorded {seen}, which may be start-up; "
             f"reported from {min_steps_share:.0%} of the steps, and two"
         )
-    spent = milliseconds(float(per_step.sum()) / steps.steps)
+    spent = milliseconds(host_time.spent_us(compiling))
     gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
     if program.framework == "jax":
         # XLA times candidates on the device as it compiles: these kernels go, and the waits for them.
@@ -99,7 +99,7 @@ def recompilation(
     line = line_around(timeline, float(start[0]), float(end[0]))
     return Found(
         title="Code is compiled again in every step",
-        summary=f"Compilation takes {spent} of each {milliseconds(steps.step_us)} step, in "
+        summary=f"Compilation takes {spent} of each {milliseconds(work.step_us)} step, in "
         f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.",
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",

@@ -97,7 +97,7 @@ def small_grid(
 
 def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Outcome:
     """Of the kernels of a step, all together."""
-    steps, work, roofline, witness = found.steps, found.work, found.roofline, found.witness
+    work, roofline, witness = found.work, found.roofline, found.witness
     grids = Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
@@ -119,7 +119,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     )
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
-        f"{milliseconds(work.us_a_step(at))} of {milliseconds(steps.step_us)}.",
+        f"{milliseconds(work.us_a_step(at))} of {milliseconds(work.step_us)}.",
         edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us),
         removes="multiprocessors without a block",
         quiet=f"kernels on few multiprocessors take {float(dur_us.sum()) / work.busy_us:.1%} of busy time",

@@ -104,12 +104,12 @@ def sync_stall(
             why=f"{per_step:.1f} waits a step; without them the step would gain {share:.1%}, reported from {min_saving_share:.0%}"
         )
     main = partition.main
-    full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * (steps.end_us - steps.start_us)
+    full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
     rows = calls.rows[waits]
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     return Found(
-        summary=f"{a_step(per_step, 'call', 'block')} the host for {milliseconds(calls.us_a_step(waits))}, mostly {evidence[0].label}; "
+        summary=f"{a_step(per_step, 'call', 'block')} the host for {milliseconds(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
         + (
             "the GPU then idles until the host has launched again."
             if share >= MEDIUM_SHARE

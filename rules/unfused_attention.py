@@ -15,7 +15,6 @@ from advisor.views.replay.edits import Edits, Fused
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
 """Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
@@ -33,7 +32,6 @@ _LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
 @rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03)
 def unfused_attention(
-    steps: Steps,
     work: GpuWork,
     written: Attentions,
     roofline: Roofline,
@@ -87,7 +85,7 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     return Found(
-        summary=f"{a_step(work.a_step(found), 'attention', 'take')} {spent} of {milliseconds(steps.step_us)}, "
+        summary=f"{a_step(work.a_step(found), 'attention', 'take')} {spent} of {milliseconds(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
         edits=Edits(*(_fused(kept, found, column) for column in times.T)),
         removes="the N × N scores' way through memory",

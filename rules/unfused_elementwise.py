@@ -18,7 +18,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w+?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
@@ -33,7 +32,6 @@ LAUNCH_FLOOR_US = 2.0
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
 def unfused_elementwise(
-    steps: Steps,
     work: GpuWork,
     roofline: Roofline,
     fusion: Fusion,
@@ -82,12 +80,12 @@ def unfused_elementwise(
     spent, fused = work.us_a_step(members), float(durations[:, 1].sum()) / work.schedule.steps
     count = f"{work.a_step(members):.0f} pointwise kernels a step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
-    own = (spent - fused) / steps.step_us
+    own = (spent - fused) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {own:.1%} of the step on the GPU; reported from {min_gpu_share:.0%}")
     return Found(
         summary=f"{count} stand in {work.a_step(chains):.0f} chains of up to {max(len(c) for c in chains)} and take "
-        f"{milliseconds(spent)} of {milliseconds(steps.step_us)}; fused they would take {milliseconds(fused)}.",
+        f"{milliseconds(spent)} of {milliseconds(work.step_us)}; fused they would take {milliseconds(fused)}.",
         edits=Edits(
             combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
             Fused.chains(chains, durations[:, 1]),

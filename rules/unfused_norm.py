@@ -15,7 +15,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 KERNEL_US = 2.0
 """No kernel takes less, whatever it moves."""
@@ -29,7 +28,7 @@ FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 more for the gradients of scale and shift."""
 
 @rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
-def unfused_norm(steps: Steps, work: GpuWork, written: WrittenOut, roofline: Roofline, witness: Witness) -> Outcome:
+def unfused_norm(work: GpuWork, written: WrittenOut, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
 
     What it is
@@ -71,7 +70,7 @@ def unfused_norm(steps: Steps, work: GpuWork, written: WrittenOut, roofline: Roo
     return Found(
         title=f"{kinds[0]} is written out where one op exists",
         summary=f"{count:.0f} written-out {' and '.join(kinds)} a step run {work.a_step(members):.0f} kernels for "
-        f"{spent} of {milliseconds(steps.step_us)}; fused they would take {fused}.",
+        f"{spent} of {milliseconds(work.step_us)}; fused they would take {fused}.",
         edits=Edits(*(Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{' and '.join(kinds)} written out take {spent} a step",

@@ -10,14 +10,12 @@ from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 
 @dataclass(frozen=True, eq=False)
 class InSteps:
     """The kernels of a timeline, and what says how fast they could be and where they come from."""
 
-    steps: Steps
     work: GpuWork
     roofline: Roofline
     witness: Witness
@@ -32,8 +30,8 @@ class KernelWork:
     builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     @classmethod
-    def in_steps(cls, steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness) -> KernelWork:
-        return cls(InSteps(steps, work, roofline, witness))
+    def in_steps(cls, work: GpuWork, roofline: Roofline, witness: Witness) -> KernelWork:
+        return cls(InSteps(work, roofline, witness))
 
     @classmethod
     def measured(cls, measured: MeasuredKernels) -> KernelWork:

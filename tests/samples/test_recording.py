@@ -1,6 +1,7 @@
 """Public models recorded in several ways, held against the same steps timed without a profiler."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from advisor.engine.run import analyze
 from advisor.report.model import Report
+from advisor.rules._phrases import milliseconds
 
 HERE = Path(__file__).parents[2] / "samples" / "recording"
 PROGRAMS = json.loads((HERE / "recordings.json").read_text())["programs"]
@@ -52,3 +54,25 @@ def test_a_program_that_fills_the_gpu_is_not_called_the_hosts_however_it_was_rec
         host = [f for f in report(name, way).findings if f.rule in ("launch-gap", "host-bound", "sync-stall", "graph-candidate")]
         assert not [f for f in host if f.severity in ("high", "medium")]
         assert all(f.decide_with for f in host if f.status == "possible")
+
+
+A_TIME = r"([\d.]+) (µs|ms)"
+OF_A_STEP = re.compile(rf"(?:(?:µs|ms) of(?: each)?|step of) {A_TIME}|{A_TIME} step\b")
+
+
+def texts(made: Report):
+    for finding in made.findings:
+        yield from (finding.title, finding.summary, finding.fix.title, *finding.fix.steps)
+        yield from (one.label for one in finding.evidence)
+    yield from (clear.why for clear in made.clear)
+
+
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_every_text_speaks_of_the_true_step_or_says_recorded(name, way):
+    made = report(name, way)
+    step, most = milliseconds(made.window.true_step_us.expected), made.window.true_step_us.high
+    for text in texts(made):
+        if "recorded" in text:
+            continue
+        assert {"".join(found[:2]) or "".join(found[2:]) for found in OF_A_STEP.findall(text)} <= {step.replace(" ", "")}, text
+        assert all(float(n) * (1e3 if unit == "ms" else 1) <= 1.01 * most for n, unit in re.findall(A_TIME, text)), text

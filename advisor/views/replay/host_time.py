@@ -18,26 +18,44 @@ from advisor.views.trace.steps import Steps
 
 @dataclass(frozen=True)
 class HostTime:
-    """Where the host's time before each call of `Replay.recorded` lies, and `launch`, the spans in which ops were issued."""
+    """Where the host's time before each call of `Replay.recorded` lies, `launch`, the spans in which ops were issued, and
+    how much of it is left where nobody records (`corrected`)."""
 
     spans: HostSpans
     launch: Spans
     recorded: Schedule
+    corrected: Schedule
 
     def inside(self, spans: Spans) -> Floats:
         """(n_calls,) µs of the host time before each call that disjoint, sorted spans cover."""
         return self.spans.inside(spans)
 
+    def spent_us(self, spans: Spans) -> float:
+        """What the host spends inside disjoint, sorted spans in a step when nobody records."""
+        issuing, own = self._split(spans)
+        left, recorded = self.corrected, self.recorded
+        kept = issuing * _ratio(left.dispatch_us, recorded.dispatch_us) + own * _ratio(
+            left.host_us - left.dispatch_us, recorded.host_us - recorded.dispatch_us
+        )
+        return float(kept.sum()) / recorded.steps
+
     def without(self, spans: Spans, share: float = 1.0) -> Edit:
         """The host no longer spends this share of its time inside disjoint, sorted spans; the calls there stay."""
+        issuing, own = self._split(spans)
+        recorded = self.recorded
+        return WithoutHostTime(
+            share * _ratio(issuing, recorded.dispatch_us), share * _ratio(own, recorded.host_us - recorded.dispatch_us)
+        )
+
+    def _split(self, spans: Spans) -> tuple[Floats, Floats]:
+        """(n_calls,) recorded µs before each call that spans cover: issuing ops, and the rest."""
         inside = self.inside(spans)
         issuing = np.minimum(self.inside(intersect(spans, self.launch)), np.minimum(self.recorded.dispatch_us, inside))
-        own = self.recorded.host_us - self.recorded.dispatch_us
-        return WithoutHostTime(share * _ratio(issuing, self.recorded.dispatch_us), share * _ratio(inside - issuing, own))
+        return issuing, inside - issuing
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, host: HostActivity, replay: Replay) -> HostTime:
-        return cls(HostSpans.of(timeline, steps, replay.recorded), host.launch, replay.recorded)
+        return cls(HostSpans.of(timeline, steps, replay.recorded), host.launch, replay.recorded, replay.corrected)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -31,8 +31,8 @@ class Gaps:
     """Idle gaps of the busiest device in the window.
 
     start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
-    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device. recording_us: of
-    `profiler`, what is there because recording slowed the host down.
+    causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device. run_us: the window
+    as it runs when nobody records. recording_us: of `profiler`, what is there because recording slowed the host down.
     """
 
     start_us: Floats
@@ -40,6 +40,7 @@ class Gaps:
     next_op: Ints
     causes: pd.DataFrame
     by_device: dict[int, dict[str, float]]
+    run_us: float
     recording_us: float = 0.0
 
     @property
@@ -47,6 +48,10 @@ class Gaps:
         """(n,) length of each gap."""
         lengths: Floats = self.end_us - self.start_us
         return lengths
+
+    def share(self, cause: str) -> float:
+        """How much of the steps, as they run when nobody records, the device idles for one of the causes."""
+        return float(self.causes[cause].sum()) / self.run_us
 
     @classmethod
     def build(
@@ -62,7 +67,7 @@ class Gaps:
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
                 kept, recording_us = found, moved_us
-        return cls(*kept, by_device, recording_us)
+        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us)
 
 
 def gaps_of_device(
