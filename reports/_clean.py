@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -83,10 +84,18 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 def encodable(shown: Struct) -> Struct:
     """The same, unpaired surrogates written as escapes: a path that is not UTF-8 holds some, and JSON cannot."""
+    return _with_texts(shown, lambda text: _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
+
+def legible(shown: Struct) -> Struct:
+    """The same, every text of it visible."""
+    return _with_texts(shown, visible)
+
+
+def _with_texts(shown: Struct, of_text: Callable[[str], str]) -> Struct:
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
+            return of_text(value)
         if isinstance(value, (list, tuple)):
             return [walk(item) for item in value]
         return {name: walk(item) for name, item in value.items()} if isinstance(value, dict) else value

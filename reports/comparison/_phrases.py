@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Interval, Row, Side, Table
-from advisor.reports._clean import clip, visible
+from advisor.reports._clean import clip
 from advisor.reports._numbers import counted, duration, percent
 from advisor.reports._phrases import amount, likely
 
@@ -29,7 +29,7 @@ def rows(table: Table, most: int) -> list[Row]:
 
 def name(row: Row) -> str:
     """A row's name, fit to show."""
-    return clip(visible(row.name), _NAME)
+    return clip(row.name, _NAME)
 
 
 def signed(us: float) -> str:
@@ -63,14 +63,14 @@ def work(comparison: Comparison) -> str:
 
 def side(shown: Side) -> str:
     """The captures of one side."""
-    first = clip(visible(shown.paths[0]), _NAME)
+    first = clip(shown.paths[0], _NAME)
     return first if len(shown.paths) == 1 else f"{first} and {len(shown.paths) - 1} more captures"
 
 
 def differences(comparison: Comparison) -> list[str]:
     """What makes the sides hard to compare, a sentence each."""
     return [
-        f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {visible(d.before)} before, {visible(d.after)} after. {d.advice}"
+        f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {d.before} before, {d.after} after. {d.advice}"
         for d in comparison.differences
     ]
 
@@ -81,7 +81,7 @@ def findings(comparison: Comparison) -> list[str]:
     def saving(value: float | None) -> str:
         return "no finding" if value is None else f"saves {percent(value)}"
 
-    return [f"{f.status}: {visible(f.rule)} ({saving(f.before_share)} → {saving(f.after_share)})" for f in comparison.findings]
+    return [f"{f.status}: {f.rule} ({saving(f.before_share)} → {saving(f.after_share)})" for f in comparison.findings]
 
 
 def applied(comparison: Comparison) -> list[str]:
@@ -89,7 +89,7 @@ def applied(comparison: Comparison) -> list[str]:
     told = []
     for item in comparison.applied:
         p = item.predicted
-        told.append(f"{visible(item.rule)}: predicted {amount(p, p.expected)} a step ({likely(p)})")
+        told.append(f"{item.rule}: predicted {amount(p, p.expected)} a step ({likely(p)})")
     if not told:
         return []
     gained = -comparison.change_us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison
+from advisor.reports._clean import legible
 from advisor.reports.comparison import _phrases as words
 from advisor.reports.report.html import page
 
@@ -12,5 +13,6 @@ SUFFIX = ".html"
 
 def render(comparison: Comparison) -> str:
     """The comparison as one HTML document."""
+    comparison = legible(comparison)
     title = f"{words.side(comparison.before)} → {words.side(comparison.after)}"
     return page("comparison.html.j2", title, it=comparison, words=words, advisor=comparison.advisor)

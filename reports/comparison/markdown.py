@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
+from advisor.reports._clean import legible
 from advisor.reports._numbers import duration
 from advisor.reports.comparison import _phrases as words
 from advisor.reports.report.markdown import code, escape
@@ -18,6 +19,7 @@ _ROWS = 12
 
 def render(comparison: Comparison) -> str:
     """A headline, the classes of time, and the rest folded. Under 40,000 characters whatever the names hold."""
+    comparison = legible(comparison)
     lines = [
         MARKER,
         f"## Step time: {words.share(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
@@ -48,7 +50,7 @@ def _table(title: str, rows: list[Row]) -> list[str]:
     lines = [f"| {title} | Before | After | Change | |", "|---|--:|--:|--:|---|"]
     for row in rows:
         sure = ["beyond noise"] if row.noise and row.noise.beyond_noise else []
-        note = ", ".join([row.relation] * (row.relation not in ("", "same")) + sure)
+        note = ", ".join([escape(row.relation)] * (row.relation not in ("", "same")) + sure)
         cells = (code(words.name(row)), duration(row.before_us), duration(row.after_us), words.signed(row.change_us), note)
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
+from advisor.reports._clean import legible
 from advisor.reports._numbers import duration
 from advisor.reports.comparison import _phrases as words
 
@@ -15,6 +16,7 @@ _WIDTH = 62
 
 def render(comparison: Comparison) -> str:
     """The comparison in about a screen and a half."""
+    comparison = legible(comparison)
     lines = [f"advisor {comparison.advisor} diff", f"before: {words.side(comparison.before)}", f"after:  {words.side(comparison.after)}", ""]
     lines += [f"{comparison.verdict.upper()}: {comparison.summary}", words.step(comparison), words.work(comparison)]
     lines += words.differences(comparison)

@@ -26,5 +26,5 @@ def render(trend: Trend) -> str:
     ]
     return page(
         "trend.html.j2", "History of the step time", points=points, rows=rows, rules=[visible(r) for r in trend.rules], top=top,
-        size=(_WIDTH, _HEIGHT, _LEFT, _EDGE), advisor=entries[-1].report.advisor, visible=visible,
+        size=(_WIDTH, _HEIGHT, _LEFT, _EDGE), advisor=visible(entries[-1].report.advisor), visible=visible,
     )  # fmt: skip

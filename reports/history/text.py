@@ -17,7 +17,7 @@ def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
     steps = [e.report.step_us for e in entries]
-    lines = [f"advisor {entries[-1].report.advisor} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {len(entries)} commits", ""]
+    lines = [f"advisor {visible(entries[-1].report.advisor)} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {len(entries)} commits", ""]
     lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
     for before, entry in zip((None, *entries), entries, strict=False):
         lines.append(_line(before, entry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison, MemoryRow, MemoryTable
-from advisor.reports._clean import clip, visible
+from advisor.reports._clean import clip
 from advisor.reports._numbers import percent, size
 
 _NAME = 120
@@ -16,7 +16,7 @@ def signed(count: int) -> str:
 
 def name(text: str) -> str:
     """A name or a path, fit to show."""
-    return clip(visible(text), _NAME)
+    return clip(text, _NAME)
 
 
 def peaks(shown: MemoryComparison) -> list[str]:
@@ -43,4 +43,4 @@ def findings(shown: MemoryComparison) -> list[str]:
     def saving(value: float | None) -> str:
         return "no finding" if value is None else f"saves {percent(value)}"
 
-    return [f"{f.status}: {visible(f.rule)} ({saving(f.before_share)} → {saving(f.after_share)})" for f in shown.findings]
+    return [f"{f.status}: {f.rule} ({saving(f.before_share)} → {saving(f.after_share)})" for f in shown.findings]

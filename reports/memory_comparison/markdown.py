@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison
+from advisor.reports._clean import legible
 from advisor.reports._numbers import size
 from advisor.reports.comparison.markdown import MARKER
 from advisor.reports.memory_comparison import _phrases as words
@@ -16,6 +17,7 @@ _ROWS = 12
 
 def render(comparison: MemoryComparison) -> str:
     """Both peaks, and what of the allocated one came and went."""
+    comparison = legible(comparison)
     lines = [MARKER, f"## Peak of memory: {words.signed(comparison.allocated_change)}", "", f"**{escape(comparison.summary)}**", ""]
     lines += [*(f"- {escape(said)}" for said in words.peaks(comparison)), ""]
     lines += [f"Before: {code(words.name(comparison.before.path))}, after: {code(words.name(comparison.after.path))}.", ""]

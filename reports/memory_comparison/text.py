@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison
+from advisor.reports._clean import legible
 from advisor.reports._numbers import size
 from advisor.reports.memory_comparison import _phrases as words
 
@@ -14,6 +15,7 @@ _ROWS, _WIDTH = 10, 62
 
 def render(comparison: MemoryComparison) -> str:
     """The comparison on a screen."""
+    comparison = legible(comparison)
     lines = [f"advisor {comparison.advisor} diff", f"before: {words.name(comparison.before.path)}", f"after:  {words.name(comparison.after.path)}", ""]
     lines += [comparison.summary, *words.peaks(comparison)]
     for table in comparison.tables:

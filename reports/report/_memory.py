@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
+from advisor.reports._clean import visible
 from advisor.reports._numbers import counted, duration, percent, share, size
 
 if TYPE_CHECKING:
@@ -113,13 +114,13 @@ def _svg(height: float, label: str, body: Iterable[str]) -> Markup:
 def _text(x: float, y: float, text: str, anchor: str = "start", color: str = "var(--ink)") -> str:
     from markupsafe import escape
 
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" style="fill:{color}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" style="fill:{color}">{escape(visible(text))}</text>'
 
 
 def _rect(x: float, y: float, width: float, height: float, color: str, title: str) -> str:
     from markupsafe import escape
 
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 0.5):.1f}" fill="{color}"><title>{escape(title)}</title></rect>'
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 0.5):.1f}" fill="{color}"><title>{escape(visible(title))}</title></rect>'
 
 
 def _curve(memory: Memory) -> Markup | None:

@@ -274,7 +274,7 @@ def _measured(report: Report) -> list[str]:
     for row in report.kernels:
         seen = row.counted
         shares = (seen and seen.compute, seen and seen.memory, row.occupancy and row.occupancy.theoretical)
-        cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), row.limiter or "–")
+        cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
         lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]
 
@@ -292,7 +292,7 @@ def _held(report: Report) -> list[str]:
     ]
     for row in report.memory.at_peak[:_HELD]:
         place, part = code(_short(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
-        lines.append(f"| {row.category} | {place} | {code(_short(row.source, 80))} | {row.lifetime} | {size(row.bytes)} | {part} |")
+        lines.append(f"| {escape(row.category)} | {place} | {code(_short(row.source, 80))} | {escape(row.lifetime)} | {size(row.bytes)} | {part} |")
     return [*lines, "", "</details>", ""]
 
 

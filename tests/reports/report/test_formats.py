@@ -76,16 +76,13 @@ class Parsed(HTMLParser):
 
 def test_formats_are_the_modules() -> None:
     found = formats()
-    assert list(found) == ["gitlab", "html", "json", "junit", "markdown", "perfetto", "sarif", "text"]
     files = {path.stem for path in (Path(advisor.reports.__file__).parent / "report").glob("*.py") if not path.stem.startswith("_")}
     assert {module.__name__.rpartition(".")[2] for module in found.values()} == files  # type: ignore[attr-defined]
-    assert [form.SUFFIX for form in found.values()] == [
-        ".gitlab.json", ".html", ".json", ".junit.xml", ".md", ".perfetto.json", ".sarif", ".txt"
-    ]  # fmt: skip
+    assert len({form.SUFFIX for form in found.values()}) == len(found)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("form", ["gitlab", "html", "json", "junit", "markdown", "perfetto", "sarif", "text"])
+@pytest.mark.parametrize("form", formats())
 def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
     report = EXAMPLES[name]()
     made = formats()[form].render(report)
@@ -93,7 +90,7 @@ def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
     assert made.endswith("\n")
 
 
-@pytest.mark.parametrize("form", ["gitlab", "html", "json", "junit", "markdown", "perfetto", "sarif", "text"])
+@pytest.mark.parametrize("form", formats())
 def test_a_report_of_nothing_is_written(form: str) -> None:
     """No device, no check, no rule; and a device whose window is empty."""
     bare = healthy()
