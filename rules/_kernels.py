@@ -10,10 +10,10 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome
 from advisor.report.model import Clear, Evidence, Fix, ShareSaved, Skipped
-from advisor.views.kernels.join import Join
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
 from advisor.views.replay.edits import Edits, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
 
 MIN_SAVING = 0.05
 """Share of a kernel's time below which a gain cannot be told from the noise of measuring it."""
@@ -47,7 +47,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     found: list[Found] = []
     values: list[float] = []
     unknown = 0
-    kernels_here = [k for k in measured.kernels if measured.join is None or len(measured.join.positions(k.profile))]
+    kernels_here = [k for k in measured.kernels if measured.join is None or len(measured.positions(k))]
     if not kernels_here:
         return Skipped(why="none of the measured kernels runs in the timeline", record_with="ncu --set full …, of the same program")
     for name, kernels in unlike(kernels_here).items():
@@ -85,19 +85,19 @@ def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel
         quiet=f"{shown} {worst.summary}".rstrip("."),
         confidence=worst.confidence,
     )
-    return found if measured.join is None else _in_step(found, measured.join, name, seen)
+    return found if measured.join is None else _in_step(found, measured, measured.join.work, name, seen)
 
 
-def _in_step(found: Found, join: Join, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
+def _in_step(found: Found, measured: MeasuredKernels, work: GpuWork, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
     """The same where the kernels run in a timeline: each launch shorter by its share, for the replay."""
-    parts = [(join.positions(kernel.profile), answer.gain) for kernel, answer in seen]
+    parts = [(measured.positions(kernel), answer.gain) for kernel, answer in seen]
     at = np.concatenate([positions for positions, _ in parts])
-    dur_us = join.work.dur_us[at]
+    dur_us = work.dur_us[at]
 
     def shorter(of: Callable[[Gain], float]) -> WithDurations:
         return WithDurations(at, dur_us * (1 - np.concatenate([np.full(len(p), of(gain)) for p, gain in parts])))
 
-    start_us, device, stream = (join.work.column(column)[at] for column in ("start_us", "device", "stream"))
+    start_us, device, stream = (work.column(column)[at] for column in ("start_us", "device", "stream"))
     first = int(np.argmin(start_us))
     evidence = Evidence(
         label=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import Atomics, atomics
+from advisor.views.kernels.counters import QUEUED, SPREAD, Atomics, atomics
 from advisor.views.kernels.limits import DRAM, L1, L2, Gain, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -14,8 +14,8 @@ from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 def atomic_contention(
     measured: MeasuredKernels,
     *,
-    min_unit_busy: float = 0.2,
-    min_spread: float = 4.0,
+    min_unit_busy: float = QUEUED,
+    min_spread: float = SPREAD,
     min_a_block: float = 4.0,
     max_busy: float = 0.6,
 ) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import WARP, active_threads
+from advisor.views.kernels.counters import WARP, active_threads, waits_for_atomics
 from advisor.views.kernels.limits import COMPUTE, Gain, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -29,7 +29,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
     Mean threads that take part in an instruction (`smsp__thread_inst_executed_per_inst_executed.ratio`, section WarpStateStats)
     of 32, or of the block where that is smaller: a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
     share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
-    need, or the busiest resource at 0.70 of its peak. What is bound by memory gains nothing, and is not reported.
+    need, or the busiest resource at 0.70 of its peak. What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 
     How to fix it
@@ -48,7 +48,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
         if active is None or not kernel.limits.known:
             return None
         share = active / min(WARP, kernel.profile.threads or WARP)
-        if share >= max_active_share:
+        if share >= max_active_share or waits_for_atomics(kernel.profile):
             return Fine(share)
         gain = Gain.of_time(
             *(

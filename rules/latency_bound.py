@@ -9,11 +9,11 @@ from advisor.views.kernels.counters import (
     NO_STALL,
     STALLS,
     active_threads,
-    atomics,
     global_access,
     issue_busy,
     shared_excess,
     stalls,
+    waits_for_atomics,
 )
 from advisor.views.kernels.limits import REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -99,14 +99,14 @@ def latency_bound(
 def _explained(kernel: MeasuredKernel) -> bool:
     """Whether the kernel waits for something that another rule speaks of."""
     profile, found = kernel.profile, kernel.occupancy
-    threads, access, adds = active_threads(profile), global_access(profile), atomics(profile)
+    threads, access = active_threads(profile), global_access(profile)
     return (
         (found is not None and found.theoretical < 0.5)
         or (kernel.waves is not None and kernel.waves < 1 and profile.blocks < kernel.sm_count)
         or (threads is not None and threads < 16)
         or (access is not None and access.excess >= 0.5)
         or (shared_excess(profile) or 0.0) >= 0.5
-        or (adds is not None and (adds.busiest or 0.0) >= 0.2)
+        or waits_for_atomics(profile)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import issue_busy, local_instructions, local_share
+from advisor.views.kernels.counters import issue_busy, local_instructions, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -76,12 +76,8 @@ def _load_left(kernel: MeasuredKernel, share: float, instructions: float = 1.0) 
     compute, issue, local = kernel.limits.busy.get(COMPUTE, 0.0), issue_busy(kernel.profile), local_instructions(kernel.profile)
     if compute and issue is not None and local is not None:
         left[COMPUTE] = max(1 - share, min(issue / compute, 1.0) * (1 - min(instructions * local, 1.0)))
-    missed = {
-        space: [kernel.profile.get(f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}_lookup_miss.sum") for op in ("ld", "st")]
-        for space in ("local", "global")
-    }
-    local, other = (sum(n or 0.0 for n in counts) for counts in missed.values())
-    left[L2] = left[DRAM] = other / (local + other) if local + other > 0 else 1 - share
+    missed = local_miss_share(kernel.profile)
+    left[L2] = left[DRAM] = 1 - (share if missed is None else missed)
     return left
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.kernel_names import Family, family, tensor_core
 from advisor.report.model import Clear, Code, Fix
@@ -16,7 +17,6 @@ from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import milliseconds
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
-from advisor.views.kernels.join import plain_name
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithHostTime, combine
@@ -26,6 +26,8 @@ from advisor.views.trace import arguments
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """Compute capabilities from which FP16 Tensor Cores, and TF32 and BF16, exist."""
+TURING = (7, 5)
+"""The one compute capability of devices with Tensor Cores (T4, RTX 20) and without (GTX 16): there only a known device has them."""
 
 EMULATED = 3.0
 """TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
@@ -162,7 +164,8 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     peaks = kernel.peaks
     half = "bf16" if profile.capability >= TF32 else "fp16"
     single, reduced, rate = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32", half))
-    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or (0, 0) < profile.capability < TENSOR_CORES:
+    without = (0, 0) < profile.capability < TENSOR_CORES or (profile.capability == TURING and peaks is None)
+    if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or without:
         return Fine(fma if named and tensor <= 0.05 else 0.0)
     # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
     library = tensor_core(name, "") is False

@@ -13,6 +13,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.views.kernel_work import InSteps, KernelWork
+from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edit, Edits, WithDurations
@@ -136,21 +137,27 @@ _QUESTION = Question(
 
 
 def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Seen | Fine | None:
-    """Of one measured kernel: its limit is what its counters say of the whole device."""
+    """Of one measured kernel: its limit is what its counters say of the whole device.
+
+    A kernel of no family that is known to divide may gain twofold at the least; twofold at best likely, and perhaps nothing, where its
+    warps wait for each other most of the time: then its parts depend on each other, and blocks cannot wait for blocks.
+    """
     blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
     name, fill = kernel.profile.name, blocks / sms
     meant = _BY_DESIGN.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
-    if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant:
+    if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
         return Fine(max(1 - fill, 0.0))
     joined = SECOND_PASS_US / dur_us
     places = fill if kernel.waves is None else min(fill, kernel.waves)
-    gain = Gain.of_time(
-        max(places, busy) + joined, max(fill, busy / LIKELY_RATE) + joined, max(min(2 * fill, 1.0), busy / LEAST_RATE) + joined
-    )
+    divides = family(name) in _SPLITTABLE
+    in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
+    worst = max(min(2 * fill, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
+    likely = max(fill, busy / LIKELY_RATE, max_fill if in_step else 0.0)
+    gain = Gain.of_time(max(places, busy) + joined, likely + joined, worst + joined)
     told = f"runs {blocks} block{'s' * (blocks != 1)} on {sms} multiprocessors: {1 - min(fill, 1.0):.0%} of the device is without one."
-    return Seen(told, gain, 0.85, _fix(family(name), False))
+    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False))
 
 
 def _candidates(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access
+from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -77,7 +77,7 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
 
 def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = False) -> dict[str, float]:
     """Part of its load that each level keeps once data are packed. What L1 catches today never reached L2. A sector that is
-    written in part may cost L2 `twice` what a whole one does, since it keeps which bytes are new."""
+    written in part may cost L2 `twice` what a whole one does, since it keeps which bytes are new. Local memory's load stays."""
     extra = access.partial_stores if twice else 0.0
     left = {L1: access.ideal / (access.sectors + extra)}
     if access.misses:
@@ -87,7 +87,10 @@ def _load_left(kernel: MeasuredKernel, access: GlobalAccess, *, twice: bool = Fa
         left[DRAM] = (min(read, access.load_bytes_ideal) + written) / (read + written)
     elif moved := dram_bytes(kernel.profile):
         left[DRAM] = min(1.0, access.ideal * SECTOR_BYTES / moved)
-    return left
+    local = local_share(kernel.profile) or 0.0
+    passed = local_miss_share(kernel.profile)
+    other = {L1: local, L2: local if passed is None else passed, DRAM: local if passed is None else passed}
+    return {level: other[level] + (1 - other[level]) * part for level, part in left.items()}
 
 
 _FIX = Fix(

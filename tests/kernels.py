@@ -61,9 +61,9 @@ def kernel(
     return KernelProfile(name, (grid, 1, 1), (block, 1, 1), 0, capability, 7, 1, held)
 
 
-def judged(rule: str, *kernels: KernelProfile, **options: object) -> Report:
+def judged(rule: str, *kernels: KernelProfile, device: str = "NVIDIA H200", **options: object) -> Report:
     """What a rule says of kernels."""
-    profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, kernels, {0: "NVIDIA H200"})
+    profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, kernels, {0: device})
     report = run(Recording("kernels", "k.ncu-rep", (profiles,)), [built_in()[rule]], {rule: options})
     assert not report.failed, report.failed
     return report

@@ -54,6 +54,12 @@ def test_the_coalescing_threshold_has_two_sides():
     clear("uncoalesced-access", kernel(**STRIDED), max_excess=0.76)
 
 
+def test_local_memory_s_share_of_the_traffic_stays():
+    # Of L1's sectors and of its misses 90 % are local: packing the rest of the accesses leaves L2 as busy as it is.
+    misses = {f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_ld_lookup_miss.sum": n for space, n in (("local", 900), ("global", 100))}
+    clear("uncoalesced-access", kernel(**{**STRIDED, "l2": 90}, local=3600, loads=400, **misses))
+
+
 def test_excess_sectors_that_keep_no_memory_busy_are_left_alone():
     clear("uncoalesced-access", kernel(**{**STRIDED, "l1": 25, "l2": 20}))
 
@@ -213,3 +219,26 @@ def test_a_product_on_cuda_cores_is_found_in_a_measured_kernel():
     clear("precision", kernel("my_matmul_kernel", **fp32_product(tensor=40)))
     clear("precision", kernel("horner", **fp32_product()))
     clear("precision", kernel("my_matmul_kernel", **fp32_product(fma=10)))
+
+
+def test_turing_without_tensor_cores_is_not_told_to_use_them():
+    # Of compute capability 7.5 are T4 and RTX 20, and GTX 16, which has none.
+    product = kernel("my_matmul_kernel", capability=(7, 5), **fp32_product())
+    for device, found_there in (("Tesla T4", 1), ("NVIDIA GeForce GTX 1660 SUPER", 0)):
+        assert len(judged("precision", product, device=device).findings) == found_there
+
+
+
+@pytest.mark.parametrize(("rule", "fault"), [("divergence", {"threads": 8}), ("small-grid", {"grid": 32})])
+def test_what_queues_at_an_atomic_has_that_one_fault(rule, fault):
+    assert found("atomic-contention", kernel(**QUEUE, **fault))
+    assert found(rule, kernel(**{**QUEUE, "reds": 0, "atomic_busiest": 0, "atomic_mean": 0}, **fault))
+    clear(rule, kernel(**QUEUE, **fault))
+
+
+def test_blocks_that_cannot_wait_for_each_other_may_gain_nothing():
+    alone = {"grid": 1, "dram": 1, "l2": 1, "l1": 1, "compute": 1}
+    finding = found("small-grid", kernel("wavefront", **alone, barrier=75, wait=25))
+    assert finding.saving.low == 0 and finding.saving.expected < 0.5 and finding.confidence == 0.5
+    assert found("small-grid", kernel("mine", **alone, long_scoreboard=75, wait=25)).saving.low > 0.4
+    assert found("small-grid", kernel("softmax_kernel", **alone, barrier=75, wait=25)).saving.expected > 0.9

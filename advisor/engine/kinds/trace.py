@@ -16,6 +16,7 @@ from advisor.engine.grade import Weight
 from advisor.engine.headline import headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
+from advisor.knowledge.demangled import function_name, same_name
 from advisor.recording import Recording
 from advisor.report.model import (
     SEVERITIES,
@@ -36,7 +37,6 @@ from advisor.report.roofline import rates
 from advisor.timeline import Timeline
 from advisor.views.charts.build import picture
 from advisor.views.health import TraceHealth
-from advisor.views.kernels.join import plain_name
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
 from advisor.views.replay.build import Replay
@@ -180,10 +180,12 @@ def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
     rows = workspace.get(KernelTable).rows
     if not workspace.can(MeasuredTable.build):
         return rows
-    measured = {plain_name(row.name): row for row in reversed(workspace.get(MeasuredTable).rows)}
+    kernels = workspace.get(MeasuredKernels)
+    found = [row for kernel, row in zip(kernels.kernels, workspace.get(MeasuredTable).rows, strict=True) if len(kernels.positions(kernel))]
+    measured = {same_name(row.name): row for row in reversed(found)}
 
     def told(row: KernelRow) -> KernelRow:
-        seen = measured.get(plain_name(row.name))
+        seen = measured.get(same_name(row.name)) or measured.get(function_name(row.name))
         if seen is None:
             return row
         return msgspec.structs.replace(

@@ -36,10 +36,13 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
     kernels: list[KernelProfile] = []
     devices: dict[int, str] = {}
-    damage = ""
+    damage, unfinished = "", 0
     try:
         for result, strings in results(stream):
             kernel, name = _kernel(result, strings)
+            if not kernel.blocks and kernel.duration_us is None:
+                unfinished += 1  # ncu writes a launch before it has measured it, and may be stopped in between
+                continue
             kernels.append(kernel)
             if name:
                 devices[kernel.device] = name
@@ -47,6 +50,8 @@ def read(stream: Stream, path: str) -> KernelProfiles:
         damage = stream.truncated or f"it ends inside a block, after {len(kernels)} kernels"
     except (ValueError, IndexError) as error:
         damage = f"a block after {len(kernels)} kernels cannot be read: {error}"
+    if unfinished and not damage:
+        damage = f"ncu ended before {unfinished} more launch{'es were' if unfinished > 1 else ' was'} measured"
     if damage and not kernels:
         raise TraceError(f"{path} is damaged: {damage}", "Copy or record the report again.")
     return KernelProfiles(path, "ncu-rep", stream.packed, tuple(kernels), devices, damage)

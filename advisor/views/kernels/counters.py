@@ -109,15 +109,28 @@ def atomics(kernel: KernelProfile) -> Atomics | None:
     return Atomics(operations, a_block, None if busiest is None else busiest / 100, None if mean is None else mean / 100)
 
 
+QUEUED = 0.2
+"""Share of the time that the busiest atomic unit works from which a kernel waits for it: additions of floats to one address keep it
+busy for a third."""
+SPREAD = 4.0
+"""How many times as busy as the mean of all slices that one is."""
+
+
+def waits_for_atomics(kernel: KernelProfile) -> bool:
+    """Whether atomics queue at few addresses: then neither more blocks nor fewer instructions make it faster."""
+    found = atomics(kernel)
+    return found is not None and (found.busiest or 0.0) >= max(QUEUED, SPREAD * (found.mean or 0.0))
+
+
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 STALLS = {
     "long_scoreboard": "waits for global, local or texture memory",
     "short_scoreboard": "waits for shared memory or a special function",
-    "mio_throttle": "the queue of shared memory and special functions is full",
-    "lg_throttle": "the queue of global and local memory is full",
-    "tex_throttle": "the queue of texture memory is full",
-    "math_pipe_throttle": "the arithmetic unit is busy",
+    "mio_throttle": "waits for room in the queue of shared memory and special functions",
+    "lg_throttle": "waits for room in the queue of global and local memory",
+    "tex_throttle": "waits for room in the queue of texture memory",
+    "math_pipe_throttle": "waits for an arithmetic unit that is busy",
     "barrier": "waits at __syncthreads for other warps",
     "membar": "waits at a memory fence",
     "drain": "waits for its stores after its last instruction",
@@ -127,12 +140,12 @@ STALLS = {
     "branch_resolving": "waits for a branch",
     "imc_miss": "waits for a constant",
     "no_instruction": "waits for instructions",
-    "dispatch_stall": "the dispatcher holds it",
+    "dispatch_stall": "is held back by the dispatcher",
     "gmma": "waits for a matrix product of a warp group",
     "sleeping": "sleeps",
-    "misc": "other",
+    "misc": "waits for something else",
 }
-"""Why a warp does not issue, by ncu's name, in plain words."""
+"""Why a warp does not issue, by ncu's name, in plain words that go on after "a warp"."""
 NO_STALL = ("selected", "not_selected")
 
 
@@ -163,6 +176,16 @@ def local_share(kernel: KernelProfile) -> float | None:
     own = sum(n or 0.0 for n in local)
     total = own + sum(kernel.get(name.format("global")) or 0.0 for name in names)
     return own / total if total > 0 else 0.0
+
+
+def local_miss_share(kernel: KernelProfile) -> float | None:
+    """Share of what L1 passes on to L2, of global and local memory, that is local; None where misses were not collected."""
+    missed = {
+        space: [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}_lookup_miss.sum") for op in ("ld", "st")]
+        for space in ("local", "global")
+    }
+    local, other = (sum(n or 0.0 for n in counts) for counts in missed.values())
+    return local / (local + other) if local + other > 0 else None
 
 
 def _spilled_share(kernel: KernelProfile) -> float | None:

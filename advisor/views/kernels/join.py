@@ -2,64 +2,86 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Ints
 from advisor.kernel_profiles import KernelProfile
+from advisor.knowledge.demangled import same_name
 from advisor.views.replay.gpu_work import GpuWork
-
-_PARAMETERS = re.compile(r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:const)?\s*$")
 
 Key = tuple[str, int, int]
 """A kernel's name as compared, its blocks and the threads of each."""
 
-
-def plain_name(name: str) -> str:
-    """A kernel's demangled name without return type and parameters: `void f<int>(float*)` is `f<int>`."""
-    name = name.removeprefix("void ")
-    return _PARAMETERS.sub("", name) or name
-
-
-def _compared(name: str) -> str:
-    """Demanglers differ in blanks and in how they write an unnamed namespace."""
-    return re.sub(
-        r"\s+|\(anonymousnamespace\)::|<unnamed>::", "", plain_name(name).replace("(anonymous namespace)", "(anonymousnamespace)")
-    )
+EVERY = -1
+"""Stands for every launch of a kernel in a step, where it is not known which one was measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Positions of the schedule by kernel. share: of the GPU's time, what measured kernels take."""
+    """Positions of the schedule by kernel.
+
+    turn: (n,) of each position, how many launches of the same kernel its step made before. turns: of each measured launch, which of a step's
+    it is, `EVERY` where the report's launches do not follow each other as a step's do. share: of the GPU's time, what measured kernels take.
+    """
 
     work: GpuWork
     at: dict[Key, Ints]
+    turn: Ints
+    turns: tuple[int, ...]
     share: float
 
     @classmethod
-    def of(cls, work: GpuWork, kernels: tuple[KernelProfile, ...]) -> Join:
+    def of(cls, work: GpuWork, kernels: Sequence[KernelProfile]) -> Join:
         """By name, blocks and threads; by the function's name alone where a report has no template arguments."""
-        full = np.array([_compared(n) for n in work.timeline.gpu_ops["name"].cat.categories], object)
+        categories = work.timeline.gpu_ops["name"].cat.categories
+        full = np.array([same_name(n) for n in categories], object)
         bare = np.array([n.split("<", 1)[0] for n in full.tolist()], object)
         codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows]
         blocks, threads = work.column("grid_blocks"), work.column("block_threads")
         found: dict[Key, Ints] = {}
-        for kernel in kernels:
-            key = _key(kernel)
-            if key not in found:
-                names = full if "<" in key[0] or key[0] in full else bare
-                named = work.kernel & (names[codes] == key[0])
-                sized = (blocks == key[1]) & (threads == key[2])
-                found[key] = np.flatnonzero(named & sized)
+        for key in dict.fromkeys(map(_key, kernels)):
+            names = full if "<" in key[0] or key[0] in full else bare
+            found[key] = np.flatnonzero(work.kernel & (names[codes] == key[0]) & (blocks == key[1]) & (threads == key[2]))
         joined = np.unique(np.concatenate([np.empty(0, np.int64), *found.values()]))
-        return cls(work, found, work.us_a_step(joined) * work.schedule.steps / work.busy_us)
+        number = np.full(len(work.rows), -1)
+        for i, at in enumerate(found.values()):
+            number[at] = i
+        share = work.us_a_step(joined) * work.schedule.steps / work.busy_us
+        return cls(work, found, *_turns(number, work.step, [list(found).index(_key(k)) for k in kernels], list(found.values())), share)
 
-    def positions(self, kernel: KernelProfile) -> Ints:
-        """Where in the schedule this kernel runs; empty where it does not."""
-        return self.at.get(_key(kernel), np.empty(0, np.int64))
+    def positions(self, kernel: KernelProfile, turn: int = EVERY) -> Ints:
+        """Where in the schedule this kernel runs, or that one of a step's launches of it; empty where it does not."""
+        at = self.at.get(_key(kernel), np.empty(0, np.int64))
+        return at if turn == EVERY else at[self.turn[at] == turn]
 
 
 def _key(kernel: KernelProfile) -> Key:
-    return _compared(kernel.name), kernel.blocks, kernel.threads
+    return same_name(kernel.name), kernel.blocks, kernel.threads
+
+
+def _turns(number: Ints, step: Ints, measured: list[int], at: Sequence[Ints]) -> tuple[Ints, tuple[int, ...]]:
+    """The turn of each position, and of each measured launch, whose kernels' numbers are `measured`, in order.
+
+    Steps must be alike in the kernels that were measured, and the report must go through them as a step does, from wherever it starts.
+    """
+    turn = np.zeros(len(number), np.int64)
+    for one in at:
+        starts = np.r_[True, np.diff(step[one]) != 0][: len(one)]
+        turn[one] = np.arange(len(one)) - np.maximum.accumulate(np.where(starts, np.arange(len(one)), 0))
+    joined = np.flatnonzero(number >= 0)
+    steps = np.split(joined, np.flatnonzero(np.diff(step[joined])) + 1)
+    first = number[steps[0]]
+    unknown = (EVERY,) * len(measured)
+    if not len(first) or any(not np.array_equal(number[s], first) for s in steps[1:]):
+        return turn, unknown
+    report = np.array([n for n in measured if len(at[n])], np.int64)
+    for start in np.flatnonzero(first == report[0]).tolist():
+        where = (start + np.arange(len(report))) % len(first)
+        if np.array_equal(first[where], report):
+            known = iter(turn[steps[0]][where].tolist())
+            return turn, tuple(next(known) if len(at[n]) else EVERY for n in measured)
+    return turn, unknown
+

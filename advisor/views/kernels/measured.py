@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from advisor.intervals import Ints
 from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.knowledge import devices, occupancy
+from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.devices import Peaks
-from advisor.views.kernels.join import Join, plain_name
+from advisor.views.kernels.join import EVERY, Join
 from advisor.views.kernels.limits import Limits
 from advisor.views.replay.gpu_work import GpuWork
 
@@ -29,7 +33,10 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """Launches of one kernel with one grid and block: `profile` is the one of median duration."""
+    """Launches of one kernel with one grid and block: `profile` is the one of median duration.
+
+    turn: which of a step's launches of it these are, in the timeline that it was joined to; `EVERY` where that is not known.
+    """
 
     profile: KernelProfile
     launches: int
@@ -40,6 +47,7 @@ class MeasuredKernel:
     sm_count: int
     """Multiprocessors of its device, 0 where neither the report nor the device's data says."""
     peaks: Peaks | None
+    turn: int = EVERY
 
     @property
     def name(self) -> str:
@@ -76,15 +84,16 @@ class MeasuredKernels:
 
     @classmethod
     def joined(cls, profiles: KernelProfiles, work: GpuWork) -> MeasuredKernels:
-        return cls(cls.alone(profiles).kernels, profiles, Join.of(work, profiles.kernels))
+        join = Join.of(work, profiles.kernels)
+        return cls(_grouped(profiles, join.turns), profiles, join)
 
     @classmethod
     def alone(cls, profiles: KernelProfiles) -> MeasuredKernels:
-        groups: dict[tuple[str, Dim, Dim, int], list[KernelProfile]] = {}
-        for profile in profiles.kernels:
-            groups.setdefault((profile.name, profile.grid, profile.block, profile.device), []).append(profile)
-        made = (_measured(group, profiles) for group in groups.values())
-        return cls(tuple(sorted(made, key=lambda k: -k.total_us)), profiles)
+        return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels)), profiles)
+
+    def positions(self, kernel: MeasuredKernel) -> Ints:
+        """Where in the schedule of the timeline a kernel runs; empty where it does not, or no timeline was given."""
+        return np.empty(0, np.int64) if self.join is None else self.join.positions(kernel.profile, kernel.turn)
 
     @property
     def total_us(self) -> float:
@@ -94,7 +103,16 @@ class MeasuredKernels:
 MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.alone)
 
 
-def _measured(launches: list[KernelProfile], profiles: KernelProfiles) -> MeasuredKernel:
+def _grouped(profiles: KernelProfiles, turns: Sequence[int]) -> tuple[MeasuredKernel, ...]:
+    """Launches of one name, grid, block, device and turn are one kernel. Most time first."""
+    groups: dict[tuple[str, Dim, Dim, int, int], list[KernelProfile]] = {}
+    for profile, turn in zip(profiles.kernels, turns, strict=True):
+        groups.setdefault((profile.name, profile.grid, profile.block, profile.device, turn), []).append(profile)
+    made = (_measured(group, profiles, key[-1]) for key, group in groups.items())
+    return tuple(sorted(made, key=lambda k: -k.total_us))
+
+
+def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int) -> MeasuredKernel:
     by_time = sorted(launches, key=lambda p: p.duration_us or 0.0)
     profile = by_time[len(by_time) // 2]
     sms = profile.get("launch__sm_count", "device__attribute_multiprocessor_count")
@@ -106,6 +124,7 @@ def _measured(launches: list[KernelProfile], profiles: KernelProfiles) -> Measur
         occupancy=_occupancy(profile),
         sm_count=int(sms or 0),
         peaks=devices.find(profiles.devices.get(profile.device, "")),
+        turn=turn,
     )
 
 

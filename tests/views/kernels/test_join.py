@@ -28,9 +28,9 @@ def timeline() -> Recording:
     return Recording("trace", "trace.json", (made,))
 
 
-def joined(*kernels: KernelProfile):
+def joined(*kernels: KernelProfile, trace: Recording | None = None):
     profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, kernels, {0: "NVIDIA H200"})
-    both = with_kernels(timeline(), Recording("kernels", "k.ncu-rep", (profiles,)))
+    both = with_kernels(trace or timeline(), Recording("kernels", "k.ncu-rep", (profiles,)))
     return run(both, [built_in()["low-occupancy"]])
 
 
@@ -61,3 +61,35 @@ def test_a_report_without_template_arguments_still_joins():
 def test_two_timelines_do_not_join():
     with pytest.raises(UsageError):
         with_kernels(timeline(), timeline())
+
+
+def twice() -> Recording:
+    """Five steps that run one kernel for 60 µs, then for 30, with another of 10 between."""
+    trace = Trace()
+    for s in range(5):
+        host, gpu = 40 * s, 50 + 100 * s
+        trace.step(host, 39, s + 1)
+        op = trace.op("aten::gather", host, 38)
+        for start, end, name in ((0, 60, "k"), (60, 70, "between"), (70, 100, "k")):
+            op.launch(host + 5 + start / 10, gpu + start, gpu + end, dur=4, name=name)
+    made = trace.timeline()
+    made.gpu_ops["grid_blocks"] = 4096
+    made.gpu_ops["block_threads"] = 256
+    return Recording("trace", "trace.json", (made,))
+
+
+@pytest.mark.parametrize(
+    ("order", "gained_us"),
+    [(("k", "between", "k!"), 0.75 * 30), (("k!", "between", "k"), 0.75 * 60), (("between", "k", "k!"), 0.75 * 60), (("k", "k!"), 0.75 * 30)],
+)
+def test_launches_are_told_apart_by_their_turn_in_the_step(order, gained_us):
+    # A report may start anywhere in a step; the launch with the fault (k!) is the one that gains.
+    report = joined(*(kernel(name.rstrip("!"), **(FEW_WARPS if "!" in name else {})) for name in order), trace=twice())
+    (finding,) = report.findings
+    assert finding.saving.expected_us == pytest.approx(gained_us, abs=2)
+
+
+def test_launches_in_another_order_than_the_step_s_stand_for_all():
+    report = joined(*(kernel(name, **FEW_WARPS) for name in ("k", "between", "between")), trace=twice())
+    (finding,) = [f for f in report.findings if f.evidence[0].label == "k"]
+    assert finding.evidence[0].count == 8
