@@ -31,7 +31,7 @@ def test_each_program_runs(workload: Workload) -> None:
         try:
             step = make(TINY)
         except ModuleNotFoundError as error:  # public models need their libraries, which only the recording machine must have
-            pytest.skip(f"{error.name} is not installed")
+            pytest.skip(f"a library of public models is missing: {error.name}")
         step()
         step()
 

@@ -1,0 +1,28 @@
+"""What the README says of the tests themselves."""
+
+import ast
+import re
+
+from tests.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def reasons():
+    """Modules without which tests skip, and the reasons that are given by hand."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            said = [word.value for word in node.keywords if word.arg == "reason"]
+            if node.func.attr == "importorskip":
+                yield path, node.args[0].value.split(".")[0]
+            elif node.func.attr in ("skip", "skipif"):
+                yield path, ast.unparse((said or node.args)[0])
+
+
+def test_the_readme_lists_all_that_tests_skip_for():
+    table = README.split("| Missing | What is not tested |", 1)[1].split("\n\n", 1)[0]
+    for path, reason in reasons():
+        words = set(re.findall(r"[\w/.-]{4,}", reason))
+        assert any(word in table for word in words), f"{path.relative_to(ROOT)} skips for {reason!r}: say so in the README's table"
