@@ -26,7 +26,6 @@ for _command in (
     rules.rules,
     rules.explain,
     analyze.redact,
-    fleet.shard,
     fleet.merge,
     lab.validate,
     lab.record,

@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.fleet import JobOutput, directory_of, one_path, part_of, reduced_job, write_directory
+from advisor.cli.fleet import shard as shards
 from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import (
     ConfigOption,
+    ExecutorOption,
+    FailOnOption,
     ForceOption,
+    FormatOption,
     OutputOption,
     RulesOption,
     UnjudgedOption,
+    WorkersOption,
     check_format,
+    check_severity,
     format_of,
+    gate,
     html_path,
     progress_of,
-    unjudged,
+    selection,
     warn_of_secrets,
 )
 from advisor.errors import RuleError, TraceError, UsageError
@@ -29,16 +37,13 @@ if TYPE_CHECKING:
     from advisor.report.model import Report
 
 GIB = 1 << 30
-FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", help="text, html, markdown, json, perfetto, sarif, junit or gitlab.", show_default="text and an HTML file")
-]
 
 
 def analyze(
     trace: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, a directory or pattern of a job's ranks, or - for standard input."
+            help="A PyTorch profiler trace (.json, .json.gz), an nsys export (.sqlite), a report or CSV page of Nsight Compute (.ncu-rep, .csv), a memory snapshot (.pickle, .prof), a TensorBoard log directory, or - for standard input. Ranks of one job: their directory, a pattern, a URL of a store (s3://…), or one trace after the other."
         ),
     ],
     format: FormatOption = None,
@@ -47,9 +52,7 @@ def analyze(
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
-    fail_on: Annotated[
-        str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
-    ] = None,
+    fail_on: FailOnOption = None,
     allow_unjudged: UnjudgedOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
@@ -59,67 +62,67 @@ def analyze(
     step_ms: Annotated[
         float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where the ranks of a job are read: processes, serial, or dask://HOST:PORT.")] = "processes",
+    executor: ExecutorOption = "processes",
+    workers: WorkersOption = None,
+    shard: Annotated[
+        str | None, typer.Option(help="Reduce only a part of a job's ranks, as 3/8, into the directory -o; then: advisor merge.")
+    ] = None,
 ) -> None:
     """Say what makes the traced program slow and what to change.
 
-    Alone, it prints a summary and writes TRACE.advisor.html into the current directory.
+    Alone, it prints a summary and writes TRACE.advisor.html into the current directory. Of a job, -o DIR writes its page with every
+    rank's own page beside it, and goes on there where it was stopped.
     """
-    from advisor.engine import settings
-    from advisor.engine.fleet import Judging, reduced
-    from advisor.engine.rule import catalog
-    from advisor.engine.run import run, worst
+    from advisor.engine.reduce import Judging
+    from advisor.engine.run import run
     from advisor.recording import with_kernels
-    from advisor.report.model import SEVERITIES
     from advisor.reports import formats
-    from advisor.sources import read
+    from advisor.sources import read, read_several
 
-    if fail_on is not None and fail_on not in SEVERITIES:
-        raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
+    check_severity(fail_on)
     if max_gib <= 0:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
-    chosen_settings = settings.load(config)
-    known = catalog((*chosen_settings.rules, *(rules or ())))
-    chosen_settings.check(known)
-    unknown = [r for r in rule or () if r not in known]
-    if unknown:
-        raise UsageError(f"there is no rule {', '.join(unknown)}", f"Rules are: {', '.join(sorted(known))}.")
-    chosen = (
-        [known[r] for r in dict.fromkeys(rule)] if rule else [r for r in known.values() if r.id not in chosen_settings.disable]
-    )
+    chosen = selection(config, rules, rule)
     check_format(format, formats())
-    target = None if output is None or str(output) == "-" else output
-    if target:
-        check_target(target, force, trace)
+    name, max_bytes = one_path(trace), int(max_gib * GIB)
+    how = JobOutput(executor, workers, directory_of(output, shard), part_of(shard))
+    target = None if output is None or str(output) == "-" or how.directory else output
     html = None
     if format == "html" and output is None:
-        target = html_path(trace)
-        check_target(target, force, trace)
+        target = html_path(name)
     elif format is None and output is None:
-        html = html_path(trace)
-        check_target(html, force, trace)
-    with progress_of(trace) as progress:
-        recording = read(trace, max_bytes=int(max_gib * GIB), progress=progress)
-    warn_of_secrets(trace)
+        html = html_path(name)
+    for path in (target, html):
+        if path:
+            check_target(path, force, name)
+    if len(trace) > 1:
+        recording = read_several(trace)
+    else:
+        with progress_of(name) as progress:
+            recording = read(name, max_bytes=max_bytes, progress=progress)
+        warn_of_secrets(name)
     if kernels:
-        recording = with_kernels(recording, read(kernels, max_bytes=int(max_gib * GIB)))
+        recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
+    judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes)
+    if how.part:
+        shards(recording, judging, how)
+        return
     if recording.kind == "job":
-        names = tuple(r.id for r in chosen)
-        paths = tuple(str(p) for p in (*chosen_settings.rules, *(rules or ())))
-        recording = reduced(recording, Judging(names, paths, chosen_settings.options, int(max_gib * GIB)), executor=executor)
-    report = run(recording, chosen, chosen_settings.options, chosen_settings.allow, step_ms)
-    _write(report, format or (format_of(target, formats())), target)
+        recording = reduced_job(recording, judging, how)
+    elif how.directory:
+        raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
+    report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms)
+    if how.directory:
+        write_directory(report, how.directory)
+    if not how.directory or format:
+        _write(report, format or (format_of(target, formats())), target)
     if html:
         _write(report, "html", html)
     if strict and report.failed:
         raise RuleError(
             f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand."
         )
-    level = worst(report.findings)
-    if fail_on and unjudged(report, allow_unjudged):
-        raise typer.Exit(1)
-    if fail_on and level and SEVERITIES.index(level) <= [*SEVERITIES].index(fail_on):
-        raise typer.Exit(1)
+    gate(report, fail_on, allow_unjudged)
 
 
 def report(

@@ -1,58 +1,142 @@
-"""Commands on jobs of many ranks: shards reduced on several machines, and merged on one."""
+"""Jobs of many ranks on the command line: what analyze does with them, and merge."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.outputs import check_target, write
-from advisor.cli.terminal import ForceOption, OutputOption, check_format, format_of
-from advisor.errors import UsageError
+from advisor.cli.terminal import (
+    ConfigOption,
+    FailOnOption,
+    ForceOption,
+    FormatOption,
+    OutputOption,
+    RulesOption,
+    UnjudgedOption,
+    check_format,
+    check_severity,
+    format_of,
+    gate,
+    rank_progress,
+    selection,
+)
+from advisor.errors import OutputError, TraceError, UsageError
+
+if TYPE_CHECKING:
+    from advisor.engine.reduce import Judging
+    from advisor.recording import Recording
+    from advisor.report.model import Report
+
+INDEX, SAVED, PAGES, SUMMARIES = "index.html", "report.json", "ranks", "summaries"
+"""What a job's directory holds: its page, the same as JSON, its ranks' pages, and what it is made of."""
 
 
-def shard(
-    job: Annotated[str, typer.Argument(help="The directory, pattern or URL of the job's traces.")],
-    part: Annotated[str, typer.Argument(help="Which of how many, as 3/8: every eighth trace from the third on.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A directory for the summaries; those that are there are kept.")],
-    executor: Annotated[str, typer.Option(help="processes, serial, or dask://HOST:PORT of a scheduler.")] = "processes",
-    workers: Annotated[int | None, typer.Option(help="Processes at once; as many as there are cores by default.")] = None,
-) -> None:
-    """Reduce some of a job's ranks to summaries of kilobytes, which `advisor merge` reads. Starts again where it was stopped."""
-    from advisor.engine.fleet import reduced
-    from advisor.sources import read
+@dataclass(frozen=True)
+class JobOutput:
+    """Where and how the ranks of a job are reduced: `executor` with so many `workers`; into a `directory`, where one was given; of
+    the traces only a `part` (i, n)."""
 
-    number, _, of = part.partition("/")
-    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
-        raise UsageError(f"{part} is no part", "Give it as 3/8.")
-    recording = read(job)
-    if recording.kind != "job":
-        raise UsageError(f"{job} is not a job of several ranks", "Give a directory with one trace a rank.")
-    output.mkdir(parents=True, exist_ok=True)
+    executor: str = "processes"
+    workers: int | None = None
+    directory: Path | None = None
+    part: tuple[int, int] | None = None
 
-    def progress(done: int, count: int, label: str) -> None:
-        print(f"{done} of {count}: {label}", file=sys.stderr)
 
-    reduced(recording, executor=executor, workers=workers, kept=output, shard=(int(number), int(of)), progress=progress)
+def part_of(text: str | None) -> tuple[int, int] | None:
+    """`3/8` as numbers. Raises UsageError where it is no part."""
+    if text is None:
+        return None
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard {text} is no part", "Give it as 3/8: the third of eight.")
+    return int(number), int(of)
+
+
+def directory_of(output: Path | None, shard: str | None) -> Path | None:
+    """The output where it is a directory: one that is there, or a name without a suffix, as no file of a report has."""
+    directory = output if output is not None and str(output) != "-" and (output.is_dir() or not (output.suffix or output.exists())) else None
+    if shard is not None and directory is None:
+        raise UsageError("--shard needs a directory for its summaries", "Give one with -o DIR.")
+    return directory
+
+
+def reduced_job(recording: Recording, judging: Judging, how: JobOutput) -> Recording:
+    """The job with its ranks reduced, with a line or a bar of progress."""
+    from advisor.engine.fleet import Kept, reduced
+
+    if how.directory:
+        _make(how.directory)
+    kept = Kept(how.directory / SUMMARIES, how.directory / PAGES) if how.directory else None
+    with rank_progress() as progress:
+        return reduced(recording, judging, executor=how.executor, workers=how.workers, kept=kept, progress=progress)
+
+
+def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
+    """Reduce a part of a job's ranks into a directory for `merge`. Raises TraceError where none of them can be read."""
+    from advisor.engine.fleet import Kept, reduce, traces_of
+
+    given = traces_of(recording)
+    if given is None:
+        raise UsageError(f"{recording.path} is not a job of several ranks", "Give a directory with one trace a rank.")
+    assert how.part and how.directory
+    traces = given.traces[how.part[0] - 1 :: how.part[1]]
+    _make(how.directory)
+    with rank_progress() as progress:
+        made = reduce(traces, judging, executor=how.executor, workers=how.workers, kept=Kept(how.directory), progress=progress)
+    print(f"{len(made.summaries)} of {len(traces)} ranks are in {how.directory}; all together: advisor merge {how.directory}", file=sys.stderr)
+    if made.unread and not made.summaries:
+        raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with one trace a rank.")
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{directory} cannot be made: {error.strerror}", "Give another directory with -o.") from None
+
+
+def write_directory(report: Report, directory: Path) -> None:
+    """The job's page beside its ranks' pages, and the same as JSON."""
+    from advisor.reports import formats
+
+    for name, form in ((INDEX, "html"), (SAVED, "json")):
+        write(formats()[form].render(report), directory / name)
 
 
 def merge(
     summaries: Annotated[Path, typer.Argument(help="The directory that shards wrote their summaries to.")],
-    format: Annotated[str | None, typer.Option("--format", "-f", help="As of analyze.")] = None,
+    format: FormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
+    fail_on: FailOnOption = None,
+    allow_unjudged: UnjudgedOption = False,
 ) -> None:
-    """Judge a job from the summaries of its ranks."""
+    """Judge a job from the summaries of its ranks, as `advisor analyze --shard` wrote them."""
     from advisor.engine.fleet import merged, stored
-    from advisor.engine.rule import catalog
     from advisor.engine.run import run
     from advisor.reports import formats
 
+    check_severity(fail_on)
+    chosen = selection(config, rules, rule)
     check_format(format, formats())
     target = None if output is None or str(output) == "-" else output
     if target:
         check_target(target, force, str(summaries))
-    report = run(merged(stored(summaries), str(summaries)), catalog().values())
+    report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow)
     write(formats()[format or format_of(target, formats())].render(report), target)
+    gate(report, fail_on, allow_unjudged)
+
+
+def one_path(paths: Sequence[str]) -> str:
+    """What is analysed: the path that was given, or the directory of several."""
+    return paths[0] if len(paths) == 1 else os.path.dirname(os.path.abspath(paths[0]))

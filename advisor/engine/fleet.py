@@ -4,130 +4,131 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from advisor.engine.rule import catalog
-from advisor.errors import AdvisorError, TraceError, UsageError
+from advisor.engine.executors import outcomes
+from advisor.engine.reduce import Judging, Outcome
+from advisor.errors import TraceError, UsageError
 from advisor.recording import Recording
-from advisor.sources import DEFAULT_MAX_BYTES, load
+from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
-from advisor.views.ranks.summary import RankSummary
-from advisor.views.workspace import Workspace
+from advisor.views.ranks.summary import SCHEMA, RankSummary
 
-SUFFIX = ".rank"
-"""Of a summary's file."""
+SUFFIX, UNREAD_SUFFIX = ".rank", ".unread"
+"""Of a summary's file, and of one that says why there is none."""
 
-KEPT_FINDINGS = 12
-"""Findings of one rank that its job looks at."""
+_UNFIT = re.compile(r"[^\w.=+-]+")
 
 RankProgress = Callable[[int, int, str], None]
 """Called with how many ranks are done, of how many, and which was last."""
 
 
 @dataclass(frozen=True)
-class Judging:
-    """What a worker needs to judge a rank by itself. rules: ids, None for all; paths: files with a team's own rules."""
+class Kept:
+    """Directories in which what was made of ranks stays: summaries, so that none is made again, and the ranks' own pages."""
 
-    rules: tuple[str, ...] | None = None
-    paths: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    max_bytes: int = DEFAULT_MAX_BYTES
+    summaries: Path
+    pages: Path | None = None
 
 
-def summarize(trace: RankTrace, judging: Judging) -> bytes:
-    """One rank's summary, packed. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
-    from advisor.engine.run import run
+@dataclass(frozen=True)
+class Reduced:
+    """What became of traces: summaries in the order of the traces, and those that could not be read."""
 
-    timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
-    known = catalog(Path(p) for p in judging.paths)
-    chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
-    report = run(timeline, chosen, judging.options)
-    summary = Workspace(timeline).get(RankSummary)
-    named = summary.facts.rank if summary.facts.rank >= 0 else trace.named
-    facts = msgspec.structs.replace(
-        summary.facts,
-        rank=-1 if named is None else named,
-        rank_from="distributedInfo" if summary.facts.rank >= 0 else "name" if named is not None else "",
-        conflict=f"{trace.label} says rank {trace.named} by its name, {summary.facts.rank} inside"
-        if summary.facts.rank >= 0 and trace.named is not None and trace.named != summary.facts.rank
-        else "",
-        findings=report.findings[:KEPT_FINDINGS],
-        health=tuple(check for check in report.health if check.status != "ok"),
-    )
-    return replace(summary, facts=facts).to_bytes()
+    summaries: tuple[bytes, ...]
+    unread: tuple[UnreadRank, ...] = ()
 
 
 def reduced(
-    recording: Recording,
-    judging: Judging | None = None,
+    recording: Recording, judging: Judging | None = None, *, executor: str = "", workers: int | None = None, kept: Kept | None = None, progress: RankProgress | None = None
+) -> Recording:
+    """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
+
+    A rank that cannot be read is left out and said. Arguments as of `reduce`. Raises TraceError where no rank can be read, or
+    where they are no ranks of one job.
+    """
+    given = traces_of(recording)
+    if given is None:
+        return recording
+    return merged(reduce(given.traces, judging or Judging(), executor=executor, workers=workers, kept=kept, progress=progress), recording.path, given.notes)
+
+
+def traces_of(recording: Recording) -> JobTraces | None:
+    """The traces of a job that are still to be reduced."""
+    return next((part for part in recording.parts if isinstance(part, JobTraces)), None)
+
+
+def reduce(
+    traces: Sequence[RankTrace],
+    judging: Judging,
     *,
     executor: str = "",
     workers: int | None = None,
-    kept: Path | None = None,
-    shard: tuple[int, int] = (1, 1),
+    kept: Kept | None = None,
     progress: RankProgress | None = None,
-) -> Recording:
-    """The job with every rank's trace reduced to its summary; a recording of another kind as it is.
+) -> Reduced:
+    """Every trace's summary, or why there is none.
 
-    executor: "" processes of this machine (`workers` of them), "serial", or "dask://HOST:PORT". kept: a directory in which
-    summaries stay; one that is there already is not made again. shard: (i, n) takes every n-th trace from the i-th on.
-    A rank that cannot be read is left out and said. Raises TraceError where none can, or where they are no ranks of one job.
+    executor: "" processes of this machine (`workers` of them), "serial", or "dask://HOST:PORT". What is `kept` from before is not
+    made again.
     """
-    given = next((part for part in recording.parts if isinstance(part, JobTraces)), None)
-    if given is None:
-        return recording
-    judging = judging or Judging()
-    traces = given.traces[shard[0] - 1 :: shard[1]]
+    judging = replace(judging, pages=bool(kept and kept.pages))
     made: dict[int, bytes] = {}
     unread: list[UnreadRank] = []
     todo: list[int] = []
     for i, trace in enumerate(traces):
-        stored = _stored(kept, trace)
-        if stored and stored.is_file():
-            made[i] = stored.read_bytes()
+        summary = _read(kept, trace, judging) if kept else b""
+        if summary:
+            made[i] = summary
         else:
             todo.append(i)
-    for done, (i, outcome) in enumerate(_run(executor, workers, [traces[i] for i in todo], judging), len(made) + 1):
-        at = todo[i]
-        if isinstance(outcome, bytes):
-            made[at] = outcome
-            stored = _stored(kept, traces[at])
-            if stored:
-                _write(stored, outcome)
+    for done, (i, outcome) in enumerate(outcomes(executor, workers, [traces[i] for i in todo], judging), len(made) + 1):
+        trace = traces[todo[i]]
+        if outcome.summary:
+            made[todo[i]] = outcome.summary
         else:
-            unread.append(UnreadRank(traces[at].label, outcome))
+            unread.append(UnreadRank(trace.label, outcome.why))
+        if kept:
+            _keep(kept, trace, judging, outcome)
         if progress:
-            progress(done, len(traces), traces[at].label)
-    return merged([made[i] for i in sorted(made)], recording.path, unread, given.notes)
+            progress(done, len(traces), f"{trace.label} cannot be read: {outcome.why}" if outcome.why else trace.label)
+    return Reduced(tuple(made[i] for i in sorted(made)), tuple(unread))
 
 
-def merged(packed: Sequence[bytes], path: str, unread: Sequence[UnreadRank] = (), notes: Sequence[str] = ()) -> Recording:
+def merged(found: Reduced, path: str, notes: Sequence[str] = ()) -> Recording:
     """The job whose ranks' summaries these are. Raises TraceError where they are none, or of several jobs."""
-    summaries = [RankSummary.from_bytes(data) for data in packed]
+    summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
-        why = f": {unread[0].label}: {unread[0].why}" if unread else ""
+        why = f": {found.unread[0].label}: {found.unread[0].why}" if found.unread else ""
         raise TraceError(f"no rank of {path} could be read{why}", "Give a directory with one trace a rank.")
     said = [*notes, *(s.facts.conflict for s in summaries if s.facts.conflict)]
     ranks = _numbered(summaries, said)
     _check_one_job(ranks)
     ranks.sort(key=lambda s: s.rank)
-    return Recording("job", path, (RankSummaries(tuple(ranks), tuple(unread), tuple(said)),))
+    return Recording("job", path, (RankSummaries(tuple(ranks), found.unread, tuple(said)),))
 
 
-def stored(directory: Path) -> list[bytes]:
-    """The summaries that shards left in a directory. Raises UsageError where there are none."""
-    found = sorted(directory.glob(f"*{SUFFIX}"))
-    if not found:
-        raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor analyze JOB --shard 1/4 -o DIR")
-    return [path.read_bytes() for path in found]
+def stored(directory: Path) -> Reduced:
+    """What shards left in a directory. Raises UsageError where they left nothing."""
+    found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
+    if not found and not missed:
+        raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor shard JOB 1/4 -o DIR")
+    summaries, unread = [], [msgspec.json.decode(path.read_bytes(), type=UnreadRank) for path in missed]
+    for path in found:
+        data = path.read_bytes()
+        try:
+            RankSummary.from_bytes(data)
+            summaries.append(data)
+        except TraceError as error:
+            unread.append(UnreadRank(path.name, error.message))
+    return Reduced(tuple(summaries), tuple(unread))
 
 
 def _numbered(summaries: Sequence[RankSummary], said: list[str]) -> list[RankSummary]:
@@ -165,16 +166,43 @@ def _check_one_job(ranks: Sequence[RankSummary]) -> None:
         raise TraceError(f"these are traces of several runs: they were recorded {days:.0f} days apart", "Give the traces of one run.")
 
 
-def _stored(kept: Path | None, trace: RankTrace) -> Path | None:
-    """Where a trace's summary stays: named by the file, its size and time, so that a new recording makes a new one."""
-    if kept is None or trace.timeline is not None:
-        return None
+def _name(trace: RankTrace, judging: Judging) -> str:
+    """A summary's file: named by the trace, its size and time, and how it was judged, so that a change of any makes a new one."""
+    about = (trace.path, trace.label, fingerprint(trace.path), version("trace-advisor"), SCHEMA, judging)
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:20]
+
+
+def page_name(label: str) -> str:
+    """The file of a rank's own page, by its trace's."""
+    for suffix in (".gz", ".json", ".trace", ".pt", ".sqlite"):
+        label = label.removesuffix(suffix)
+    return f"{_UNFIT.sub('-', label).strip('.')[:120] or 'rank'}.html"
+
+
+def _read(kept: Kept, trace: RankTrace, judging: Judging) -> bytes:
+    """A summary that was made before, b"" where there is none that can be read, or its page is gone."""
+    path = kept.summaries / f"{_name(trace, judging)}{SUFFIX}"
+    if not path.is_file() or (kept.pages and not (kept.pages / page_name(trace.label)).is_file()):
+        return b""
+    data = path.read_bytes()
     try:
-        about = os.stat(trace.path)
-        mark = f"{about.st_size}:{about.st_mtime_ns}"
-    except OSError:
-        mark = ""
-    return kept / f"{hashlib.sha256(f'{trace.path}:{mark}'.encode()).hexdigest()[:20]}{SUFFIX}"
+        RankSummary.from_bytes(data)
+    except TraceError:
+        return b""
+    return data
+
+
+def _keep(kept: Kept, trace: RankTrace, judging: Judging, outcome: Outcome) -> None:
+    """Keep what became of a trace, for `merge` too; one that could not be read is tried again the next time."""
+    path = kept.summaries / f"{_name(trace, judging)}{SUFFIX}"
+    missed = path.with_suffix(UNREAD_SUFFIX)
+    if outcome.why:
+        _write(missed, msgspec.json.encode(UnreadRank(trace.label, outcome.why)))
+        return
+    if kept.pages:
+        _write(kept.pages / page_name(trace.label), outcome.page.encode())
+    _write(path, outcome.summary)
+    missed.unlink(missing_ok=True)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -183,46 +211,3 @@ def _write(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.write_bytes(data)
     part.replace(path)
-
-
-Outcome = bytes | str
-
-
-def _run(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
-    """Each trace's position with its summary, or with why there is none; in the order in which they are done."""
-    if executor.startswith("dask://"):
-        return _on_dask(executor, traces, judging)
-    workers = workers or min(len(traces), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    if executor == "serial" or workers < 2 or len(traces) < 2:
-        return ((i, _tried(trace, judging)) for i, trace in enumerate(traces))
-    if executor not in ("", "processes"):
-        raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
-    return _in_processes(workers, traces, judging)
-
-
-def _tried(trace: RankTrace, judging: Judging) -> Outcome:
-    try:
-        return summarize(trace, judging)
-    except AdvisorError as error:
-        return error.message
-
-
-def _in_processes(workers: int, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
-    # Fresh processes: a fork would copy the locks of whatever threads the caller has.
-    with ProcessPoolExecutor(min(workers, len(traces)), mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_tried, trace, judging): i for i, trace in enumerate(traces)}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-
-
-def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
-    try:
-        from distributed import Client
-        from distributed import as_completed as completed
-    except ImportError:
-        raise UsageError("a Dask cluster needs the package distributed", "Install it: pip install 'trace-advisor[fleet]'") from None
-    with Client(address.replace("dask://", "tcp://")) as client:
-        futures = client.map(_tried, list(traces), judging=judging, pure=False)
-        position = {future.key: i for i, future in enumerate(futures)}
-        for future, outcome in completed(futures, with_results=True):
-            yield position[future.key], outcome

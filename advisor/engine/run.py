@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from advisor.engine.fleet import Judging, reduced
+from advisor.engine.fleet import reduced
 from advisor.engine.grade import graded
 from advisor.engine.kinds import Judge, judge
 from advisor.engine.outcome import Outcomes
+from advisor.engine.reduce import Judging
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule, catalog
 from advisor.errors import Unavailable, UsageError
 from advisor.recording import Recording

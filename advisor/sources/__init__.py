@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,13 +13,13 @@ from advisor.recording import Progress, Recording
 from advisor.sources import jax, kineto, memory, ncu, nsys, run
 from advisor.sources.jax.directory import newest_run
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
-from advisor.sources.paths import is_directory, is_pattern, names_in, open_binary
+from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
 from advisor.sources.ranks import job_of, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 from advisor.timeline import Timeline
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read", "read_several"]
 
 SOURCES: tuple[Source, ...] = (nsys, ncu, jax, memory, kineto)
 """The first that recognises a file reads it: those that a few bytes tell before JSON, which could be anything."""
@@ -53,6 +54,17 @@ def read(
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}", "Check its permissions.") from None
+
+
+def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
+    """The job whose ranks' traces these are, each a file. Raises TraceError where one is not there."""
+    named = [os.fspath(path) for path in paths]
+    for path in named:
+        if not is_remote(path) and not os.path.isfile(path):
+            raise TraceError(f"there is no file {path}", "Give the traces of one job's ranks, or their directory alone.")
+    if len(set(named)) < len(named):
+        raise TraceError("a trace is given twice", "Give each rank's trace once.")
+    return job_of(named, os.path.dirname(named[0]) or ".")
 
 
 def _only(traces: list[str], path: str) -> str:

@@ -55,6 +55,18 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
         raise TraceError(f"{path} cannot be opened: {error}", "Check the address and the credentials of the store.") from None
 
 
+def fingerprint(path: str) -> str:
+    """What changes where a file's content does: its size and time, or what its store says of it; "" where nothing is known."""
+    try:
+        if is_remote(path):
+            files, inner = _store(path)
+            return str(files.ukey(inner))
+        about = os.stat(path)
+        return f"{about.st_size}:{about.st_mtime_ns}"
+    except OSError:
+        return ""
+
+
 def _store(path: str) -> tuple[Any, str]:
     try:
         import fsspec

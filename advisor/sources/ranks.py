@@ -50,10 +50,20 @@ def traces_among(names: Sequence[str]) -> list[str]:
 
 def job_of(paths: Sequence[str], path: str) -> Recording:
     """The recording of a job whose traces are these files."""
-    labels = [PurePath(p).name for p in paths]
+    labels = _labels(paths)
     numbers = _by_names(labels)
     traces = tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, numbers, strict=True))
     return Recording("job", path, (JobTraces(traces),))
+
+
+def _labels(paths: Sequence[str]) -> list[str]:
+    """Each file's name, with the directories that tell them apart where names do not."""
+    parts = [PurePath(p).parts for p in paths]
+    for kept in range(1, max(len(p) for p in parts) + 1):
+        labels = ["/".join(p[-kept:]) for p in parts]
+        if len(set(labels)) == len(labels):
+            break
+    return labels
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
-from advisor.engine.fleet import Judging, merged, reduced, stored
+from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
+from advisor.engine.reduce import Judging
 from advisor.errors import TraceError
 from advisor.sources import read
 from advisor.views.ranks.job import RankSummaries
@@ -17,6 +21,37 @@ from tests.paths import ROOT
 
 JOB = ROOT / "samples" / "jobs" / "ddp_forward_host_2"
 BARE = Judging(rules=())
+DEADLY = '''
+import os
+import advisor
+from advisor.timeline import Timeline
+
+@advisor.rule("team/deadly", min_saving_share=0.1)
+def deadly(timeline: Timeline):
+    """A rule that ends its process
+
+    What it is
+    It ends.
+
+    Why it costs time
+    It does not.
+
+    How it is measured
+    From {min_saving_share}.
+
+    How to fix it
+    No.
+
+    When to ignore it
+    Never.
+
+    References
+    None.
+    """
+    if timeline.source.rank == 1:
+        os._exit(7)
+    return advisor.Clear(why="alive")
+'''
 
 
 def packed(recording):
@@ -25,16 +60,55 @@ def packed(recording):
 
 def test_shards_merge_to_the_same_job_and_are_not_made_again(tmp_path):
     whole = packed(reduced(read(JOB), BARE, executor="serial"))
-    for part in (1, 2):
-        reduced(read(JOB), BARE, executor="serial", kept=tmp_path, shard=(part, 2))
+    traces = traces_of(read(JOB)).traces
+    for part in (0, 1):
+        reduce(traces[part::2], BARE, executor="serial", kept=Kept(tmp_path))
     assert packed(merged(stored(tmp_path), "job")) == whole
     seen = []
-    reduced(read(JOB), BARE, executor="serial", kept=tmp_path, progress=lambda *done: seen.append(done))
+    reduced(read(JOB), BARE, executor="serial", kept=Kept(tmp_path), progress=lambda *done: seen.append(done))
     assert not seen  # nothing was left to do
 
 
-def test_processes_give_the_same(tmp_path):
+def test_what_was_left_half_written_or_judged_otherwise_is_made_again(tmp_path):
+    traces, other = traces_of(read(JOB)).traces, Judging(rules=("launch-gap",))
+    reduce(traces, BARE, executor="serial", kept=Kept(tmp_path))
+    one, _ = sorted(tmp_path.glob("*.rank"))
+    one.write_bytes(b"half of it")
+    seen = []
+    reduce(traces, BARE, executor="serial", kept=Kept(tmp_path), progress=lambda *done: seen.append(done))
+    assert len(seen) == 1 and one.stat().st_size > 1000
+    reduce(traces, other, executor="serial", kept=Kept(tmp_path))
+    assert len(list(tmp_path.glob("*.rank"))) == 4
+
+
+def test_a_shard_says_which_rank_it_could_not_read_until_it_can(tmp_path):
+    job, kept = tmp_path / "job", tmp_path / "kept"
+    shutil.copytree(JOB, job)
+    good = (job / "rank1.json.gz").read_bytes()
+    (job / "rank1.json.gz").write_bytes(gzip.compress(b"no trace"))
+    reduce(traces_of(read(job)).traces, BARE, executor="serial", kept=Kept(kept))
+    assert [u.label for u in stored(kept).unread] == ["rank1.json.gz"]
+    (job / "rank1.json.gz").write_bytes(good)
+    reduce(traces_of(read(job)).traces, BARE, executor="serial", kept=Kept(kept))
+    assert len(stored(kept).summaries) == 2
+
+
+def test_processes_give_the_same():
     assert packed(reduced(read(JOB), BARE, workers=2)) == packed(reduced(read(JOB), BARE, executor="serial"))
+
+
+def test_a_script_without_a_guard_analyses_a_job(tmp_path):
+    script = tmp_path / "look.py"
+    script.write_text("import sys, advisor\nprint('begins')\nprint([f.rule for f in advisor.analyze(sys.argv[1]).findings][0])\n")
+    done = subprocess.run([sys.executable, script, JOB], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.stdout.split() == ["begins", "straggler"], done.stderr
+
+
+def test_a_process_that_dies_costs_its_rank_and_no_other(tmp_path):
+    rules = tmp_path / "harsh.py"
+    rules.write_text(DEADLY)
+    found = reduce(traces_of(read(JOB)).traces, Judging(rules=("team/deadly",), paths=(str(rules),)), workers=2)
+    assert len(found.summaries) == 1 and "ended with 7" in found.unread[0].why
 
 
 def test_a_rank_that_cannot_be_read_is_said_and_the_others_stand(tmp_path):
@@ -54,6 +128,7 @@ def test_two_jobs_in_one_directory_are_refused(tmp_path):
 
 def test_the_commands(tmp_path):
     run = CliRunner().invoke
-    assert run(app, ["shard", str(JOB), "1/1", "-o", str(tmp_path), "--executor", "serial"]).exit_code == 0
-    done = run(app, ["merge", str(tmp_path), "-f", "json", "-o", "-"])
+    for part in ("1/2", "2/2"):
+        assert run(app, ["analyze", str(JOB), "--shard", part, "-o", str(tmp_path / "kept"), "--executor", "serial"]).exit_code == 0
+    done = run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", "-"])
     assert done.exit_code == 0 and '"kind": "job"' in done.stdout and '"straggler"' in done.stdout

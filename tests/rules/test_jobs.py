@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from advisor.engine.fleet import Judging, reduced
+from advisor.engine.fleet import reduced
+from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.sources import read

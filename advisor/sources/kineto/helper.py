@@ -1,8 +1,7 @@
 """A second process that decodes pieces of a large file while this one decodes others.
 
-It is an interpreter of its own that reads pieces from a pipe and answers in the same order. Neither fork, which threads of
-the caller make unsafe, nor multiprocessing's spawn, which runs the caller's script again. Where it cannot be started, or
-dies, the pieces are decoded here. It ends with its input, whatever ends this process.
+It is an interpreter of its own (`isolated`) that reads pieces from a pipe and answers in the same order. Where it cannot be
+started, or dies, the pieces are decoded here. It ends with its input, whatever ends this process.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 from types import TracebackType
 
+from advisor import isolated
+from advisor.isolated import send, take
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_piece
 
@@ -23,22 +23,9 @@ QUEUED = 2
 
 # The most that Linux gives without privileges. A piece fits, or its columns, so that nobody waits while writing.
 _PIPE_BYTES = 1 << 20
-_LENGTH = 8
 _F_SETPIPE_SZ = 1031
 _READY, _MALFORMED, _FAILED = b"ready", b"malformed", b"failed"
 _EXACT, _LENIENT = b"\1", b"\0"
-
-# The directory of this copy of advisor comes after the standard library: nothing that lies beside it stands in for a module.
-_START = (
-    "import sys; at = next((i for i, p in enumerate(sys.path) if p.endswith('-packages')), len(sys.path)); "
-    "sys.path[at:at] = sys.argv[1:2]; sys.path += sys.argv[2:]; from advisor.sources.kineto.helper import serve; serve()"
-)
-
-
-def _elsewhere(root: str) -> list[str]:
-    """Where else this process finds packages, the current directory left out: a trace may lie among files of anyone."""
-    known = {"", os.getcwd(), root}
-    return [path for path in sys.path if path not in known and os.path.isabs(path)]
 
 
 class Helper:
@@ -56,12 +43,8 @@ class Helper:
         if self._started or os.name != "posix" or not sys.executable:
             return
         self._started = True
-        root = str(Path(__file__).parents[3])
         with contextlib.suppress(OSError):
-            self._process = subprocess.Popen(
-                # Isolated: neither the current directory nor the environment says where modules come from.
-                [sys.executable, "-I", "-c", _START, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
-            )
+            self._process = isolated.start(__name__)
             assert self._process.stdin and self._process.stdout
             for pipe in (self._process.stdin, self._process.stdout):
                 _widen(pipe.fileno())
@@ -108,7 +91,7 @@ class Helper:
         if self._process is None:
             return False
         try:
-            _send(self._process.stdin, (_EXACT if self.exact else _LENIENT) + piece)
+            send(self._process.stdin, (_EXACT if self.exact else _LENIENT) + piece)
         except OSError:
             return False
         self._queued += 1
@@ -126,7 +109,7 @@ class Helper:
         return piece
 
     def _receive(self) -> bytes:
-        return _take(self._process.stdout) if self._process else b""
+        return take(self._process.stdout) if self._process else b""
 
 
 def serve() -> None:
@@ -142,15 +125,15 @@ def serve() -> None:
 
     def listen() -> None:
         # Always reading, so that neither process can wait for the other to read.
-        while request := _take(source):
+        while request := take(source):
             requests.put(request)
         requests.put(b"")
 
     threading.Thread(target=listen, daemon=True).start()
     with contextlib.suppress(OSError):
-        _send(sink, _READY)
+        send(sink, _READY)
         while request := requests.get():
-            _send(sink, _answer(request))
+            send(sink, _answer(request))
     os._exit(0)
 
 
@@ -161,29 +144,6 @@ def _answer(request: bytes) -> bytes:
         return _MALFORMED
     except Exception:  # whatever it is, the other process meets it too, and says so
         return _FAILED
-
-
-def _send(pipe: object, message: bytes) -> None:
-    view = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
-    while view:
-        view = view[pipe.write(view) :]  # type: ignore[attr-defined]
-
-
-def _take(pipe: object) -> bytes:
-    """One message, b"" where the pipe has ended."""
-    length = _exactly(pipe, _LENGTH)
-    return _exactly(pipe, int.from_bytes(length, "little")) if length else b""
-
-
-def _exactly(pipe: object, n: int) -> bytes:
-    data = bytearray(n)
-    view = memoryview(data)
-    while view:
-        got = pipe.readinto(view)  # type: ignore[attr-defined]
-        if not got:
-            return b""
-        view = view[got:]
-    return bytes(data)
 
 
 def _widen(pipe: int) -> None:

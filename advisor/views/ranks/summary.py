@@ -35,6 +35,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     rank: int
+    label: str = ""
+    """The name of its trace's file, or of what it is in one of several."""
     rank_from: str = ""
     """What says which rank it is: distributedInfo, name or order."""
     conflict: str = ""

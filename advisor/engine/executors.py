@@ -1,0 +1,133 @@
+"""Where ranks are reduced: in this process, in others beside it, or on a Dask cluster. The summaries are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from advisor import isolated
+from advisor.engine.reduce import Judging, Outcome, tried
+from advisor.errors import UsageError
+from advisor.sources.ranks import RankTrace
+
+
+def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
+    """Each trace's position with what became of it; in the order in which they are done.
+
+    executor: "" or "processes", `workers` of them, as many as there are cores by default; "serial"; or "dask://HOST:PORT".
+    Raises UsageError for another one.
+    """
+    if executor.startswith("dask://"):
+        return _on_dask(executor, traces, judging)
+    if executor not in ("", "processes", "serial"):
+        raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
+    workers = min(len(traces), workers or _cores())
+    if executor == "serial" or workers < 2:
+        return ((i, tried(trace, judging)) for i, trace in enumerate(traces))
+    return _in_processes(workers, traces, judging)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """Another interpreter that reduces one trace after the other, started again after one that was its end."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as this
+
+    def ask(self, request: bytes) -> Outcome:
+        """The outcome of a request; what ended the process where it was its end."""
+        if self._process is None:
+            self._process = isolated.start(__name__, self._errors)
+        process = self._process
+        with contextlib.suppress(OSError):
+            isolated.send(process.stdin, request)
+        answer = isolated.take(process.stdout)
+        if answer:
+            outcome: Outcome = pickle.loads(answer)
+            return outcome
+        code = process.wait()
+        self.close()
+        return Outcome(why=self._last_words(code))
+
+    def close(self) -> None:
+        """End it now; what it was asked is lost."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin and process.stdout
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+    def _last_words(self, code: int) -> str:
+        if code == -9:
+            return "the process that read it was killed: the memory may not suffice; fewer at once take less (--workers)"
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        self._errors.truncate(0)
+        return f"the process that read it ended with {code}: {said[-1] if said else 'it said nothing'}"
+
+
+def _in_processes(count: int, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
+    workers = [_Worker() for _ in range(count)]
+    free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+
+    def outcome(trace: RankTrace) -> Outcome:
+        worker = free.get()
+        try:
+            return worker.ask(pickle.dumps((trace, judging), protocol=5))
+        finally:
+            free.put(worker)
+
+    threads = ThreadPoolExecutor(count)
+    try:
+        position = {threads.submit(outcome, trace): i for i, trace in enumerate(traces)}
+        for done in as_completed(position):
+            yield position.pop(done), done.result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.close()
+
+
+def serve() -> None:
+    """Answer requests on standard input until that ends. What rules print goes to standard error: answers stand alone."""
+    import signal
+
+    # Ctrl-C reaches both: the other process decides, and ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(0, "rb", buffering=0, closefd=False) as source, open(os.dup(1), "wb", buffering=0) as sink:
+        os.dup2(2, 1)
+        while request := isolated.take(source):
+            isolated.send(sink, pickle.dumps(tried(*pickle.loads(request)), protocol=5))
+
+
+def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
+    try:
+        from distributed import Client
+        from distributed import as_completed as completed
+    except ImportError:
+        raise UsageError("a Dask cluster needs the package distributed", "Install it: pip install 'trace-advisor[fleet]'") from None
+    try:
+        client = Client(address.replace("dask://", "tcp://"))
+    except OSError as error:
+        raise UsageError(f"no Dask scheduler answers at {address}: {error}", "Give the address that the scheduler prints when it starts.") from None
+    with client:
+        futures = client.map(tried, list(traces), judging=judging, pure=False)
+        position = {future.key: i for i, future in enumerate(futures)}
+        for future in completed(futures):
+            failure = future.exception()
+            yield position[future.key], Outcome(why=f"{type(failure).__name__}: {failure}") if failure else future.result()
+            future.release()

@@ -1,0 +1,73 @@
+"""One rank's trace reduced to its summary: what a worker does, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from advisor.engine.rule import catalog
+from advisor.errors import AdvisorError
+from advisor.sources import DEFAULT_MAX_BYTES, load
+from advisor.sources.ranks import RankTrace
+from advisor.views.ranks.summary import RankSummary
+from advisor.views.workspace import Workspace
+
+KEPT_FINDINGS = 12
+"""Findings of one rank that its job looks at."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a rank's trace: its summary, packed, with its own page where one was asked for; or why there is none."""
+
+    summary: bytes = b""
+    page: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What a worker needs to judge a rank by itself. rules: ids, None for all; paths: files with a team's own rules; pages: whether
+    to draw each rank's own page."""
+
+    rules: tuple[str, ...] | None = None
+    paths: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    max_bytes: int = DEFAULT_MAX_BYTES
+    pages: bool = False
+
+
+def summarize(trace: RankTrace, judging: Judging) -> Outcome:
+    """One rank's summary. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
+    from advisor import reports
+    from advisor.engine.run import run
+
+    timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
+    known = catalog(Path(p) for p in judging.paths)
+    chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
+    report = run(timeline, chosen, judging.options)
+    summary = Workspace(timeline).get(RankSummary)
+    inside = summary.facts.rank
+    named = inside if inside >= 0 else trace.named
+    facts = msgspec.structs.replace(
+        summary.facts,
+        rank=-1 if named is None else named,
+        label=trace.label,
+        rank_from="distributedInfo" if inside >= 0 else "name" if named is not None else "",
+        conflict=f"{trace.label} says rank {trace.named} by its name, {inside} inside" if 0 <= inside != (trace.named if trace.named is not None else inside) else "",
+        findings=report.findings[:KEPT_FINDINGS],
+        health=tuple(check for check in report.health if check.status != "ok"),
+    )
+    return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(report) if judging.pages else "")
+
+
+def tried(trace: RankTrace, judging: Judging) -> Outcome:
+    """`summarize`, with what a user can be told of a trace that cannot be read in its place."""
+    try:
+        return summarize(trace, judging)
+    except AdvisorError as error:
+        return Outcome(why=error.message)
