@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
-from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
+from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.edits import CheaperDispatch, Edits
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_calls import HostCalls
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
@@ -22,9 +18,9 @@ from advisor.views.trace.steps import Steps
 def graph_candidate(
     steps: Steps,
     work: GpuWork,
-    calls: HostCalls,
     gaps: Gaps,
     launches: Launches,
+    capturable: Capturable,
     witness: Witness,
     *,
     min_idle_share: float = 0.10,
@@ -61,20 +57,11 @@ def graph_candidate(
     share = gaps.share("launch")
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the step; a graph is looked for from {min_idle_share:.0%}")
-    if not steps.repeats or steps.steps < 2:
-        return Clear(why="the window holds no two steps to compare")
-    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
-        return Clear(why="CUDA graphs are in use already")
-    parts = [work.rows[work.step == s] for s in range(steps.steps)]
-    count = len(parts[0])
+    count = len(capturable.first)
+    if capturable.why_not:
+        return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {count} GPU ops; a graph pays from {min_ops}")
-    if not _same(work, parts):
-        return Clear(why="the steps launch different kernels or other shapes, so one graph cannot replay them")
-    if calls.waits.any():
-        return Clear(why=f"the host waits for the GPU {calls.waits.sum() / steps.steps:.1f} times a step, which no graph can hold")
-    if calls.of(cuda_api.ApiRole.ALLOCATION).any():
-        return Clear(why="memory is allocated from the driver inside the steps, which no graph can hold")
     shapes = work.timeline.source.shapes
     return Found(
         title="A CUDA graph could replay the step",
@@ -83,7 +70,7 @@ def graph_candidate(
         edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",
-        evidence=witness.of_calls(launches.call[parts[0]], ["the launch sequence that repeats"] * count),
+        evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
@@ -101,18 +88,4 @@ def graph_candidate(
             url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
             risk="Python inside the step no longer runs, shapes must stay, and the graph keeps its memory.",
         ),
-    )
-
-
-def _same(work: GpuWork, parts: list[Ints]) -> bool:
-    """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
-    names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
-    dims = work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
-    of_op = np.r_[dims, -1]  # row -1: launched outside any op
-    first, of_gpu = parts[0], work.ops.of_gpu
-    return all(
-        len(p) == len(first)
-        and bool((names[p] == names[first]).all())
-        and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all())
-        for p in parts[1:]
     )

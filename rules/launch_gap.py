@@ -12,6 +12,8 @@ from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
+from advisor.views.replay.capturable import Capturable
+from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -30,6 +32,10 @@ GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
 """Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
 of replayed graphs in samples/ show them."""
 
+REPLAYED_IN_PARTS = 1 / 3
+"""What issuing costs after the fix, over what it costs now, where the forward and backward pass can be replayed from graphs of their own
+and the optimizer stays beside them."""
+
 FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
 
@@ -47,6 +53,8 @@ def launch_gap(
     program: Program,
     sources: Sources,
     host_time: HostTime,
+    compiled: CompiledStep,
+    capturable: Capturable,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -65,8 +73,11 @@ def launch_gap(
     the gap is the host's. The part of it in which the host was issuing ops (not waiting for the GPU, loading data,
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
     take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the time). The saving is a
-    replay of the step with cheaper launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes), for
-    training a third of today's cost of issuing, as compiled training steps reach; a saving under `min_saving_share`
+    replay of the step with fewer launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes). For training what
+    compiling does: pointwise work and norms fuse, the optimizer becomes a fused one, the kernels left are launched at today's
+    cost, and each compiled part costs 1 ms, a new one wherever the forward pass reads a value; a third of today's cost of issuing
+    where all steps are the same, wait nowhere and allocate nothing, or are compiled already (`low`: nothing, as two of three
+    measured models gained; `high`: one graph for the whole step). A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
@@ -109,7 +120,7 @@ def launch_gap(
         summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
         f"of each {milliseconds(work.step_us)} step ({share:.0%}) for the host to issue the next one.",
-        edits=_edits(program, graph, timeline, host_time),
+        edits=_edits(program, graph, timeline, host_time, None if program.compiled or not capturable.why_not else compiled),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
         quiet=f"the GPU waits for launches {share:.1%} of the step",
@@ -131,14 +142,14 @@ def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
     return np.unique(work.ops.outermost[launching[launching >= 0]])
 
 
-def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime) -> Edits:
+def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep | None) -> Edits:
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
         of_jax = joined(spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX)))
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if program.training:
-        return Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), graph)
+        return Edits(combine(), compiled.edit if compiled else CheaperDispatch(REPLAYED_IN_PARTS), graph)
     return Edits(CheaperDispatch(0.5), graph, graph)
 
 

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
-from advisor.views.replay.edits import Edits, FewerLaunches, combine
+from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
-HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
-"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's was for
-the CPU alone at first)."""
-
 HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
-"""The others of torch.optim, which take foreach=True."""
-
-TENSORS_A_LAUNCH = 30
-"""A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
-
-LAUNCH_FLOOR_US = 1.2
-"""What a pointwise kernel on a tiny tensor takes on its own; a fused one pays it once."""
-
-FUSED_TRAFFIC = (0.6, 0.4, 0.3)
-"""Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7."""
-
-FOREACH_TRAFFIC = (1.0, 1.0, 0.7)
-"""The same where only foreach can be had: its kernels are the loop's, each for many tensors."""
-
-LEFT_OF_LOOP = (0.40, 0.15, 0.10)
-"""Share of the host's time in the step that a fused optimizer still takes (most, likely, least): its Python collects the
-parameters one by one. 14 and 15 % in the two pairs recorded on an H200."""
-
-LEFT_OF_FOREACH = (1.0, 0.7, 0.5)
-"""The same for foreach: its Python is the same, its launches fewer already."""
+"""Those of torch.optim that have no fused form and take foreach=True."""
 
 
 @rule("optimizer-foreach", min_saving_share=0.03)
@@ -104,7 +79,7 @@ def optimizer_foreach(
         f"{milliseconds(host_time.spent_us(update.spans))} of host time between them."
         if looped
         else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",
-        edits=_edits(host_time, work, update),
+        edits=fused_optimizer(host_time, work, update),
         removes="launching and running the update of each parameter by itself",
         quiet=f"the optimizer runs {'one parameter after the other' if looped else 'with foreach kernels'} ({count:.0f} kernels a step)",
         evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
@@ -112,31 +87,6 @@ def optimizer_foreach(
         at_most="high" if looped else "low",
         fix=_fix(update),
     )
-
-
-def _edits(host_time: HostTime, work: GpuWork, update: OptimizerStep) -> Edits:
-    """The optimizer's kernels become as few as a fused one launches, and the host's time in its range shrinks."""
-    step = work.step[update.ops]
-    groups = [update.ops[step == s] for s in np.unique(step)]
-    left = LEFT_OF_LOOP if update.kind == "loop" else LEFT_OF_FOREACH
-    fusable = update.name in HAVE_FUSED or not update.name
-    made = []
-    for traffic, host in zip(FUSED_TRAFFIC if fusable else FOREACH_TRAFFIC, left, strict=True):
-        kept, gone, dur = [], [], []
-        for group in groups:
-            n = max(1, len(group) // 8)
-            if update.parameters:
-                passes = 1 if fusable else round(len(group) / update.parameters)
-                n = passes * -(-update.parameters // TENSORS_A_LAUNCH)
-            n = max(1, min(n, len(group)))
-            whole = float(work.dur_us[group].sum())
-            moved = max(whole - LAUNCH_FLOOR_US * len(group), 0.0)
-            kept.append(group[:n])
-            gone.append(group[n:])
-            dur.append(np.full(n, min(whole, traffic * moved + LAUNCH_FLOOR_US * n) / n))
-        fewer = FewerLaunches(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
-        made.append(combine(host_time.without(update.spans, 1 - host), fewer))
-    return Edits(*made)
 
 
 def _fix(update: OptimizerStep) -> Fix:

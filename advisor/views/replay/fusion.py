@@ -43,7 +43,7 @@ TURNED = 2.0
 RANDOM_PER_S = 6e11
 """Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
 
-_OPTIMIZER = re.compile(r"Optimizer\.|_foreach_|_fused_")
+_OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
 _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
@@ -91,7 +91,7 @@ class Fusion:
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
     """Positions that follow each other on a stream in one pass of one step, and where elements are given on as many of them (-1: unknown)."""
     found: list[Ints] = []
-    backward = _in_backward(work)
+    backward = in_backward(work)
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero(work.schedule.stream == stream)
         together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
@@ -102,7 +102,7 @@ def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints
     return found
 
 
-def _in_backward(work: GpuWork) -> Mask:
+def in_backward(work: GpuWork) -> Mask:
     """(n,) whether autograd launched it: forward and backward pass are compiled apart."""
     if not len(work.ops.names):
         return np.zeros(len(work.op), bool)

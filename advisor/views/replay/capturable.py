@@ -1,0 +1,55 @@
+"""Whether one CUDA graph could replay every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.knowledge import cuda_api
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True, eq=False)
+class Capturable:
+    """why_not: what keeps a step from being captured and replayed, "" where nothing does. first: rows of the GPU ops of the first step."""
+
+    why_not: str
+    first: Ints
+
+    @classmethod
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
+        parts = [work.rows[work.step == s] for s in range(steps.steps)]
+        return cls(_why_not(steps, work, calls, launches, parts), parts[0])
+
+
+def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
+    if not steps.repeats or steps.steps < 2:
+        return "the window holds no two steps to compare"
+    if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
+        return "CUDA graphs are in use already"
+    if not _same(work, parts):
+        return "the steps launch different kernels or other shapes, so one graph cannot replay them"
+    if calls.waits.any():
+        return f"the host waits for the GPU {calls.waits.sum() / work.schedule.steps:.1f} times a step, which no graph can hold"
+    if calls.of(cuda_api.ApiRole.ALLOCATION).any():
+        return "memory is allocated from the driver inside the steps, which no graph can hold"
+    return ""
+
+
+def _same(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
+    names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
+    dims = work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
+    of_op = np.r_[dims, -1]  # row -1: launched outside any op
+    first, of_gpu = parts[0], work.ops.of_gpu
+    return all(
+        len(p) == len(first)
+        and bool((names[p] == names[first]).all())
+        and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all())
+        for p in parts[1:]
+    )

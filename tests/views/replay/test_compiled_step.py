@@ -1,0 +1,60 @@
+"""A training step after compilation: as many launches fewer as fuse, and what each compiled part costs."""
+
+import numpy as np
+import pytest
+
+from advisor.views.replay.build import Replay
+from advisor.views.replay.capturable import Capturable
+from advisor.views.replay.compiled_step import COMPILED_PART_US, CompiledStep
+from advisor.views.replay.simulate import period_us
+from tests.build import Trace
+
+EACH, SIZE = 50, [[64, 64]]
+
+
+def training(reads_in_forward=False, reads_at_end=False):
+    """Three steps of four pointwise kernels and a product, launched 50 µs apart, and two products backward."""
+    trace = Trace()
+    for s in range(3):
+        at = 1000 * s
+        trace.step(at, 999, s + 1)
+        for k, name in enumerate(("aten::mul", "aten::add", "aten::tanh", "aten::mul", "aten::mm")):
+            t = at + EACH * k
+            kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
+            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+        if reads_in_forward:
+            trace.op("aten::item", at + 5 * EACH, 20).call("cudaStreamSynchronize", at + 5 * EACH + 2, 10)
+            trace.op("aten::mm", at + 6 * EACH, 20, SIZE).launch(at + 6 * EACH + 5, at + 6 * EACH + 12, at + 6 * EACH + 15, "gemm")
+        for k in range(2):
+            t = at + EACH * (8 + k)
+            trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2)
+            trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
+        if reads_at_end:
+            trace.op("aten::item", at + 12 * EACH, 20).call("cudaStreamSynchronize", at + 12 * EACH + 2, 10)
+    return trace
+
+
+def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
+    trace = training()
+    before, after = (trace.get(Replay).recorded, trace.get(CompiledStep).edit.apply(trace.get(Replay).recorded))
+    assert after.skip_op.sum() == 3 * before.steps, "of four pointwise kernels one is left"
+    gone = before.dispatch_us[before.op_call[after.skip_op]].sum() + before.call_us[before.op_call[after.skip_op]].sum()
+    assert gone > 0
+    host = [float(s.host_us.sum() + s.call_us.sum()) for s in (before, after)]
+    assert host[1] - host[0] == pytest.approx(before.steps * COMPILED_PART_US - gone)
+    assert period_us(after) > period_us(before), "a small step is slower compiled"
+
+
+@pytest.mark.parametrize(("trace", "parts"), [(training(), 1), (training(reads_in_forward=True), 2), (training(reads_at_end=True), 1)])
+def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
+    assert trace.get(CompiledStep).parts == parts
+
+
+def test_a_step_that_waits_is_not_captured():
+    assert not trace_why(training())
+    assert "waits for the GPU 1.0 times" in trace_why(training(reads_at_end=True))
+    assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
+
+
+def trace_why(trace):
+    return trace.get(Capturable).why_not
