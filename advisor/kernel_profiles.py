@@ -32,6 +32,8 @@ class KernelProfile:
     stream: int = 0
     process: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    source: tuple[str, int] | None = None
+    """File and line that its binary names first, as Triton's do; None where it names none."""
 
     def get(self, *names: str) -> float | None:
         """The first of these metrics that was collected (versions of ncu name some differently), None where none was."""

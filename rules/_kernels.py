@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome
-from advisor.report.model import Clear, Evidence, Fix, ShareSaved, Skipped
+from advisor.report.model import Clear, Evidence, Fix, ShareSaved, Skipped, SourceLine
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
 from advisor.views.replay.edits import Edits, WithDurations
@@ -76,6 +76,7 @@ def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel
         dur_us=sum(k.total_us for k, _ in seen),
         count=sum(k.launches for k, _ in seen),
         device=kernel.profile.device,
+        source=_line(kernel),
     )
     found = Found(
         summary=f"{shown} {worst.summary}",
@@ -106,9 +107,14 @@ def _in_step(found: Found, measured: MeasuredKernels, work: GpuWork, name: str, 
         count=len(at),
         device=int(device[first]),
         stream=int(stream[first]),
+        source=next((line for kernel, _ in seen if (line := _line(kernel))), None),
     )
     edits = Edits(shorter(lambda g: g.low), shorter(lambda g: g.expected), shorter(lambda g: g.high))
     return replace(found, evidence=(evidence,), edits=edits, saving=None, removes="part of this kernel's time")
+
+
+def _line(kernel: MeasuredKernel) -> SourceLine | None:
+    return SourceLine(*kernel.profile.source) if kernel.profile.source else None
 
 
 _NAME = 80

@@ -24,7 +24,7 @@ from advisor.compare.model import (
 )
 from advisor.errors import UsageError
 from advisor.intervals import Floats
-from advisor.report.model import LOW_SHARE, Finding, Part, Report
+from advisor.report.model import LOW_SHARE, Finding, Kind, Part, Report
 
 CAPTURES = 3
 """Captures a side from which the noise can be told: two give a range of one number."""
@@ -80,13 +80,14 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     # Findings are of one capture: the one whose step is nearest to the side's mean.
     typical = before[left.typical], after[right.typical]
     return Comparison(
+        kind=before[0].kind,
         advisor=version("trace-advisor"),
         before=_side(before),
         after=_side(after),
         change_us=change,
         noise=noise,
         verdict=verdict,
-        summary=_summary(verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
+        summary=_summary(before[0].kind, verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
         differences=tuple(_differences(*typical)),
         tables=tables,
         kernel_time=_kernel_time(before, after, draws),
@@ -239,11 +240,13 @@ def _verdict(change_us: float, noise: Interval | None) -> Verdict:
     return "slower" if change_us > 0 else "faster"
 
 
-def _summary(verdict: Verdict, before_us: float, change_us: float, one_capture: bool, classes: Table) -> str:
+def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, one_capture: bool, classes: Table) -> str:
     if verdict == "unchanged":
-        return "The step takes exactly as long as before."
+        return f"The {'measured kernels take' if kind == 'kernels' else 'step takes'} exactly as long as before."
     share = abs(change_us) / before_us if before_us else 0.0
     by = f"{share:.1%} {'slower' if change_us > 0 else 'faster'}"
+    if kind == "kernels":
+        return f"The measured kernels together are {by} under the profiler."
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
     mostly = f", mostly {most.name} ({_signed(most.change_us)} a step)" if most else ""
@@ -275,7 +278,8 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
         if sides[0] != sides[1]:
             yield Difference(what, *sides, serious, advice)
 
-    yield from told("device", _devices, "Record both on the same GPU.", serious=True)
+    if _named(before) and _named(after):
+        yield from told("device", _devices, "Record both on the same GPU.", serious=True)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
     yield from told("what was recorded", lambda r: r.kind, "Compare recordings of one kind.", serious=True)
     marked = (_basis(before) == "whole") == (_basis(after) == "whole")
@@ -290,6 +294,11 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
     if min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
         texts = [f"{f / 1e9:.3g} GFLOP a step" for f in flops]
         yield Difference("work", texts[0], texts[1], False, "If batch or model changed, compare the time per sample instead.")
+
+
+def _named(report: Report) -> bool:
+    """Whether the devices' names are known: a CSV page of Nsight Compute may leave them out."""
+    return report.kind != "kernels" or any(d.name for d in report.devices)
 
 
 def _devices(report: Report) -> str:

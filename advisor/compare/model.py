@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from advisor.report.model import AnySaving
+from advisor.report.model import AnySaving, Kind
 
 SCHEMA = 1
 
@@ -90,6 +90,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a comparison says."""
 
     schema: int = SCHEMA
+    kind: Kind = "trace"
+    """Of measured kernels what is called a step here is all of them together, as they run under the profiler."""
     advisor: str = ""
     before: Side
     after: Side

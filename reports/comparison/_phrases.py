@@ -9,12 +9,18 @@ from advisor.reports._phrases import amount, likely
 
 _NAME = 160
 _TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}
+KERNEL_TIME = "Kernel time on all devices, overlaps counted"
 _NO_NOISE = "no noise estimate: give three captures a side"
 
 
 def title(table: Table) -> str:
     """What a table divides the change by."""
     return _TITLES[table.by]
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """Those that say something: measured kernels belong to no op and no class of time."""
+    return [t for t in comparison.tables if comparison.kind != "kernels" or t.by in ("family", "kernel")]
 
 
 def rows(table: Table, most: int) -> list[Row]:
@@ -25,6 +31,23 @@ def rows(table: Table, most: int) -> list[Row]:
         return shown
     before, after = sum(r.before_us for r in rest), sum(r.after_us for r in rest)
     return [*shown, Row(f"({len(rest)} more)", before, after, sum(r.change_us for r in rest))]
+
+
+def kernel_time(comparison: Comparison, most: int) -> list[Row]:
+    """Kernels by name that changed; of measured ones the table by kernel says it already."""
+    return [] if comparison.kind == "kernels" else [r for r in comparison.kernel_time if r.change_us][:most]
+
+
+def whole(comparison: Comparison) -> str:
+    """What the change is of."""
+    return "Kernel" if comparison.kind == "kernels" else "Step"
+
+
+def footnote(comparison: Comparison) -> str:
+    """What the times are."""
+    if comparison.kind == "kernels":
+        return "times under the profiler, which may lock clocks and empties caches; each table sums to the change"
+    return "times of one step; each table but the last sums to the change"
 
 
 def name(row: Row) -> str:
@@ -51,6 +74,8 @@ def step(comparison: Comparison) -> str:
     """The step before, after, and the change with its noise."""
     before, after = comparison.before.step_us, comparison.after.step_us
     change = f"{signed(comparison.change_us)}, {share(comparison.change_share)}"
+    if comparison.kind == "kernels":
+        return f"Measured kernels {duration(before)} → {duration(after)} ({change})"
     return f"Step {duration(before)} → {duration(after)} ({change}; {noise(comparison.noise)})"
 
 
@@ -58,6 +83,8 @@ def work(comparison: Comparison) -> str:
     """How many kernels a step runs and how long, overlaps counted twice."""
     before, after = comparison.before, comparison.after
     counts = f"{before.kernels:,.0f} → {after.kernels:,.0f}"
+    if comparison.kind == "kernels":
+        return f"Launches {counts}"
     return f"Kernels {counts} a step, {duration(before.kernel_us)} → {duration(after.kernel_us)} on all devices"
 
 
@@ -89,9 +116,11 @@ def applied(comparison: Comparison) -> list[str]:
     told = []
     for item in comparison.applied:
         p = item.predicted
-        told.append(f"{item.rule}: predicted {amount(p, p.expected)} a step ({likely(p)})")
+        told.append(f"{item.rule}: predicted {amount(p, p.expected)} {'of it' if comparison.kind == 'kernels' else 'a step'} ({likely(p)})")
     if not told:
         return []
     gained = -comparison.change_us
+    if comparison.kind == "kernels":
+        return [*told, f"all measured kernels together: {share(comparison.change_share)}"]
     of = "it" if len(told) == 1 else f"all {counted(len(told), 'fix', 'fixes')} together"
     return [*told, f"gained with {of}: {signed(gained) if gained < 0 else duration(gained)} a step"]

@@ -22,7 +22,7 @@ def render(comparison: Comparison) -> str:
     comparison = legible(comparison)
     lines = [
         MARKER,
-        f"## Step time: {words.share(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
+        f"## {words.whole(comparison)} time: {words.share(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
         "",
         f"**{escape(comparison.summary)}** {escape(words.step(comparison))}. {escape(words.work(comparison))}.",
         "",
@@ -31,16 +31,16 @@ def render(comparison: Comparison) -> str:
         *(f"- **{escape(said)}**" for said in words.differences(comparison)),
         "",
     ]
-    first, *others = comparison.tables
+    first, *others = words.tables(comparison)
     lines += _table(words.title(first), words.rows(first, _ROWS))
     for heading, told in (("Findings", words.findings(comparison)), ("Predicted and gained", words.applied(comparison))):
         lines += [f"### {heading}", "", *(f"- {escape(said)}" for said in told[:30]), ""] if told else []
     folded = [(words.title(table), words.rows(table, _ROWS)) for table in others]
-    folded.append(("Kernel time on all devices, overlaps counted", [r for r in comparison.kernel_time if r.change_us][:_ROWS]))
+    folded.append((words.KERNEL_TIME, words.kernel_time(comparison, _ROWS)))
     for title, rows in folded:
         body = _table(title, rows)
         lines += ["<details>", f"<summary>{title}</summary>", "", *body, "</details>", ""] if body else []
-    lines.append(f"<sub>advisor {escape(comparison.advisor)} · times of one step; each table but the last sums to the change</sub>")
+    lines.append(f"<sub>advisor {escape(comparison.advisor)} · {words.footnote(comparison)}</sub>")
     return "\n".join(lines) + "\n"
 
 

@@ -20,9 +20,9 @@ def render(comparison: Comparison) -> str:
     lines = [f"advisor {comparison.advisor} diff", f"before: {words.side(comparison.before)}", f"after:  {words.side(comparison.after)}", ""]
     lines += [f"{comparison.verdict.upper()}: {comparison.summary}", words.step(comparison), words.work(comparison)]
     lines += words.differences(comparison)
-    for table in comparison.tables:
+    for table in words.tables(comparison):
         lines += _table(words.title(table), words.rows(table, _ROWS[table.by]))
-    lines += _table("Kernel time on all devices, overlaps counted", [r for r in comparison.kernel_time if r.change_us][:5])
+    lines += _table(words.KERNEL_TIME, words.kernel_time(comparison, 5))
     for title, told in (("Findings", words.findings(comparison)), ("Predicted and gained", words.applied(comparison))):
         lines += ["", title, *(f"  {line}" for line in told)] if told else []
     return "\n".join(lines) + "\n"

@@ -27,3 +27,13 @@ def test_kernels_are_compared_by_name_and_findings_by_kernel():
     assert [(f.rule, f.status) for f in found.findings] == [("divergence: sorted", "gone")]
     for form in formats().values():
         assert form.render(found)
+    for said in (formats()["text"].render(found), formats()["markdown"].render(found)):
+        assert "step" not in said.lower() and "Launches" in said
+
+
+def test_a_page_that_does_not_name_its_device_is_compared():
+    named, unnamed = (
+        run(Recording("kernels", "k", (KernelProfiles("k", "ncu-csv", 1, (kernel(),), devices),)), [built_in()["divergence"]])
+        for devices in ({0: "NVIDIA H200"}, {})
+    )
+    assert not compare([named], [unnamed]).differences

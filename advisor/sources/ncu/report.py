@@ -2,7 +2,7 @@
 
 A report is `NVR\\0`, a header, then blocks until the end, each a header and a payload of messages with their length before
 them (Nsight Compute Customization Guide, "Report File Format"; field numbers as the schema that the tool ships gives them).
-Blocks of sources and disassembly, most of the file, are skipped, and so is the session: environment and command line.
+Disassembly, most of the file, is skipped, and so is the session: environment and command line. Of a kernel's binary its line is read.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from advisor.errors import TraceError
 from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.sources.ncu.lines import Line, first_line
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
 from advisor.sources.stream import Stream
 
@@ -34,16 +36,17 @@ def is_report(head: bytes) -> bool:
 
 def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
-    kernels: list[KernelProfile] = []
+    kernels: list[tuple[KernelProfile, int]] = []
     devices: dict[int, str] = {}
+    lines: dict[int, Line] = {}
     damage, unfinished = "", 0
     try:
-        for result, strings in results(stream):
-            kernel, name = _kernel(result, strings)
+        for result, strings in results(stream, lines):
+            kernel, name, binary = _kernel(result, strings)
             if not kernel.blocks and kernel.duration_us is None:
                 unfinished += 1  # ncu writes a launch before it has measured it, and may be stopped in between
                 continue
-            kernels.append(kernel)
+            kernels.append((kernel, binary))
             if name:
                 devices[kernel.device] = name
     except Cut:
@@ -54,25 +57,28 @@ def read(stream: Stream, path: str) -> KernelProfiles:
         damage = f"ncu ended before {unfinished} more launch{'es were' if unfinished > 1 else ' was'} measured"
     if damage and not kernels:
         raise TraceError(f"{path} is damaged: {damage}", "Copy or record the report again.")
-    return KernelProfiles(path, "ncu-rep", stream.packed, tuple(kernels), devices, damage)
+    placed = tuple(replace(kernel, source=lines.get(binary)) for kernel, binary in kernels)
+    return KernelProfiles(path, "ncu-rep", stream.packed, placed, devices, damage)
 
 
-def results(stream: Stream) -> Iterator[tuple[memoryview, Sequence[str]]]:
-    """Each profile result as a message, with the strings that it refers to."""
+def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
+    """Each profile result as a message, with the strings that it refers to. `lines` gets where the kernels of the binaries stand."""
     _take(stream, len(_MAGIC))
     _take(stream, _size(stream))
     strings: Sequence[str] = ()
     while stream.peek(1):
-        results = payload = 0
+        results = payload = sources = 0
         for number, value in fields(_take(stream, _size(stream))):
-            if number == 2:
+            if number == 1:
+                sources = whole(value)
+            elif number == 2:
                 results = whole(value)
             elif number == 4 and (table := _strings(message(value))):
                 strings = table  # an empty table means: the one before still holds
             elif number == 5:
                 payload = whole(value)
         if not results:
-            _skip(stream, payload)
+            _skip(stream, payload - (_binaries(stream, payload, lines) if sources and lines is not None else 0))
             continue
         rest = _take(stream, payload)
         while rest:
@@ -83,6 +89,31 @@ def results(stream: Stream) -> Iterator[tuple[memoryview, Sequence[str]]]:
                 raise ValueError(f"a result says that it has {size:,} bytes where {len(rest) - 4:,} are left")
             yield rest[4 : 4 + size], strings
             rest = rest[4 + size :]
+
+
+_LARGEST_BINARY = 1 << 22
+"""Bytes of a source that are looked at: a Triton kernel's binary has some ten thousand, a library's many millions."""
+
+
+def _binaries(stream: Stream, payload: int, lines: dict[int, Line]) -> int:
+    """Note the lines of the binaries in a block of sources. How many of its bytes were read."""
+    done = 0
+    while payload - done >= 4:
+        size = _size(stream)
+        done += 4
+        if size > min(payload - done, _LARGEST_BINARY):
+            break
+        reference = 0
+        for number, value in fields(_take(stream, size)):
+            if number == 1 and isinstance(value, int):
+                reference = value
+            elif number == 4:
+                line = None if isinstance(value, int) else first_line(value)
+                if line:
+                    lines[reference] = line
+                break
+        done += size
+    return done
 
 
 def _size(stream: Stream) -> int:
@@ -108,8 +139,9 @@ def _strings(table: memoryview) -> list[str]:
     return [text(value) for number, value in fields(table) if number == 1]
 
 
-def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, str]:
-    """A profile result, and the name of the device it ran on."""
+def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, str, int]:
+    """A profile result, the name of the device it ran on, and the reference of its binary."""
+    binary = 0
     numbers: dict[int, int] = {}
     names: dict[int, str] = {}
     dims: dict[int, Dim] = {10: (0, 0, 0), 11: (0, 0, 0)}
@@ -122,6 +154,8 @@ def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, 
             names[number] = _name(value, strings)
         elif number in dims:
             dims[number] = _dim(message(value))
+        elif number == 15:
+            binary = next((v for n, v in fields(message(value)) if n == 1 and isinstance(v, int)), 0)
         elif number in (1, 23):
             numbers[number] = _stream_id(value) if number == 23 else whole(value)
     capability = tuple(int(metrics.get(f"{_CAPABILITY}{part}", 0)) for part in ("major", "minor"))
@@ -135,7 +169,7 @@ def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, 
         process=numbers.get(1, 0),
         metrics=metrics,
     )
-    return kernel, texts.get(DEVICE_NAME, "")
+    return kernel, texts.get(DEVICE_NAME, ""), binary
 
 
 def _stream_id(value: Value) -> int:

@@ -1,0 +1,122 @@
+"""Where a kernel stands in its program: the first line that the line table of its binary names.
+
+Triton writes that table (DWARF's `.debug_line`, which ptxas keeps) for every kernel, nvcc with -lineinfo. A binary of several kernels
+does not say here which rows are whose, so that only those of one kernel are told.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_ELF = b"\x7fELF\x02\x01"
+_LARGEST = 1 << 22
+"""Bytes of a table that are read: a kernel has some thousand rows."""
+
+
+class Line(NamedTuple):
+    file: str
+    line: int
+
+
+def first_line(binary: memoryview) -> Line | None:
+    """Of the one kernel in an ELF file; None where it holds several or no table. Never raises."""
+    try:
+        return _first_line(binary)
+    except (struct.error, LookupError, ValueError, ArithmeticError):
+        return None
+
+
+def _first_line(binary: memoryview) -> Line | None:
+    if bytes(binary[:6]) != _ELF:
+        return None
+    sections = dict(_sections(binary))
+    if sum(name.startswith(".text.") for name in sections) != 1 or ".debug_line" not in sections:
+        return None
+    return _Table(sections[".debug_line"][:_LARGEST]).first()
+
+
+def _sections(binary: memoryview) -> Iterator[tuple[str, memoryview]]:
+    """Sections of an ELF file by name (System V ABI, "Sections")."""
+    (start,) = struct.unpack_from("<Q", binary, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", binary, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", binary, start + i * size) for i in range(count)]
+    names = binary[heads[names_at][4] : heads[names_at][4] + heads[names_at][5]]
+    for head in heads:
+        name = bytes(names[head[0] : head[0] + 256]).split(b"\0", 1)[0]
+        yield name.decode("utf-8", "replace"), binary[head[4] : head[4] + head[5]]
+
+
+class _Table:
+    """The first unit of a line table of DWARF 2 to 4 ("Line Number Information", section 6.2)."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def first(self) -> Line | None:
+        """File and line of the first row that names one."""
+        _, version, header = struct.unpack_from("<IHI", self._data)
+        if not 2 <= version <= 4:
+            return None
+        program = 10 + header
+        self._at = 10 + (2 if version == 4 else 1)
+        _, base, line_range, opcodes = struct.unpack_from("<BbBB", self._data, self._at)
+        self._at += 4
+        operands = bytes(self._data[self._at : self._at + opcodes - 1])
+        self._at += opcodes - 1
+        folders = ["", *iter(self._text, "")]
+        files = [""]
+        while name := self._text():
+            folder = self._number()
+            self._number(), self._number()
+            files.append(f"{folders[folder]}/{name}" if folder and not name.startswith("/") else name)
+        self._at = program
+        file = line = 1
+        while self._at < len(self._data):
+            opcode = self._byte()
+            if opcode >= opcodes:
+                line += base + (opcode - opcodes) % line_range
+                return Line(files[file], line)
+            if opcode == 0:
+                length = self._number()
+                self._at += length
+            elif opcode == 1:  # a row as it stands
+                if line > 0:
+                    return Line(files[file], line)
+            elif opcode == 3:
+                line += self._signed()
+            elif opcode == 4:
+                file = self._number()
+            elif opcode == 9:
+                self._at += 2
+            else:
+                for _ in range(operands[opcode - 1]):
+                    self._number()
+        return None
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _text(self) -> str:
+        start = self._at
+        while self._byte():
+            pass
+        return bytes(self._data[start : self._at - 1]).decode("utf-8", "replace")
+
+    def _number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128 or shift > 63:
+                return value
+
+    def _signed(self) -> int:
+        start = self._at
+        value = self._number()
+        bits = 7 * (self._at - start)
+        return value - (1 << bits) if value >> (bits - 1) & 1 else value
