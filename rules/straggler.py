@@ -97,13 +97,15 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
     edit = AsOthers(ranks=(culprit.at,))
-    excess = culprit.excess_us[cause]
-    lead = f"Rank {rank} spends {milliseconds(excess)} a step more than the median rank on {_SPENT[cause]}"
+    guessed = cause == "data-loading" and culprit.guessed
+    spent = "host" if guessed else cause
+    excess = culprit.excess_us[spent]
+    lead = f"Rank {rank} spends {milliseconds(excess)} a step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
     if not culprit.steady:
         return Found(
             title="Ranks hold each other up, now this one, now that one",
             summary=f"{lead}, but not in every step: this is jitter, and no rank is the one to mend.",
-            evidence=_evidence(job, culprit, cause),
+            evidence=_evidence(job, culprit, spent),
             fix=_FIXES[cause],
             edits=JobEdits(AsOthers(ranks=(culprit.at,), share=0.0), edit, edit),
             removes="the excess of the rank that is late most",
@@ -115,17 +117,19 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         )
     return Found(
         title=_TITLES[cause].format(rank=rank),
-        summary=f"{lead}; the others wait for it.",
-        evidence=_evidence(job, culprit, cause),
+        summary=f"{lead}; the others wait for it." + (" What it does then was not recorded: input, most likely." if guessed else ""),
+        evidence=_evidence(job, culprit, spent),
         fix=_FIXES[cause],
-        edits=JobEdits(AsOthers(ranks=(culprit.at,), parts=CAUSES[cause], share=0.7), edit, edit),
+        edits=JobEdits(AsOthers(ranks=(culprit.at,), parts=CAUSES[spent], share=0.7), edit, edit),
         removes="the rank's excess over the median of the others",
         quiet=why,
+        confidence=0.7 if guessed else 0.9,
         cause=cause,
         ranks=(rank,),
     )
 
 
+_GUESSED = "the host before a step's first launch"
 _SPENT = {"compute": "computing", "host": "its host's work", "data-loading": "waiting for input", "copy": "copies"}
 
 

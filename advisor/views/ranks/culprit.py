@@ -38,6 +38,8 @@ class Culprit:
     uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
     conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
     dispatch: its host's excess is the cost of issuing kernels, which recording itself makes, not work of the program's own.
+    guessed: its host's excess is counted as waiting for input because it lies between steps and the trace, which holds no ranges of
+    the framework, would not show a loader.
     """
 
     at: int
@@ -50,11 +52,14 @@ class Culprit:
     uneven_work: bool
     conserved: bool
     dispatch: bool
+    guessed: bool
 
     @property
     def cause(self) -> str:
         """The cause that explains most; `imbalance` where the rank has more to compute, not slower kernels."""
         most = max(self.by_cause, key=lambda c: (self.by_cause[c], self.excess_us[c]))
+        if most == "host" and self.guessed:
+            return "data-loading"
         return "imbalance" if most == "compute" and self.uneven_work else most
 
     @property
@@ -86,6 +91,7 @@ class Culprit:
             late_share=float(job.lateness_us[at] / job.lateness_us.sum()) if job.lateness_us.sum() > 0 else 1.0,
             uneven_work=uneven,
             conserved=bool({KINDS[k] for k in job.matched.kind.tolist()} & {Collective.ALL_TO_ALL, Collective.POINT_TO_POINT}),
+            guessed=_between_steps(job, at, excess["host"]),
             dispatch=idle["launch"] > max(idle["host"], 0.0) + max(idle["sync"], 0.0),
         )
 
@@ -98,6 +104,16 @@ def _excess(job: Job, at: int, parts: tuple[str, ...]) -> float:
     """What the rank spends on these parts a step beyond the median of the others."""
     spent = job.totals[:, [PARTS.index(part) for part in parts]].sum(axis=1)
     return float(spent[at]) - _others(spent, at)
+
+
+BETWEEN = 0.8
+"""A host that is late mostly between steps, where nothing was launched yet, is waiting for what the step begins with."""
+
+
+def _between_steps(job: Job, at: int, excess_us: float) -> bool:
+    """Whether the rank's host loses its time before the first op of each step, in a trace that would not say for what."""
+    before = np.array([s.facts.between_steps_us for s in job.ranks])
+    return not job.ranks[at].facts.shows_loader and float(before[at]) - _others(before, at) >= BETWEEN * excess_us > 0
 
 
 def _steady(job: Job, at: int, parts: tuple[str, ...]) -> bool:

@@ -70,6 +70,12 @@ class Lane:
         between: Floats = np.maximum(high - low, 0.0)
         return between
 
+    def since_computing(self, at_us: Floats) -> Floats:
+        """(m, len(PARTS)) what lies between each moment and the end of the last kernel before it."""
+        ends = self.end_us[self.parts[:, PARTS.index("compute")] > 0]
+        last = np.searchsorted(ends, at_us + 1e-3, side="right") - 1
+        return self.parts_between(np.where(last >= 0, ends[np.maximum(last, 0)], at_us) if len(ends) else at_us, at_us)
+
     @classmethod
     def build(
         cls,

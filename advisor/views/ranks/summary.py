@@ -22,7 +22,7 @@ from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-SCHEMA = 1
+SCHEMA = 2
 
 NANOSECOND_US = 1e-3
 
@@ -55,6 +55,10 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the host itself needs for a step, waits for the device left out and the profiler's cost taken off."""
     recorded_host_us: float = 0.0
     """The same as recorded."""
+    between_steps_us: float = 0.0
+    """A step's idle time for its host before its first kernel: where a program waits for its next batch."""
+    shows_loader: bool = True
+    """Whether a wait for input would show as one: the framework's ranges were recorded."""
     exposed_communication_us: float = 0.0
     """A step's time in which communication ran and nothing else did; likewise beside other work."""
     overlapped_communication_us: float = 0.0
@@ -188,6 +192,7 @@ class RankSummary:
         inside_window = (found.start_us < steps.end_us) & (found.end_us > steps.start_us)
         running = float((np.minimum(found.end_us, steps.end_us) - np.maximum(found.start_us, steps.start_us))[inside_window].sum())
         exposed = length(main.communication) if main else 0.0
+        between = lane.since_computing(edges[1:])[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
         facts = RankFacts(
             rank=source.rank if source.rank is not None else -1,
             world_size=source.world_size,
@@ -201,6 +206,8 @@ class RankSummary:
             step_us=steps.step_us,
             host_us=_host_us(replay.corrected),
             recorded_host_us=_host_us(replay.recorded),
+            between_steps_us=float(between.sum()) / ratio,
+            shows_loader=bool(len(timeline.cpu_ops)) or bool(lane.parts[:, PARTS.index("data-loading")].any()),
             exposed_communication_us=exposed / ratio,
             overlapped_communication_us=max(running - exposed, 0.0) / ratio,
             kernels=float(own.sum()) / ratio,
