@@ -104,8 +104,13 @@ def _make(directory: Path) -> None:
 
 def write_directory(report: Report, directory: Path) -> None:
     """The job's page beside its ranks' pages, and the same as JSON."""
+    import msgspec
+
+    from advisor.engine.fleet import page_name
     from advisor.reports import formats
 
+    ranks = (row if row.failed else msgspec.structs.replace(row, page=f"{PAGES}/{page_name(row.trace)}") for row in report.ranks)
+    report = msgspec.structs.replace(report, ranks=tuple(ranks))
     for name, form in ((INDEX, "html"), (SAVED, "json")):
         write(formats()[form].render(report), directory / name)
 

@@ -544,6 +544,14 @@ class Memory(msgspec.Struct, frozen=True):
         return self.peak_allocated_bytes if of == "allocated" else self.peak_reserved_bytes
 
 
+class RankStep(msgspec.Struct, frozen=True, array_like=True):
+    """One step of one rank, in µs: as recorded, computing, and waiting for other ranks."""
+
+    step_us: float
+    compute_us: float
+    wait_us: float
+
+
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank of a job: where a step of its device went, in µs. The parts sum to `step_us`."""
 
@@ -562,6 +570,11 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     other_us: float = 0.0
     lateness_us: float = 0.0
     """What the others waited for it, a step."""
+    by_step: tuple[RankStep, ...] = ()
+    trace: str = ""
+    """The name of its trace."""
+    page: str = ""
+    """The file of its own page, seen from the job's."""
     failed: str = ""
     """Why it could not be read; all else is 0 then."""
 
@@ -603,6 +616,47 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
 
 
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank waits for another, the last to come, in collectives: so many µs a step."""
+
+    rank: int
+    waits_for: int
+    wait_us: float
+
+
+class RankSpan(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank's device did for a while: a part of `RankRow`, or `transfer`; µs from the beginning of what is shown."""
+
+    part: str
+    start_us: float
+    end_us: float
+
+
+class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank around a collective: when it came to it and when it left, None where it has no part in it, and its device's time."""
+
+    rank: int
+    arrival_us: float | None
+    end_us: float | None
+    spans: tuple[RankSpan, ...]
+
+
+class CollectiveMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """The collective that ranks waited longest in, on one clock: µs from the beginning of what is shown. `begin_us`: when the last
+    rank, `last`, had come. `ranks`: those that came latest and earliest where there are many."""
+
+    kind: str
+    group: str
+    bytes: int
+    step: int
+    last: int
+    wait_us: float
+    """All ranks' waits together."""
+    begin_us: float
+    span_us: float
+    ranks: tuple[RankMoment, ...]
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything an analysis says. Every selected rule stands in exactly one of the four lists. What a kind lacks is None."""
 
@@ -633,6 +687,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ranks: tuple[RankRow, ...] = ()
     matching: Matching | None = None
     collectives: tuple[CollectiveRow, ...] = ()
+    waits: tuple[WaitRow, ...] = ()
+    """Of a job: who waits for whom, most first."""
+    worst: CollectiveMoment | None = None
 
     @property
     def picture(self) -> Picture | None:

@@ -13,7 +13,7 @@ from advisor.report.model import Finding, Report
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
-from advisor.reports.report import _draw, _memory
+from advisor.reports.report import _draw, _job, _memory
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 
@@ -60,7 +60,7 @@ def _document(report: Report, limits: Limits) -> str:
         anchors=_phrases.anchors(shown.findings),
         checklist=checklist(shown, picture) if report.kind == "trace" else (),
         sections=_sections(report),
-        drawings=_memory.drawn(report),
+        drawings=_job.drawn(report) or _memory.drawn(report),
         totals=_memory.totals(report.memory) if report.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
@@ -87,6 +87,7 @@ def page(template: str, title: str, **context: object) -> str:
 _SECTIONS = {
     "trace": (("timeline", "Timeline"), ("steps", "Steps"), ("roofline", "Roofline"), ("tree", "Treemap")),
     "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
+    "job": (("ranks", "Ranks"), ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
     "memory": (("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
 }
 """Of each kind's template, for the navigation: anchor and title."""

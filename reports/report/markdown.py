@@ -94,6 +94,7 @@ def render(report: Report) -> str:
     comment.add(_time(shown), _END)
     comment.add(_kernels(shown), _END)
     comment.add(_held(shown), _END)
+    comment.add(_ranks(shown), _END)
     _rules(comment, report, shown)
     comment.add(_health(shown), _END)
     comment.add([_footer(shown)], LIMIT)
@@ -293,6 +294,27 @@ def _held(report: Report) -> list[str]:
     for row in report.memory.at_peak[:_HELD]:
         place, part = code(_short(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
         lines.append(f"| {escape(row.category)} | {place} | {code(_short(row.source, 80))} | {escape(row.lifetime)} | {size(row.bytes)} | {part} |")
+    return [*lines, "", "</details>", ""]
+
+
+_RANKS = 16
+"""Ranks of a job that a comment shows: those that others wait for most."""
+
+
+def _ranks(report: Report) -> list[str]:
+    if not report.ranks:
+        return []
+    read = sorted((row for row in report.ranks if not row.failed), key=lambda row: -row.lateness_us)
+    lines = [
+        f"<details open><summary><b>Ranks{f': the {_RANKS} of {len(read)} that others wait for most' if len(read) > _RANKS else ''}</b></summary>",
+        "",
+        "| Rank | Step | Computing | Input | Host | Waits | Transfers | Others wait for it |",
+        "| --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for row in read[:_RANKS]:
+        times = (row.step_us, row.compute_us, row.input_us, row.host_us, row.wait_us, row.transfer_us, row.lateness_us)
+        lines.append(f"| {row.rank} | {' | '.join(duration(us) if us > 0 else '–' for us in times)} |")
+    lines += ["", *(f"- not read: {prose(row.failed)}" for row in report.ranks if row.failed)]
     return [*lines, "", "</details>", ""]
 
 

@@ -17,7 +17,7 @@ from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
 from advisor.reports._phrases import Slice
-from advisor.reports.report import _memory
+from advisor.reports.report import _job, _memory
 from advisor.reports.report._checklist import Answer, checklist
 
 NAME = "text"
@@ -128,8 +128,8 @@ def _time(console: Console, report: Report) -> None:
 
 
 def _held(console: Console, report: Report) -> None:
-    """What holds the peak of memory, a line a category."""
-    for at, line in enumerate(_memory.lines(report)):
+    """What holds the peak of memory, a line a category; of a job its ranks, a line each."""
+    for at, line in enumerate(_memory.lines(report) or _job.lines(report)):
         if not at:
             console.print()
         console.print(Text(line), no_wrap=True, overflow="ellipsis")

@@ -30,6 +30,7 @@ from advisor.report.model import (
     Window,
     severity_of,
 )
+from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, Several
 from advisor.views.ranks.job import Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
@@ -202,6 +203,8 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ranks=(*_rows(job), *(RankRow(rank=-1, step_us=0.0, compute_us=0.0, failed=f"{u.label}: {u.why}") for u in summaries.unread)),
         matching=job.matching,
         collectives=collective_rows(job),
+        waits=wait_rows(job) if job.matched.proved else (),
+        worst=worst(job),
     )
 
 
@@ -212,7 +215,7 @@ def _rows(job: Job) -> list[RankRow]:
     transfers = job.by_rank(job.matched.transfer_us[job.matched.collective])
     share = np.divide(job.waits_us, np.maximum(job.waits_us + transfers, 1e-9))
     wait = moved * np.clip(share, 0.0, 1.0)
-    rows = []
+    rows, steps = [], rank_steps(job)
     for at, one in enumerate(job.ranks):
         step = float(job.totals[at].sum())
         known = compute[at] + copy[at] + inputs[at] + moved[at] + host[at]
@@ -220,7 +223,7 @@ def _rows(job: Job) -> list[RankRow]:
             RankRow(
                 rank=one.rank, host=one.facts.host, step_us=step, compute_us=float(compute[at]), copy_us=float(copy[at]),
                 wait_us=float(wait[at]), transfer_us=float(moved[at] - wait[at]), input_us=float(inputs[at]), host_us=float(host[at]),
-                other_us=max(step - float(known), 0.0), lateness_us=float(job.lateness_us[at]),
+                other_us=max(step - float(known), 0.0), lateness_us=float(job.lateness_us[at]), by_step=steps[at], trace=one.facts.label,
             )
         )  # fmt: skip
     return rows
@@ -237,8 +240,9 @@ def _headline(job: Job, found: list[Judged]) -> Headline:
         )  # fmt: skip
     edits = [f.edits.expected for f in own if f.edits and isinstance(f.edits.expected, JobEdit)]
     share = replay.share(replay.corrected, Several(tuple(edits))) if edits else 0.0
-    after = job.step_us * (1 - share)
-    width = sum(f.finding.saving.high - f.finding.saving.low for f in own) / 2
+    # A rule that replays by itself says what it saves and has no edit to combine: together they gain no less than it alone.
+    after = min(job.step_us * (1 - share), *(job.step_us - f.finding.saving.expected for f in found if f.finding.shortens), job.step_us)
+    width = sum(f.finding.saving.high - f.finding.saving.low for f in found if f.finding.shortens) / 2
     predicted = Prediction(low=max(0.0, after - width), expected=after, high=min(job.step_us, after + width))
     wait = float(job.part("communication").mean()) / job.step_us if job.step_us else 0.0
     top = found[0].finding if found else None

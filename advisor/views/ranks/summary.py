@@ -26,6 +26,9 @@ SCHEMA = 2
 
 NANOSECOND_US = 1e-3
 
+STRIP = 4000
+"""Pieces that a window is drawn in: a few steps, a few of these a pixel."""
+
 LAUNCH_US = 5.0
 """A collective whose turn on its stream has come starts within this of what it also waits for."""
 
@@ -100,6 +103,7 @@ class RankSummary:
     Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step, held (it begins when a
     collective lets the host go on).
     steps_us (steps, parts): each step's parts, communication's wait and transfer together.
+    strip (STRIP,): which part (position in `PARTS`) takes most of each of as many equal pieces of the window: the lane as a picture.
     """
 
     facts: RankFacts
@@ -131,6 +135,7 @@ class RankSummary:
     segment_step: Ints
     held: Mask
     steps_us: Floats
+    strip: Ints
 
     @property
     def rank(self) -> int:
@@ -192,6 +197,7 @@ class RankSummary:
         inside_window = (found.start_us < steps.end_us) & (found.end_us > steps.start_us)
         running = float((np.minimum(found.end_us, steps.end_us) - np.maximum(found.start_us, steps.start_us))[inside_window].sum())
         exposed = length(main.communication) if main else 0.0
+        pieces = np.linspace(steps.start_us, steps.end_us, STRIP + 1)
         between = lane.since_computing(edges[1:])[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
         facts = RankFacts(
             rank=source.rank if source.rank is not None else -1,
@@ -258,6 +264,7 @@ class RankSummary:
             segment_step=np.searchsorted(edges, cuts[0] + 1e-6, side="right") - 1,
             held=_within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
             steps_us=lane.parts_between(edges[:-1], edges[1:]),
+            strip=lane.parts_between(pieces[:-1], pieces[1:]).argmax(axis=1).astype(np.int8),
         )
 
 
