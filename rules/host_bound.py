@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, Spans, complement, overlap_with, subtract
+from advisor.intervals import overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.report.model import Clear, Code, Fix, SourceLine
+from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import Timeline
 from advisor.views.replay.edits import Edits
@@ -19,32 +14,10 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.ops import Ops
-from advisor.views.trace.source_lines import user_frame
+from advisor.views.trace.own_work import OwnWork, own_work
 from advisor.views.trace.steps import Steps
-
-MOST_PAUSES = 64
-"""Pauses looked at one by one, the longest first; what is left is less than the least of them each."""
-
-HALF = 0.5
-"""A frame that covers this share of a pause is what the host did in it."""
-
-_FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^DistributedDataParallel|^## Call|^Torch-Compiled")
-_BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
-_TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
-_COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
-_SLEEP = re.compile(r"<built-in (function|method) sleep\b")
-
-
-@dataclass(frozen=True)
-class _Work:
-    """One stretch of the host's own work: what it was, where, and whether that is known."""
-
-    label: str
-    source: SourceLine | None
-    kind: str
 
 
 @rule("host-bound", relies_on=("host",), min_saving_share=0.05)
@@ -95,7 +68,7 @@ def host_bound(
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
-    spans, works = _own_work(timeline, steps, host, work.ops, others, min_pause_us)
+    spans, works = own_work(timeline, steps, host, work.ops, others, min_pause_us)
     if not len(works):
         return Clear(why=f"the host never pauses for {min_pause_us:.0f} µs for work of its own inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
@@ -123,88 +96,7 @@ def host_bound(
     )
 
 
-def _own_work(
-    timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_pause_us: float
-) -> tuple[Spans, list[_Work]]:
-    """Stretches of the host's own work in the window outside `others`, each with what it was; disjoint and sorted."""
-    cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
-    issuing = joined(
-        spans_of(cpu, host.on_threads(cpu)),
-        spans_of(calls, host.on_threads(calls)),
-        spans_of(notes, matches(notes, _FRAMEWORK_RANGE)) if len(notes) else others,
-        others,
-    )
-    pauses = complement(issuing, steps.host_start_us, steps.host_end_us)
-    named = bool(len(timeline.python_calls))
-    long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else 2.0)
-    pauses = pauses[0][long], pauses[1][long]
-    found: list[tuple[float, float, _Work]] = []
-    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[:MOST_PAUSES])
-    for start, end in zip(pauses[0][longest].tolist(), pauses[1][longest].tolist(), strict=True):
-        work = _named(timeline, host, start, end) if named else _Work("work between launches", None, "unknown")
-        if work:
-            found.append((start, end, work))
-    for row in _on_cpu(timeline, steps, host, ops, min_pause_us):
-        start = float(cpu["start_us"].iloc[row])
-        end = start + float(cpu["dur_us"].iloc[row])
-        left = subtract((np.array([start]), np.array([end])), others)
-        if float((left[1] - left[0]).sum()) >= min_pause_us:
-            inner = _named(timeline, host, start, end) if named else None
-            dims = str(cpu["dims"].iloc[row])
-            label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
-            found.append((start, end, _Work(label, inner.source if inner else None, "cpu-op")))
-    found.sort(key=lambda f: f[0])
-    return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
-
-
-def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_us: float) -> Ints:
-    """Rows of ops on the launching threads that take long by themselves, in op trees that make no runtime call: they
-    compute on the CPU. A tree of many short ops is dispatch, however long it takes."""
-    cpu = timeline.cpu_ops
-    calling = np.zeros(len(cpu), bool)
-    calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
-    own = cpu["dur_us"].to_numpy().copy()
-    inner = ops.parent >= 0
-    np.subtract.at(own, ops.parent[inner], cpu["dur_us"].to_numpy()[inner])
-    start = cpu["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
-    found: Ints = np.flatnonzero(
-        ~calling[ops.outermost]
-        & inside
-        & matches(cpu, _TENSOR_OP)
-        & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy()))
-        & host.on_threads(cpu)
-    )
-    return found
-
-
-def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> _Work | None:
-    """What the launching threads did in a pause, by the innermost frame that covers half of it; None for the framework."""
-    calls = timeline.python_calls
-    first = calls["start_us"].to_numpy()
-    last = first + calls["dur_us"].to_numpy()
-    covered = np.minimum(last, end_us) - np.maximum(first, start_us)
-    rows = np.flatnonzero(covered >= HALF * (end_us - start_us))
-    rows = rows[host.on_threads(calls.iloc[rows])]
-    names = [str(n) for n in calls["name"].iloc[rows[np.argsort(calls["dur_us"].to_numpy()[rows], kind="stable")]]]
-    if not names:
-        return _Work("work between launches", None, "unknown")
-    line = next((found for n in names if (found := user_frame(n))), None)
-    inner = names[0]
-    where = f" ({line.file}:{line.line})" if line else ""
-    if _COLLECT.search(inner):
-        return _Work(f"garbage collection{where}", line, "gc")
-    if _SLEEP.search(inner):
-        return _Work(f"time.sleep{where}", line, "sleep")
-    frame = next((n for n in names if not n.startswith("<built-in")), inner)
-    if user_frame(frame) is None or line is None:
-        return None
-    built_in = _BUILT_IN.match(inner)
-    function = built_in["name"] if built_in else frame.rpartition(": ")[2]
-    return _Work(f"{function}{where}", line, "python")
-
-
-def _fix(work: _Work) -> Fix:
+def _fix(work: OwnWork) -> Fix:
     url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     if work.kind == "gc":
         return Fix(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import Family, op_family
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.layout_copies import LayoutCopies
 from advisor.views.replay.round_trips import RoundTrips
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
@@ -29,20 +28,14 @@ NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
 """The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
 passes instead of three."""
 
-MIN_CONV_SHARE = 0.10
-"""Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
-
-_CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
-_PADDING = re.compile(r"padding", re.IGNORECASE)
 _OWN_NORM = re.compile(r"batch_norm_\w*kernel")
 _BACKWARD = re.compile(r"backward")
 _CHANNELS_LAST = re.compile(r"channels_last")
-_PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03)
-def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
+def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is
@@ -76,7 +69,7 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, trips: RoundT
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html#tensor-layout
     """
-    chosen = _conversions(work)
+    chosen = layouts.at
     share = float(work.dur_us[chosen].sum()) / work.busy_us
     again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
@@ -159,59 +152,6 @@ def _faster(norms: Ints, dur_us: Floats) -> Edit:
     """Those norms in the time given, where it is known."""
     known = ~np.isnan(dur_us)
     return WithDurations(norms[known], dur_us[known])
-
-
-def _conversions(work: GpuWork) -> Ints:
-    """Positions of kernels that only change the layout of an image-like tensor."""
-    dims = work.timeline.cpu_ops["dims"]
-    in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
-    conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
-    in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
-    chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv) & ~work.named(_PADDING)
-    flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(str(dims.iat[o]))]
-    chosen &= ~np.isin(work.op, flat)
-    if conv_share >= MIN_CONV_SHARE:
-        chosen |= _turning_copies(work)
-    return np.flatnonzero(chosen)
-
-
-def _turning_copies(work: GpuWork) -> Mask:
-    """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
-    frame = work.timeline.cpu_ops
-    chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
-    turning = [
-        op
-        for op in np.unique(work.op[chosen]).tolist()
-        if work.ops.name(op) == "aten::copy_"
-        and not any(_PRODUCTS.search(n) for n in work.ops.chain(op))
-        and _turns(*(arguments.numbers(str(frame[column].iat[op])) for column in ("dims", "strides")))
-    ]
-    return chosen & np.isin(work.op, turning)
-
-
-def _turns(dims: Any, strides: Any) -> bool:
-    """Whether a copy's target and source (first two arguments) have the channels at other ends."""
-    if len(dims) < 2 or len(strides) < 2 or dims[0] != dims[1] or len(dims[0]) not in (4, 5):
-        return False
-    if any(len(s) != len(dims[0]) for s in strides[:2]) or min(dims[0][1:]) < 2:
-        return False
-    target, source = (_order(s) for s in strides[:2])
-    if target[0] != 0 or source[0] != 0:
-        return False
-    moved = [target.index(axis) for axis in source[1:]]
-    n = len(moved)
-    return moved in ([*range(2, n + 1), 1], [n, *range(1, n)])
-
-
-def _order(strides: Sequence[int]) -> list[int]:
-    """Axes from the outermost in memory to the innermost."""
-    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
-
-
-def _one_dimensional(dims: str) -> bool:
-    """Whether an op's first tensor is a sequence, [N, C, L] or [N, C, 1, L]: those have no channels_last."""
-    first: list[Any] = next(iter(arguments.numbers(dims)), [])
-    return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])
 
 
 def _label(work: GpuWork, position: int) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
@@ -29,21 +28,6 @@ LIKELY_RATE, LEAST_RATE = 0.5, 0.25
 
 UNKNOWN_FILL = 0.5
 """Where the limit is not known: no more than half of the kernel's time is taken for idle multiprocessors."""
-
-_BY_DESIGN = re.compile(
-    r"nvjet|stream_?k|split_?k|persist|cooperative|splitkv|flash_fwd_split|num_splits|sm90_xmma|warpspecialized|device_kernel"
-    r"|rnn|lstm|gru_|ctc|spin|sleep|barrier|signal|wait|multi_tensor_apply",
-    re.IGNORECASE,
-)
-"""Few blocks on purpose: persistent and split kernels, recurrences, waits, optimizers (a block a chunk of the parameters)."""
-
-_SPLITTABLE = (
-    Family.GEMM, Family.ATTENTION, Family.NORM, Family.SOFTMAX, Family.REDUCTION, Family.SORT_SCAN, Family.CONV, Family.EMBEDDING,
-)  # fmt: skip
-"""Families whose work is known to divide over more blocks. Others may be serial: they count where their limit is known."""
-
-_EQUAL_BLOCKS = (Family.GEMM, Family.ATTENTION, Family.CONV)
-"""Families whose blocks take about as long as each other, so that a last wave of few costs as much as a full one."""
 
 
 @rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
@@ -146,12 +130,12 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
     name, fill = kernel.profile.name, blocks / sms
-    meant = _BY_DESIGN.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
+    meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
     if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
         return Fine(max(1 - fill, 0.0))
     joined = SECOND_PASS_US / dur_us
     places = fill if kernel.waves is None else min(fill, kernel.waves)
-    divides = family(name) in _SPLITTABLE
+    divides = family(name) in DIVISIBLE
     in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
     worst = max(min(2 * fill, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
     likely = max(fill, busy / LIKELY_RATE, max_fill if in_step else 0.0)
@@ -167,9 +151,9 @@ def _candidates(
     unknown = np.isnan(limit)
     reached = limit / np.maximum(work.dur_us, 1e-9)
     eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
-    eligible &= ~work.named(_BY_DESIGN) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
-    eligible &= np.where(unknown, work.of(*_SPLITTABLE), reached <= max_limit_share)
-    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*_EQUAL_BLOCKS) & ~unknown
+    eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
+    eligible &= np.where(unknown, work.of(*DIVISIBLE), reached <= max_limit_share)
+    tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
     return eligible & (grids.fill <= max_fill), eligible & tail
 
 

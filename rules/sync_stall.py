@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints, union
-from advisor.knowledge import cuda_api
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
-from advisor.timeline import CopyKind
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, WithDispatch, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.value_waits import WAITING_OPS, value_waits, without_reads, without_waiting_ops
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
@@ -23,18 +19,9 @@ from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-# Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
-_WAITING_OPS = re.compile(
-    r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$"
-)
-_WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
-
 POWER_LIMITED_SHARE = 0.9
 """A GPU this busy is often at its power limit: a short idle that goes comes back as a lower clock. Seen on an H200, where
 removing a wait a step that left 3 % idle gained nothing."""
-
-BIG_READ_BYTES = 1 << 20
-"""A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
 
 _TIMES_A_RUN = re.compile(r"DeviceSynchronize|CtxSynchronize")
 
@@ -86,7 +73,7 @@ def sync_stall(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
-    waits = _waits(work, calls)
+    waits = value_waits(work, calls)
     if not steps.repeats:
         # Around a single run, waiting for the whole device is how the run is timed.
         whole = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]]
@@ -96,7 +83,7 @@ def sync_stall(
         waits = waits[waits < work.schedule.op_call.max(initial=-1)]
     if not len(waits):
         return Clear(why="no call inside the window makes the host wait for the GPU")
-    removed = _without_waiting_ops(work, calls, replay, waits)
+    removed = without_waiting_ops(work, calls, replay, waits)
     share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
@@ -115,7 +102,7 @@ def sync_stall(
             if share >= MEDIUM_SHARE
             else f"removing them alone gains {share:.0%}, because something else bounds the step."
         ),
-        edits=Edits(combine() if full else WithoutWaits(waits), removed, _without_reads(work, calls, waits, removed, program)),
+        edits=Edits(combine() if full else WithoutWaits(waits), removed, without_reads(work, calls, waits, removed, program)),
         removes="the host's waits for the GPU",
         evidence=evidence,
         confidence=0.85,
@@ -124,58 +111,12 @@ def sync_stall(
     )
 
 
-def _waits(work: GpuWork, calls: HostCalls) -> Ints:
-    """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy."""
-    kind = work.column("copy_kind")
-    small = work.column("bytes") <= BIG_READ_BYTES
-    transfer = (kind == CopyKind.HTOD.value) | ((kind == CopyKind.DTOH.value) & ~small)
-    of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
-    reading = calls.launching((kind == CopyKind.DTOH.value) & small)
-    return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
-
-
-def _without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints) -> Edit:
-    """The waits go, with the ops and Python calls that exist only to wait, their kernels and the host time in them."""
-    cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
-    doomed = np.zeros(len(cpu), bool)
-    at = calls.op[waits]
-    for op in np.unique(at[at >= 0]):
-        while op >= 0 and _WAITING_OPS.search(ops.name(int(op))):
-            doomed[op] = True
-            op = ops.parent[op]
-    rows = np.flatnonzero(doomed)
-    calling = matches(python, _WAITING_CALLS)
-    starts = np.r_[cpu["start_us"].to_numpy()[rows], python["start_us"].to_numpy()[calling]]
-    durations = np.r_[cpu["dur_us"].to_numpy()[rows], python["dur_us"].to_numpy()[calling]]
-    gone = np.zeros(len(work.op), bool)
-    known = work.op >= 0
-    gone[known] = np.isin(ops.outermost_where(doomed)[work.op[known]], rows)
-    return combine(
-        WithoutWaits(waits),
-        WithoutOps(np.flatnonzero(gone)),
-        WithDispatch(replay.outside(union(starts, starts + durations))),
-    )
-
-
-def _without_reads(work: GpuWork, calls: HostCalls, waits: Ints, removed: Edit, program: Program) -> Edit:
-    """In a program of JAX what is read may have been computed to be read: the jitted call before each wait goes with it, and its copy."""
-    if program.framework != "jax":
-        return removed
-    launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))
-    before = np.searchsorted(launching, waits) - 1
-    last = work.ops.outermost[calls.op[launching[before[before >= 0]]]]
-    known = np.where(work.op >= 0, work.op, 0)
-    of_reads = (work.op >= 0) & np.isin(work.ops.outermost[known], last)
-    copies = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= BIG_READ_BYTES)
-    return combine(removed, WithoutOps(np.flatnonzero(of_reads | copies)))
-
-
 def _label(ops: Ops, op: int, name: str) -> str:
     """The op that waits, as the user knows it, and the call it made."""
     chain = [n for n in ops.chain(op) if n.startswith("aten::")]
     if not chain:
         return name
-    waiting = next((n for n in reversed(chain) if _WAITING_OPS.search(n)), chain[-1])
+    waiting = next((n for n in reversed(chain) if WAITING_OPS.search(n)), chain[-1])
     return f"{waiting} in {chain[-1]} ({name})" if waiting != chain[-1] else f"{waiting} ({name})"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edits, Fused, WithHostTime, combine
@@ -25,9 +26,6 @@ _FUNCTOR = re.compile(
 COMPILED_CALL_US = 150.0
 """What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
 backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
-
-LAUNCH_FLOOR_US = 2.0
-"""No kernel takes less, whatever it moves."""
 
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
@@ -221,5 +219,5 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Ints) -> tuple[float, fl
     most = max(most, least)
     reached, peak = peaks.achievable_bytes_per_s, peaks.bytes_per_s or peaks.achievable_bytes_per_s
     rates = (peak, reached, 0.8 * reached)
-    times = [max(b / r * 1e6, LAUNCH_FLOOR_US) for b, r in zip((least, (least + most) / 2, most), rates, strict=True)]
+    times = [max(b / r * 1e6, SHORTEST_US) for b, r in zip((least, (least + most) / 2, most), rates, strict=True)]
     return min(times[0], whole), min(times[1], whole), min(times[2], whole)

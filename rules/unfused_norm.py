@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edits, Fused
@@ -16,9 +17,6 @@ from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 
-KERNEL_US = 2.0
-"""No kernel takes less, whatever it moves."""
-
 SLOWEST, LIKELY, FASTEST = 4.0, 1.8, 1.0
 """Time of a fused kernel over its traffic at the bandwidth that large copies reach. PyTorch's own on an H200: rms_norm 1.4
 forward and 1.7 backward, layer_norm 2.4, softmax over 8192 columns 4; Inductor's come close to 1."""
@@ -26,6 +24,7 @@ forward and 1.7 backward, layer_norm 2.4, softmax over 8192 columns 4; Inductor'
 FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 """Tensors moved: forward x read and y written; backward gradient and x read and a gradient written, and both read once
 more for the gradients of scale and shift."""
+
 
 @rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def unfused_norm(work: GpuWork, written: WrittenOut, roofline: Roofline, witness: Witness) -> Outcome:
@@ -89,7 +88,7 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     if not rate or np.isnan(chain.bytes):
         return min(1.5 * longest, whole), min(longest, whole), min(0.7 * longest, whole)
     moved = chain.bytes * (BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0)
-    low, expected, high = (min(max(f * moved / rate * 1e6, KERNEL_US), whole) for f in (SLOWEST, LIKELY, FASTEST))
+    low, expected, high = (min(max(f * moved / rate * 1e6, SHORTEST_US), whole) for f in (SLOWEST, LIKELY, FASTEST))
     return low, expected, high
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from statistics import median
 
 import pytest
 
@@ -16,6 +17,7 @@ CASES = json.loads((SAMPLES / "manifest.json").read_text())["cases"]
 BY_FILE = {path: case for case in CASES.values() for path in (*case.get("kineto", {}).values(), *case.get("nsys", {}).values())}
 LEVELS = ("info", "low", "medium", "high")
 LOUD = ("medium", "high")
+MOST_LINES = 250
 
 
 def pairs():
@@ -78,6 +80,13 @@ def test_a_page_prints_the_defaults_of_the_options_and_copies_none(rule):
     written = inspect.getdoc(rule.function)
     assert not [name for name in rule.options if f"{{{name}}}" not in written], "name each option in the page, its default as {option}"
     assert not [name for name in rule.options if f"{{{name}}}" in rule.page]
+
+
+def test_a_rule_fits_on_a_few_screens():
+    """What it looks at is a view, shared by others that look at the same; the rule says what it means and what to do."""
+    lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "rules").glob("[!_]*.py")}
+    assert not {name: n for name, n in lines.items() if n > MOST_LINES}, f"longer than {MOST_LINES} lines: move what it derives into advisor/views"
+    assert median(lines.values()) < 150
 
 
 def test_rules_that_another_explains_exist():

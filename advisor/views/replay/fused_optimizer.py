@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.knowledge.shortest_kernel import SHORTEST_POINTWISE_US
 from advisor.views.replay.edits import Edits, FewerLaunches, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -15,9 +16,6 @@ the CPU alone at first)."""
 
 TENSORS_A_LAUNCH = 30
 """A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
-
-LAUNCH_FLOOR_US = 1.2
-"""What a pointwise kernel on a tiny tensor takes on its own; a fused one pays it once."""
 
 FUSED_TRAFFIC = (0.6, 0.4, 0.3)
 """Share of the memory traffic left (most, likely, least): Adam written op by op moves 18 tensors a parameter, fused 7."""
@@ -49,10 +47,10 @@ def fused_optimizer(host_time: HostTime, work: GpuWork, update: OptimizerStep) -
                 n = passes * -(-update.parameters // TENSORS_A_LAUNCH)
             n = max(1, min(n, len(group)))
             whole = float(work.dur_us[group].sum())
-            moved = max(whole - LAUNCH_FLOOR_US * len(group), 0.0)
+            moved = max(whole - SHORTEST_POINTWISE_US * len(group), 0.0)
             kept.append(group[:n])
             gone.append(group[n:])
-            dur.append(np.full(n, min(whole, traffic * moved + LAUNCH_FLOOR_US * n) / n))
+            dur.append(np.full(n, min(whole, traffic * moved + SHORTEST_POINTWISE_US * n) / n))
         fewer = FewerLaunches(np.concatenate(kept), np.concatenate(gone), np.concatenate(dur))
         made.append(combine(host_time.without(update.spans, 1 - host), fewer))
     return Edits(*made)

@@ -12,6 +12,7 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.shapes import Shapes
@@ -20,9 +21,6 @@ FUSED = (
     Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
 )  # fmt: skip
 """Families that a compiler fuses with their neighbours."""
-
-KERNEL_US = 2.0
-"""No kernel takes less, whatever it moves."""
 
 FULL = 0.25
 """Of a stretch's largest tensor: what is smaller costs nothing beside it."""
@@ -66,7 +64,7 @@ class Stretch:
 
     def fused_us(self, bytes_per_s: float, own_us: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
-        floor = max(KERNEL_US, self.random / RANDOM_PER_S * 1e6)
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again = TURNED if self.turned else 1.0
         slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), own_us) for moved in times)

@@ -1,0 +1,22 @@
+"""Which kernels could run in more blocks than they do, by name and family."""
+
+from __future__ import annotations
+
+import re
+
+from advisor.knowledge.kernel_names import Family
+
+FEW_ON_PURPOSE = re.compile(
+    r"nvjet|stream_?k|split_?k|persist|cooperative|splitkv|flash_fwd_split|num_splits|sm90_xmma|warpspecialized|device_kernel"
+    r"|rnn|lstm|gru_|ctc|spin|sleep|barrier|signal|wait|multi_tensor_apply",
+    re.IGNORECASE,
+)
+"""Few blocks on purpose: persistent and split kernels, recurrences, waits, optimizers (a block a chunk of the parameters)."""
+
+DIVISIBLE = (
+    Family.GEMM, Family.ATTENTION, Family.NORM, Family.SOFTMAX, Family.REDUCTION, Family.SORT_SCAN, Family.CONV, Family.EMBEDDING,
+)  # fmt: skip
+"""Families whose work is known to divide over more blocks. Others may be serial: they count where their limit is known."""
+
+EQUAL_BLOCKS = (Family.GEMM, Family.ATTENTION, Family.CONV)
+"""Families whose blocks take about as long as each other, so that a last wave of few costs as much as a full one."""

@@ -1,0 +1,82 @@
+"""Kernels that only turn images from one memory layout into another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace import arguments
+
+MIN_CONV_SHARE = 0.10
+"""Copies that turn a layout are a convolution's concern only where convolutions run: this share of the time the GPU works."""
+
+_CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
+_PADDING = re.compile(r"padding", re.IGNORECASE)
+_PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
+
+
+@dataclass(frozen=True)
+class LayoutCopies:
+    """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and
+    copies of recorded strides from channels second to channels last or back. Those of sequences have no such layout, and are left out."""
+
+    at: Ints
+
+    @classmethod
+    def build(cls, work: GpuWork) -> LayoutCopies:
+        dims = work.timeline.cpu_ops["dims"]
+        in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
+        conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
+        in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
+        chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv) & ~work.named(_PADDING)
+        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(str(dims.iat[o]))]
+        chosen &= ~np.isin(work.op, flat)
+        if conv_share >= MIN_CONV_SHARE:
+            chosen |= _turning_copies(work)
+        return cls(np.flatnonzero(chosen))
+
+
+def _turning_copies(work: GpuWork) -> Mask:
+    """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
+    frame = work.timeline.cpu_ops
+    chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
+    turning = [
+        op
+        for op in np.unique(work.op[chosen]).tolist()
+        if work.ops.name(op) == "aten::copy_"
+        and not any(_PRODUCTS.search(n) for n in work.ops.chain(op))
+        and _turns(*(arguments.numbers(str(frame[column].iat[op])) for column in ("dims", "strides")))
+    ]
+    return chosen & np.isin(work.op, turning)
+
+
+def _turns(dims: Any, strides: Any) -> bool:
+    """Whether a copy's target and source (first two arguments) have the channels at other ends."""
+    if len(dims) < 2 or len(strides) < 2 or dims[0] != dims[1] or len(dims[0]) not in (4, 5):
+        return False
+    if any(len(s) != len(dims[0]) for s in strides[:2]) or min(dims[0][1:]) < 2:
+        return False
+    target, source = (_order(s) for s in strides[:2])
+    if target[0] != 0 or source[0] != 0:
+        return False
+    moved = [target.index(axis) for axis in source[1:]]
+    n = len(moved)
+    return moved in ([*range(2, n + 1), 1], [n, *range(1, n)])
+
+
+def _order(strides: Sequence[int]) -> list[int]:
+    """Axes from the outermost in memory to the innermost."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+
+
+def _one_dimensional(dims: str) -> bool:
+    """Whether an op's first tensor is a sequence, [N, C, L] or [N, C, 1, L]: those have no channels_last."""
+    first: list[Any] = next(iter(arguments.numbers(dims)), [])
+    return len(first) == 3 or (len(first) == 4 and 1 in first[2:] and first[2:] != [1, 1])

@@ -1,0 +1,106 @@
+"""Matrix products, convolutions and attention in FP32 or TF32, and how long they would take in fewer bits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.devices import Peaks
+from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.replay.edits import Edit, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
+
+WIDE = ("fp32", "tf32")
+
+EMULATED = 3.0
+"""TF32 products in place of one in FP32: CUTLASS's attention on FP32 inputs (OpMultiplyAddFastF32)."""
+
+SMALL_US, BUSY_SHARE = 20.0, 0.4
+"""A product shorter than the first that works at its rate for less of its time than the second is bound by latency."""
+
+UNALIGNED = 0.25
+"""Part of the 16-bit rate that is left where a size is no multiple of 8 (gemm-alignment has the pairs): Tensor Cores load 16 bytes."""
+
+CAST = 1.0
+"""What autocast adds in the forward pass, in times of a product's own FP32 bytes: operands read in 4 bytes and written in 2."""
+
+_MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
+_EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
+
+
+@dataclass(frozen=True)
+class WideProducts:
+    """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
+    others: precisions of the products that run in fewer already."""
+
+    at: Ints
+    dur_us: Floats
+    now: np.ndarray
+    emulated: Mask
+    flops: Floats
+    bytes: Floats
+    unaligned: Mask
+    forward: Mask
+    others: tuple[str, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
+        emulated = work.named(_EMULATED)
+        texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
+        dense = work.of(Family.GEMM, Family.CONV, Family.ATTENTION)
+        at = np.flatnonzero(dense & np.isin(texts, WIDE))
+        rows = work.rows[at]
+        others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
+        return cls(
+            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _unaligned(work, at), _forward(work, at), others
+        )  # fmt: skip
+
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False) -> Edit:
+        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks."""
+        rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
+        before = np.array([peaks.achievable_flops_per_s(str(text)) or rate for text in self.now])
+        before /= np.where(self.emulated, EMULATED, 1.0)
+        bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
+        aligned = np.where(self.unaligned & (name != "tf32"), UNALIGNED, 1.0)
+        known = np.maximum(self.flops / (rate * aligned), (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
+        if casts:
+            known = known + np.where(self.forward, CAST * self.bytes / bandwidth * 1e6, 0.0)
+        faster = np.maximum(np.where(np.isnan(known), self.dur_us * before / rate, known), SHORTEST_US)
+        # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
+        at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
+        small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
+        faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
+        return WithDurations(self.at, np.where(self.now == name, self.dur_us, faster))
+
+
+def _unaligned(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) whether a size of the last two axes of a product's operands is no multiple of 8; not of convolutions."""
+    frame = work.timeline.cpu_ops["dims"]
+    odd: dict[str, bool] = {}
+    found = np.zeros(len(chosen), bool)
+    for i, (position, op) in enumerate(zip(chosen.tolist(), work.op[chosen].tolist(), strict=True)):
+        if op < 0 or not _MATRICES.search(work.name(position)):
+            continue
+        text = str(frame.iat[op])
+        if text not in odd:
+            matrices = [
+                shape[-2:] for shape in arguments.numbers(text) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)
+            ]
+            # Rows are spaced by the last axis; of the one before only a transposed operand's are.
+            odd[text] = any(n % 8 and n > 8 for shape in matrices for n in shape)
+        found[i] = odd[text]
+    return found
+
+
+def _forward(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) whether each is of the forward pass: autograd's products find their operands cast."""
+    outermost = work.ops.outermost
+    return np.array(
+        [op < 0 or not work.ops.name(int(outermost[op])).startswith("autograd::") for op in work.op[chosen].tolist()], bool
+    )
