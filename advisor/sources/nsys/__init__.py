@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recording import Recording
 from advisor.sources.nsys import gpu, ranges
@@ -73,22 +74,23 @@ def read(path: str) -> Timeline:
             raise TraceError(f"{path} holds no GPU work with a valid time", "Export the report again.")
         base = min(int(part["start_ns"].min()) for of_table in kept.values() for part in of_table if len(part["start_ns"]))
         tables = {name: _frame(name, kept.pop(name), base) for name in list(kept)}
-        issues = (*timed.issues(), *_graph_issues(tables["gpu_ops"]))
+        issues = (*timed.issues(), *_unmerged(path), *_graph_issues(tables["gpu_ops"]))
         source, devices = _source(db, path, tables, issues), _devices(db, tables["gpu_ops"])
         return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
 
 
 def _no_gpu_work(db: Database, path: str) -> TraceError:
     """Say what a file is that has nothing to analyse."""
+    unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(path))
     if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in db.tables:
         return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
     if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
-        return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work", RECORD)
+        return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work{unmerged}", RECORD)
     why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"
     descriptions = ("ENUM_", "TARGET_INFO", "META_DATA", "EXPORT_META", "StringIds", "ANALYSIS_", "Process", "PROCESS", "Thread")
     others = [t for t in db.tables if not t.startswith(descriptions)]
     shown = (", ".join(others[:8]) + (" and more" if len(others) > 8 else "")) or "nothing but descriptions"
-    return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}", RECORD)
+    return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}{unmerged}", RECORD)
 
 
 @dataclass
@@ -147,11 +149,26 @@ def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dic
     columns = ("start", "end", "globalTid", "correlationId", "nameId")
     c = db.integers("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=gpu.TIMES)
     pid = processes.pid(c["globalTid"])
+    c, pid = _one_row_a_call(c, pid)
     used = {i: cuda_api.plain(texts.get(i, "")) for i in set(c["nameId"].tolist())}
     return {
         "start_ns": c["start"], "end_ns": c["end"], "name": categorical(c["nameId"], used), "pid": pid,
         "tid": processes.tid(c["globalTid"]), "correlation": processes.correlation(c["correlationId"], pid),
     }  # fmt: skip
+
+
+def _one_row_a_call(c: dict[str, Ints], pid: Ints) -> tuple[dict[str, Ints], Ints]:
+    """Rows of one thread under one correlation id, as `cudaLaunchKernel` and the `cudaLaunchKernel_v7000` or `cuLaunchKernel` inside
+    it, are one call: the first, from the first start to the last end. Counted as two, one of them would lack its kernel."""
+    order = np.lexsort((c["start"], c["correlationId"], c["globalTid"]))
+    thread, number = c["globalTid"][order], c["correlationId"][order]
+    first = np.r_[True, (thread[1:] != thread[:-1]) | (number[1:] != number[:-1]) | (number[1:] <= 0)]
+    if first.all():
+        return c, pid
+    ends = np.maximum.reduceat(c["end"][order], np.flatnonzero(first))
+    kept = order[first]
+    c = {name: column[kept] for name, column in c.items()}
+    return {**c, "end": ends}, pid[kept]
 
 
 def _syncs(db: Database, processes: Processes) -> dict[str, Any]:
@@ -223,6 +240,17 @@ def _devices(db: Database, ops: pd.DataFrame) -> tuple[Device, ...]:
 def _epoch_ns(db: Database) -> int:
     rows = db.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
+
+
+def _unmerged(path: str) -> list[ReadIssue]:
+    """What SQLite wrote beside the file and has not merged into it. The file is opened as it is, so that none of that is read."""
+    beside = f"{path}-wal"
+    size = os.path.getsize(beside) if os.path.isfile(beside) else 0
+    detail = (
+        f"{size:,} bytes lie beside the file, in {os.path.basename(beside)}, and were not read: rows may be missing. Merge them with: "
+        f"sqlite3 {os.path.basename(path)} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+    )
+    return [ReadIssue("complete-file", detail)] if size else []
 
 
 def _graph_issues(ops: pd.DataFrame) -> list[ReadIssue]:

@@ -69,6 +69,27 @@ def test_memory_kinds_are_nsys_own_not_cuptis(tmp_path, enum):
     assert ops["copy_kind"].tolist() == ["HtoD", "HtoD", "DtoH"] and ops["name"].iat[0] == "Memcpy HtoD (Pageable -> Device)"
 
 
+def test_rows_of_the_runtime_and_the_driver_under_one_correlation_are_one_launch(tmp_path):
+    # cudaLaunchKernel, what it is compiled to, and the driver's call inside: one launch, from the first start to the last end.
+    names = ("INSERT INTO StringIds VALUES (?, ?)", (4, "cudaLaunchKernel"), (5, "cuLaunchKernel"))
+    rows = [s for i in range(1, 9) for at in [i * 100_000] for s in (
+        call(at, at + 2000, i, 4), call(at + 500, at + 4000, i, 2), call(at + 600, at + 1500, i, 5), kernel(at + 9000, at + 20_000, i)
+    )]  # fmt: skip
+    timeline = load(export(tmp_path / "a.sqlite", names, *rows))
+    assert timeline.api_calls["name"].tolist() == ["cudaLaunchKernel"] * 8 and set(timeline.api_calls["dur_us"]) == {4.0}
+    health = {h.check: h for h in analyze(timeline).health}
+    assert health["gpu-events"].status == "ok" and "every launch has its GPU op" in health["gpu-events"].detail
+    assert health["launch-links"].status == "ok"
+
+
+def test_a_log_that_sqlite_has_not_merged_is_named(tmp_path):
+    path = export(tmp_path / "a.sqlite", *(kernel(i * 10_000, i * 10_000 + 5000, i) for i in range(9)))
+    assert not load(path).source.issues
+    (tmp_path / "a.sqlite-wal").write_bytes(b"pages")
+    (issue,) = load(path).source.issues
+    assert issue.check == "complete-file" and "a.sqlite-wal" in issue.detail and "wal_checkpoint" in issue.detail
+
+
 def test_processes_and_gpus_stay_apart(tmp_path):
     mapping = [("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",)]
     mapping += [("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?,?,?)", (0, 0, 77), (1, 0, 78))]
