@@ -10,6 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._ways import for_program
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
@@ -17,6 +18,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches, spans_of
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 _FREES = re.compile(r"(Free|Release|Unmap)")
@@ -32,6 +34,7 @@ def allocator(
     calls: HostCalls,
     replay: Replay,
     witness: Witness,
+    program: Program,
     *,
     min_per_step: float = 2.0,
 ) -> Outcome:
@@ -84,7 +87,7 @@ def allocator(
         quiet=f"{per_step:.0f} calls a step allocate or free memory",
         evidence=evidence,
         confidence=0.85,
-        fix=_fix(names, bool(emptying.any())),
+        fix=for_program(program, "allocator", _fix(names, bool(emptying.any()))),
     )
 
 

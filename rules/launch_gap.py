@@ -11,6 +11,7 @@ from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
+from advisor.rules._ways import for_program, of_server, spelt
 from advisor.timeline import Timeline
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
@@ -18,6 +19,7 @@ from advisor.views.replay.edits import AsGraph, CheaperDispatch, Edits, WithoutH
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import joined, matches, spans_of
@@ -26,6 +28,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import Sources
+from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
 
 GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
@@ -51,6 +54,8 @@ def launch_gap(
     gaps: Gaps,
     launches: Launches,
     program: Program,
+    optimizer: OptimizerStep,
+    spellings: Spellings,
     sources: Sources,
     host_time: HostTime,
     compiled: CompiledStep,
@@ -132,7 +137,7 @@ def launch_gap(
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         confidence=0.9,
-        fix=_fix(program),
+        fix=_fix(program, optimizer.kind != "none", spellings),
     )
 
 
@@ -161,7 +166,14 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(program: Program) -> Fix:
+def _fix(program: Program, optimizes: bool, spellings: Spellings) -> Fix:
+    server = of_server(program)
+    if server:
+        return server
+    return spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, "cell", "sliced", "grows")
+
+
+def _compiled(program: Program, optimizes: bool) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
     risk = (
         "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
@@ -200,14 +212,15 @@ def _fix(program: Program) -> Fix:
             title="Compile the training step",
             steps=(
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
-                "Use a fused optimizer: one launch a parameter group.",
+                *(("Use a fused optimizer: one launch a parameter group.",) if optimizes else ()),
                 "If shapes are fixed and the GPU still waits, capture the whole step in a torch.cuda.CUDAGraph.",
             ),
             code=Code(
-                before="loss = criterion(model(x), y)\nloss.backward()\noptimizer.step()",
+                before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
                 after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
-                "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n\n"
-                "loss = criterion(model(x), y)\nloss.backward()\noptimizer.step()",
+                + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" * optimizes
+                + "\nloss = criterion(model(x), y)\nloss.backward()"
+                + "\noptimizer.step()" * optimizes,
             ),
             url=url,
             risk=risk,

@@ -9,10 +9,11 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length, union
-from advisor.knowledge.devices import find
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._ways import for_program
 from advisor.timeline import CopyKind, MemoryKind
+from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -23,6 +24,7 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 DEFAULT_LINK_GBPS = 22.0
@@ -57,6 +59,8 @@ def memcpy(
     gaps: Gaps,
     replay: Replay,
     witness: Witness,
+    program: Program,
+    rates: DeviceRates,
     *,
     small_bytes: int = 65536,
 ) -> Outcome:
@@ -108,22 +112,28 @@ def memcpy(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
         f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {milliseconds(exposed)} of each "
         f"{milliseconds(work.step_us)} step overlap no compute.",
-        edits=_edits(work, calls, replay, copies, np.isin(launches.call[work.rows], host.blocking_copies), small_bytes),
+        edits=_edits(work, calls, replay, rates, copies, np.isin(launches.call[work.rows], host.blocking_copies), small_bytes),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
         quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / work.step_us:.1%} of it not hidden behind compute",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
-        fix=_fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean())),
+        fix=for_program(
+            program,
+            "memcpy",
+            _fix(
+                pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), len(host.data_loading[0]) > 0
+            ),
+        ),
     )
 
 
 def _edits(
-    work: GpuWork, calls: HostCalls | None, replay: Replay, copies: _Copies, blocking: Mask, small_bytes: int
+    work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: _Copies, blocking: Mask, small_bytes: int
 ) -> Edits:
     """At the rate of pinned memory; on a stream of their own too; no pageable copy at all."""
     schedule, size = work.schedule, copies.bytes
-    peaks = find(work.device_at(int(copies.at[0])).name)
+    peaks = rates.of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
@@ -174,7 +184,7 @@ def _outer(ops: Ops, op: int) -> str:
     return next((n for n in reversed(ops.chain(op)) if n.startswith("aten::")), "a runtime call")
 
 
-def _fix(pageable_share: float, created: float, small: float) -> Fix:
+def _fix(pageable_share: float, created: float, small: float, loader: bool) -> Fix:
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     if created >= 0.5:
         return Fix(
@@ -194,7 +204,9 @@ def _fix(pageable_share: float, created: float, small: float) -> Fix:
     steps = []
     if pageable_share > 0:
         steps.append(
-            "Pin the memory that is copied: DataLoader(pin_memory=True), or tensor.pin_memory() once for buffers that are reused."
+            "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
+            if loader
+            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused, DataLoader(pin_memory=True) for batches."
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")

@@ -13,6 +13,7 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import milliseconds
+from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
@@ -105,7 +106,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[chosen], [_label(work, roofline, position) for position in chosen.tolist()]),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
-        fix=_fix(half, on_cuda_cores),
+        fix=for_program(found.program, "precision", _fix(half, on_cuda_cores)),
     )
 
 
@@ -168,8 +169,8 @@ def _fix(half: str, on_cuda_cores: bool) -> Fix:
         title="Let Tensor Cores do the products",
         steps=tuple(steps),
         code=Code(
-            before="loss = criterion(model(x), y)\\nloss.backward()",
-            after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\\n    loss = criterion(model(x), y)\\nloss.backward()',
+            before="loss = criterion(model(x), y)\nloss.backward()",
+            after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    loss = criterion(model(x), y)\nloss.backward()',
         ),
         url="https://docs.pytorch.org/docs/stable/amp.html",
         risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit. Reductions stay in FP32 under autocast.",

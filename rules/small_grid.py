@@ -11,6 +11,7 @@ from advisor.knowledge.kernel_names import Family, family
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.limits import Gain
@@ -110,7 +111,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         quiet=f"kernels on few multiprocessors take {float(dur_us.sum()) / work.busy_us:.1%} of busy time",
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
-        fix=_fix(max(spent, key=lambda f: spent[f]), not few[worst]),
+        fix=for_program(found.program, "small-grid", _fix(max(spent, key=lambda f: spent[f]), not few[worst])),
     )
 
 

@@ -7,6 +7,7 @@ import re
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._ways import for_program
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -107,7 +108,7 @@ def sync_stall(
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
-        fix=_fix_of_jax() if program.framework == "jax" else _fix(names),
+        fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall", _fix(names)),
     )
 
 

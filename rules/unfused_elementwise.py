@@ -13,12 +13,15 @@ from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
+from advisor.rules._ways import for_program, spelt
 from advisor.views.replay.edits import Edits, Fused, WithHostTime, combine
 from advisor.views.replay.fusion import Fusion, in_optimizer, runs
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Program
+from advisor.views.trace.spellings import Spellings
 
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w+?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
@@ -35,6 +38,8 @@ def unfused_elementwise(
     fusion: Fusion,
     measured: Utilization,
     witness: Witness,
+    program: Program,
+    spellings: Spellings,
     *,
     min_chain: int = 2,
     min_gpu_share: float = 0.01,
@@ -93,20 +98,23 @@ def unfused_elementwise(
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c)]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
-        fix=Fix(
-            title="Compile the function that holds the chain",
-            steps=(
-                "Put torch.compile on the smallest function or module that holds the chain.",
-                "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
-            ),
-            code=Code(
-                before="def activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
-                after="@torch.compile\ndef activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
-            ),
-            url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
-            risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
-        ),
+        fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "cell", "picked"),
     )
+
+
+_FIX = Fix(
+    title="Compile the function that holds the chain",
+    steps=(
+        "Put torch.compile on the smallest function or module that holds the chain.",
+        "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
+    ),
+    code=Code(
+        before="def activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
+        after="@torch.compile\ndef activation(x, bias, residual):\n    x = x + bias\n    x = torch.nn.functional.gelu(x)\n    return x * scale + residual",
+    ),
+    url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+    risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
+)
 
 
 BUSY_DRAM_PCT, IDLE_DRAM_PCT = 50.0, 25.0

@@ -103,7 +103,7 @@ def analyze(
         warn_of_secrets(name)
     if kernels:
         recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
-    judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes)
+    judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)
     if how.part:
         shards(recording, judging, how)
         return
@@ -111,7 +111,7 @@ def analyze(
         recording = reduced_job(recording, judging, how)
     elif how.directory:
         raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
-    report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms)
+    report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms, chosen.settings.devices)
     if how.directory:
         write_directory(report, how.directory)
     if not how.directory or format:

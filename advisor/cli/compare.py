@@ -139,7 +139,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
     def analyze(path: Path) -> Report:
         with progress_of(str(path)) as progress:
             recording = read(str(path), progress=progress)
-        return run(recording, selected, chosen.options, chosen.allow)
+        return run(recording, selected, chosen.options, chosen.allow, devices=chosen.devices)
 
     return saved.reports(paths, analyze)
 

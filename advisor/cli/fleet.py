@@ -137,7 +137,7 @@ def merge(
     target = None if output is None or str(output) == "-" else output
     if target:
         check_target(target, force, str(summaries))
-    report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow)
+    report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
     write(formats()[format or format_of(target, formats())].render(report), target)
     gate(report, fail_on, allow_unjudged)
 

@@ -43,7 +43,7 @@ def explain(
 
         with progress_of(trace) as progress:
             recording = read(trace, progress=progress)
-        report = run(recording, [found], chosen_settings.options, chosen_settings.allow)
+        report = run(recording, [found], chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)
         print(why(report, options, found.relies_on))
         return
     print(f"{rule}: {found.page}")

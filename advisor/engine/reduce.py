@@ -11,6 +11,7 @@ import msgspec
 
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError
+from advisor.knowledge.devices import Peaks
 from advisor.sources import DEFAULT_MAX_BYTES, load
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
@@ -39,6 +40,8 @@ class Judging:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_bytes: int = DEFAULT_MAX_BYTES
     pages: bool = False
+    devices: tuple[Peaks, ...] = ()
+    """Peak rates that the user gave."""
 
 
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
@@ -49,7 +52,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
-    report = run(timeline, chosen, judging.options)
+    report = run(timeline, chosen, judging.options, devices=judging.devices)
     summary = Workspace(timeline).get(RankSummary)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named

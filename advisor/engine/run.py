@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule, catalog
 from advisor.errors import Unavailable, UsageError
+from advisor.knowledge.devices import Peaks
 from advisor.recording import Recording
 from advisor.report.model import (
     SEVERITIES,
@@ -30,6 +31,7 @@ from advisor.report.model import (
 )
 from advisor.sources import load, read
 from advisor.timeline import Timeline
+from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.schedule import Schedule
@@ -45,13 +47,14 @@ def analyze(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
     step_ms: float | None = None,
+    devices: Sequence[Peaks] = (),
 ) -> Report:
     """Read a recording (a path, or what was read before) and run rules over it, all of them by default.
 
     Raises TraceError where the trace cannot be read or holds nothing to analyse; options as for `run`.
     """
     recording = trace if isinstance(trace, (Timeline, Recording)) else read(trace)
-    return run(recording, catalog().values() if rules is None else rules, options, allow, step_ms)
+    return run(recording, catalog().values() if rules is None else rules, options, allow, step_ms, devices)
 
 
 def schedule(trace: str | os.PathLike[str] | Timeline) -> Schedule:
@@ -69,20 +72,22 @@ def run(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     allow: Mapping[str, str] | None = None,
     step_ms: float | None = None,
+    devices: Sequence[Peaks] = (),
 ) -> Report:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
     options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
     step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
+    devices: peak rates that the user gave, before those that are known.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
         raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
     rules = list(rules)
     settled = {rule.id: rule.settled((options or {}).get(rule.id, {})) for rule in rules}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
-    recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options or {}))
-    given = () if step_ms is None else (Calibration((step_ms * 1000,)),)
-    workspace = Workspace(*recording.parts, *given)
+    recording = reduced(recording, Judging(tuple(r.id for r in rules if r.id in catalog()), options=options or {}, devices=tuple(devices)))
+    measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
+    workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
     kind = judge(recording.kind)
     checks = kind.health(workspace)
     outcomes = Outcomes()

@@ -10,6 +10,7 @@ from typing import Any
 
 from advisor.engine.rule import Rule
 from advisor.errors import UsageError
+from advisor.knowledge.devices import Peaks, own
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,13 +28,17 @@ min_idle_share = 0.2
 
 [tool.advisor.budgets]
 step_ms = 25.0
+
+[tool.advisor.devices."NVIDIA GeForce RTX 4070 Laptop GPU"]
+fp16_tflops = 62  # dense, FP32 accumulation
+memory_gbps = 256
 """
 
 
 @dataclass(frozen=True)
 class Settings:
     """What `[tool.advisor]` says. options: by rule id. allow: reason by rule id. rules: files with rules of one's own.
-    budgets: limits as they stand; `advisor.compare.budgets` reads them."""
+    budgets: limits as they stand; `advisor.compare.budgets` reads them. devices: peak rates of devices, before those that are known."""
 
     disable: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -41,6 +46,7 @@ class Settings:
     rules: tuple[Path, ...] = ()
     path: Path | None = None
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    devices: tuple[Peaks, ...] = ()
 
     def check(self, known: Mapping[str, Rule]) -> None:
         """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
@@ -91,7 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(table: Any, path: Path) -> Settings:
-    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list, "budgets": dict}
+    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list, "budgets": dict, "devices": dict}
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
@@ -107,5 +113,12 @@ def _settings(table: Any, path: Path) -> Settings:
         raise UsageError(f"{path}: options are tables by rule", f"Settings look like this:{EXAMPLE}")
     return Settings(
         tuple(map(str, table.get("disable", ()))), table.get("options", {}), allow,
-        tuple(path.parent / str(p) for p in table.get("rules", ())), path, table.get("budgets", {}),
+        tuple(path.parent / str(p) for p in table.get("rules", ())), path, table.get("budgets", {}), _devices(table.get("devices", {}), path),
     )  # fmt: skip
+
+
+def _devices(table: Mapping[str, Any], path: Path) -> tuple[Peaks, ...]:
+    try:
+        return tuple(own(name, dict(rates), f"{path.name}, [tool.advisor.devices]") for name, rates in table.items())
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}: devices: {error}", f"Settings look like this:{EXAMPLE}") from None

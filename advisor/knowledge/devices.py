@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -38,6 +39,8 @@ class Peaks:
     """Worked out from the chip's generation rather than read from a datasheet: right to about a fifth, memory unknown."""
     host_link_gbps: float | None = None
     """Host to device, pinned memory, one direction, as a large copy reaches it."""
+    sm_count: int = 0
+    """Multiprocessors, where several devices share the name and only they tell which one it is."""
 
     def flops_per_s(self, precision: str) -> float | None:
         """Peak rate of a `kernels.precision`, the fastest unit that has it; None where the chip has none or it is unknown."""
@@ -79,6 +82,29 @@ class Peaks:
 def _key(name: str) -> str:
     """The name as compared: `NVIDIA A100-SXM4-80GB` and `A100 SXM4 80GB` (older drivers) are one."""
     return " ".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _VENDOR_WORDS)
+
+
+def same(name: str, other: str) -> bool:
+    """Whether two names are of one device."""
+    return _key(name) == _key(other)
+
+
+RATES = (
+    "fp64_tflops", "fp64_tensor_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops", "int8_tops",
+    "memory_gbps", "l2_mbytes", "host_link_gbps", "achievable_memory", "achievable_flops",
+)  # fmt: skip
+"""What a user may say of a device, dense: the fields of `Peaks` that are numbers."""
+
+
+def own(name: str, rates: Mapping[str, float], source: str) -> Peaks:
+    """A device as the user describes it. Raises ValueError where a key is no rate or a value no positive number."""
+    for key, value in rates.items():
+        if key not in RATES:
+            raise ValueError(f"{key} is no rate of a device: {', '.join(RATES)}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e7:
+            raise ValueError(f"{key} = {value!r} is no rate")
+    defaults = load("devices")["defaults"]
+    return Peaks(**{**defaults, "name": name, "names": (name,), "source": source, **rates})
 
 
 @cache
@@ -126,6 +152,8 @@ def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> 
     """The GPU by its name; else its arithmetic rates by generation, multiprocessors and a usual clock, None where that is not known
     either. Laptop parts and slices of a GPU carry a chip's generation and their own multiprocessors, so that this holds for them."""
     known = find(name)
+    if known and known.sm_count not in (0, sm_count):
+        known = None
     generation = _GENERATIONS.get(compute_capability)
     if known or generation is None or sm_count <= 0 or "amd" in name.lower() or "radeon" in name.lower():
         return known
@@ -136,7 +164,7 @@ def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> 
         name=f"{name or 'a GPU'}, estimated",
         names=(name,),
         source=f"estimated: {sm_count} multiprocessors of compute capability {compute_capability[0]}.{compute_capability[1]} at {ghz} GHz",
-        achievable_memory=0.0,
+        achievable_memory=_ESTIMATE,
         achievable_flops=_ESTIMATE,
         estimated=True,
         fp32_tflops=fp32,

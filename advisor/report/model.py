@@ -183,6 +183,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Why the team lives with this; "" where it does not."""
     checks: tuple[str, ...] = ()
     """The health checks it rests on: each of them passed, or at worst degraded."""
+    lines_with: str = ""
+    """How to record the lines of the source that it comes from, where the recording has none."""
     edits: tuple[Change, ...] = ()
     """What the fix is expected to do to the step, part by part."""
 
@@ -242,6 +244,10 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     id: int
     name: str
     sm_count: int
+    rates: dict[str, float] = {}
+    """Peak rates that the analysis used, where they are not those of the table of known devices: TFLOP/s by precision, GB/s of memory."""
+    rates_from: str = ""
+    """Where these come from: the user's settings, or an estimate by generation."""
 
 
 class Prediction(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from advisor.knowledge.devices import Peaks, find
+from advisor.knowledge.devices import Peaks, find, own
 from advisor.report.model import KernelRow, Rates, Report
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -19,9 +19,12 @@ class Reach(NamedTuple):
 
 
 def peaks_of(report: Report) -> Peaks | None:
-    """The datasheet of the report's GPUs; None where they differ or are unknown."""
+    """The datasheet of the report's GPUs, or the rates that the analysis was given; None where they differ or are unknown."""
     names = {device.name for device in report.devices}
-    return find(names.pop()) if len(names) == 1 else None
+    if len(names) != 1:
+        return None
+    device = report.devices[0]
+    return own(device.name, device.rates, device.rates_from) if device.rates else find(device.name)
 
 
 def reach(row: KernelRow, peaks: Peaks | None) -> Reach | None:

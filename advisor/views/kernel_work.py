@@ -10,6 +10,7 @@ from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,7 @@ class InSteps:
     work: GpuWork
     roofline: Roofline
     witness: Witness
+    program: Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +32,8 @@ class KernelWork:
     builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     @classmethod
-    def in_steps(cls, work: GpuWork, roofline: Roofline, witness: Witness) -> KernelWork:
-        return cls(InSteps(work, roofline, witness))
+    def in_steps(cls, work: GpuWork, roofline: Roofline, witness: Witness, program: Program) -> KernelWork:
+        return cls(InSteps(work, roofline, witness, program))
 
     @classmethod
     def measured(cls, measured: MeasuredKernels) -> KernelWork:

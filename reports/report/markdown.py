@@ -208,6 +208,8 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     for item in finding.evidence:
         label, source = prose(_short(item.label, 160)), code(_short(source_line(item), 160))
         lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us) if item.bytes is None else size(item.bytes)} | {place(item)} | {source} |")
+    if finding.lines_with:
+        lines += ["", f"The source's lines were not recorded: {prose(finding.lines_with)}."]
     return [*lines, "", "</details>", ""]
 
 

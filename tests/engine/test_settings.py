@@ -80,3 +80,13 @@ def test_a_symptom_is_folded_into_its_cause():
         if finding.folded_into:
             assert every[finding.folded_into].saving.expected_us >= 0.85 * finding.saving.expected_us
             assert finding.severity in ("low", "info")
+
+
+def test_rates_of_a_device_that_nobody_knows(tmp_path):
+    text = '[tool.advisor.devices."My Card"]\nfp16_tflops = 62\nmemory_gbps = 256'
+    (mine,) = settings.load(written(tmp_path, text)).devices
+    assert mine.names == ("My Card",) and mine.fp16_tflops == 62 and mine.bytes_per_s == 256e9 and "[tool.advisor.devices]" in mine.source
+    with pytest.raises(UsageError, match="speed is no rate"):
+        settings.load(written(tmp_path, '[tool.advisor.devices.x]\nspeed = 1'))
+    with pytest.raises(UsageError, match="Settings look like this|devices"):
+        settings.load(written(tmp_path, "[tool.advisor.devices]\nx = 1"))

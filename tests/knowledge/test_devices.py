@@ -9,7 +9,9 @@ from dataclasses import fields
 import pytest
 
 from advisor.knowledge.data import load
-from advisor.knowledge.devices import Peaks, all_peaks, find, of_device
+from advisor.knowledge.devices import Peaks, all_peaks, find, of_device, own
+from advisor.timeline import Device
+from advisor.views.device_rates import DeviceRates
 from tests.paths import needs_shared, shared_files
 
 # Names in the shared traces that don't say which chip it is, or whose rates no document at hand states.
@@ -165,3 +167,24 @@ def test_the_estimate_comes_within_a_fifth_of_datasheets(name: str) -> None:
     known, made = find(name), of_device(name + " of another make", capability, sms)
     assert known is not None and made is not None
     assert made.fp16_tflops == pytest.approx(known.fp16_tflops, rel=0.2) and made.fp32_tflops == pytest.approx(known.fp32_tflops, rel=0.2)
+
+
+def test_an_orin_is_known_by_its_multiprocessors() -> None:
+    agx, nx = of_device("Orin", (8, 7), 16), of_device("Orin", (8, 7), 8)
+    assert agx is not None and not agx.estimated and agx.memory_gbps == 204.8
+    assert nx is not None and nx.estimated and nx.fp32_tflops == pytest.approx(2.66, rel=0.01)  # 8 x 256 FLOP x 1.3 GHz
+
+
+def test_what_the_user_says_of_a_device_goes_first() -> None:
+    mine = own("NVIDIA H200", {"bf16_tflops": 500, "memory_gbps": 4000.0}, "pyproject.toml")
+    rates = DeviceRates((mine,))
+    found = rates.of(Device(0, "nvidia h200", 132, (9, 0)))
+    assert found is mine and found.flops_per_s("bf16") == 500e12 and found.achievable_memory == 0.85
+    known = rates.of(Device(0, "NVIDIA H100 PCIe", 114, (9, 0)))
+    assert known is not None and known.name == "H100 PCIe"
+
+
+@pytest.mark.parametrize("rates", [{"speed": 1}, {"fp16_tflops": -1}, {"fp16_tflops": "fast"}, {"fp16_tflops": True}, {"memory_gbps": float("nan")}])
+def test_what_is_no_rate_is_refused(rates: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        own("mine", rates, "pyproject.toml")

@@ -17,6 +17,8 @@ from advisor.engine.headline import headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.demangled import function_name, same_name
+from advisor.knowledge.devices import RATES, find
+from advisor.knowledge.how_to_record import RECORD_LINES
 from advisor.recording import Recording
 from advisor.report.model import (
     SEVERITIES,
@@ -34,8 +36,9 @@ from advisor.report.model import (
     Window,
 )
 from advisor.report.roofline import rates
-from advisor.timeline import Timeline
+from advisor.timeline import Device, Timeline
 from advisor.views.charts.build import picture
+from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
@@ -96,7 +99,15 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     found = [doubted(f, replay, workspace.get(Timeline).source) for f in found]
     found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
-    return [_in_true_time(f, replay.true_step) for f in found]
+    return [_with_lines(_in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
+
+
+def _with_lines(found: Judged, timeline: Timeline) -> Judged:
+    """The finding with how to record the lines that it comes from, where no Python frames were recorded."""
+    finding = found.finding
+    if len(timeline.python_calls) or any(item.source for item in finding.evidence):
+        return found
+    return found._replace(finding=msgspec.structs.replace(finding, lines_with=RECORD_LINES.get(timeline.source.format, "")))
 
 
 def _in_true_time(found: Judged, step: TrueStep) -> Judged:
@@ -135,7 +146,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
                 syncs=source.syncs,
             ),
         ),
-        devices=_devices(timeline),
+        devices=_devices(timeline, workspace.get(DeviceRates)),
         window=Window(
             start_us=steps.start_us,
             end_us=steps.end_us,
@@ -195,11 +206,20 @@ def _kernel_rows(workspace: Workspace) -> tuple[KernelRow, ...]:
     return tuple(told(row) for row in rows)
 
 
-def _devices(timeline: Timeline) -> tuple[DeviceInfo, ...]:
+def _devices(timeline: Timeline, rates: DeviceRates) -> tuple[DeviceInfo, ...]:
     """Devices that did something; all that are described where none did."""
     used = np.unique(timeline.gpu_ops["device"].to_numpy()).tolist()
     devices = [timeline.device(d) for d in used] or list(timeline.devices)
-    return tuple(DeviceInfo(id=d.id, name=d.name, sm_count=d.sm_count) for d in devices)
+    return tuple(_device(d, rates) for d in devices)
+
+
+def _device(device: Device, rates: DeviceRates) -> DeviceInfo:
+    """The device, with its rates where no table has them."""
+    peaks = rates.of(device)
+    told = device.id, device.name, device.sm_count
+    if peaks is None or peaks == find(device.name):
+        return DeviceInfo(*told)
+    return DeviceInfo(*told, {name: rate for name in RATES if (rate := getattr(peaks, name))}, peaks.source)
 
 
 def _device_time(workspace: Workspace, steps: Steps) -> Iterable[DeviceTime]:

@@ -13,6 +13,7 @@ from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.knowledge import devices, occupancy
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.devices import Peaks
+from advisor.views.device_rates import DeviceRates
 from advisor.views.kernels.join import EVERY, Join
 from advisor.views.kernels.limits import Limits
 from advisor.views.replay.gpu_work import GpuWork
@@ -83,13 +84,13 @@ class MeasuredKernels:
     builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     @classmethod
-    def joined(cls, profiles: KernelProfiles, work: GpuWork) -> MeasuredKernels:
+    def joined(cls, profiles: KernelProfiles, work: GpuWork, rates: DeviceRates) -> MeasuredKernels:
         join = Join.of(work, profiles.kernels)
-        return cls(_grouped(profiles, join.turns), profiles, join)
+        return cls(_grouped(profiles, join.turns, rates), profiles, join)
 
     @classmethod
-    def alone(cls, profiles: KernelProfiles) -> MeasuredKernels:
-        return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels)), profiles)
+    def alone(cls, profiles: KernelProfiles, rates: DeviceRates) -> MeasuredKernels:
+        return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels), rates), profiles)
 
     def positions(self, kernel: MeasuredKernel) -> Ints:
         """Where in the schedule of the timeline a kernel runs; empty where it does not, or no timeline was given."""
@@ -103,18 +104,19 @@ class MeasuredKernels:
 MeasuredKernels.builds = (MeasuredKernels.joined, MeasuredKernels.alone)
 
 
-def _grouped(profiles: KernelProfiles, turns: Sequence[int]) -> tuple[MeasuredKernel, ...]:
+def _grouped(profiles: KernelProfiles, turns: Sequence[int], rates: DeviceRates) -> tuple[MeasuredKernel, ...]:
     """Launches of one name, grid, block, device and turn are one kernel. Most time first."""
     groups: dict[tuple[str, Dim, Dim, int, int], list[KernelProfile]] = {}
     for profile, turn in zip(profiles.kernels, turns, strict=True):
         groups.setdefault((profile.name, profile.grid, profile.block, profile.device, turn), []).append(profile)
-    made = (_measured(group, profiles, key[-1]) for key, group in groups.items())
+    made = (_measured(group, profiles, key[-1], rates) for key, group in groups.items())
     return tuple(sorted(made, key=lambda k: -k.total_us))
 
 
-def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int) -> MeasuredKernel:
+def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int, rates: DeviceRates) -> MeasuredKernel:
     by_time = sorted(launches, key=lambda p: p.duration_us or 0.0)
     profile = by_time[len(by_time) // 2]
+    name = profiles.devices.get(profile.device, "")
     sms = profile.get("launch__sm_count", "device__attribute_multiprocessor_count")
     return MeasuredKernel(
         profile=profile,
@@ -123,7 +125,7 @@ def _measured(launches: list[KernelProfile], profiles: KernelProfiles, turn: int
         limits=Limits.of(profile),
         occupancy=_occupancy(profile),
         sm_count=int(sms or 0),
-        peaks=devices.find(profiles.devices.get(profile.device, "")),
+        peaks=rates.named(name) or devices.find(name),
         turn=turn,
     )
 

@@ -11,13 +11,14 @@ import pandas as pd
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.devices import Peaks, of_device
+from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.timeline import Device, GpuKind, Timeline
+from advisor.views.device_rates import DeviceRates
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
 
-ADD_DEVICE = "add the device to advisor/knowledge/devices.toml"
+ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class Roofline:
         return found
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Roofline:
+    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels, rates: DeviceRates) -> Roofline:
         frame = timeline.gpu_ops
         n = len(frame)
         device = frame["device"].to_numpy()
-        peaks = {d: p for d in np.unique(device).tolist() if (p := _peaks(timeline.device(d)))}
+        peaks = {d: p for d in np.unique(device).tolist() if (p := rates.of(timeline.device(d)))}
         costs, known = _costs(timeline, ops)
         # The innermost op around the launch whose cost is known.
         at = ops.of_gpu.copy()
@@ -64,10 +65,6 @@ class Roofline:
             flops[rows] = costs[at[rows], 0] * part
             moved[rows] = costs[at[rows], 1] * part
         return cls(flops, moved, at, _limits(flops, moved, device, kernels.precision, peaks), peaks)
-
-
-def _peaks(device: Device) -> Peaks | None:
-    return of_device(device.name, device.compute_capability, device.sm_count)
 
 
 def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:

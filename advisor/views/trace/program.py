@@ -1,36 +1,81 @@
-"""What kind of program was traced, as its ops, ranges and kernels tell."""
+"""What kind of program was traced, as its ops, ranges, frames and kernels tell."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
+import numpy as np
+
 from advisor.timeline import Timeline
+from advisor.views.trace.frames import matches, spans_of
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
 # Where neither ops nor optimizer ranges were recorded, kernels tell.
 _TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|dgrad|multi_tensor_apply|[Aa]dam")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
+_GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
+_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
+_SERVERS = {
+    "vLLM": re.compile(r"(^|[/\\(])vllm/|^vllm::|^execute_\w*context_\d+"),
+    "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
+    "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
+}
+
+MOSTLY = 0.5
+"""A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
+
+Framework = Literal["torch", "jax", "cuda"]
 
 
 @dataclass(frozen=True)
 class Program:
-    """training: it computes gradients or updates parameters. compiled: torch.compile made parts of it. framework: whose functions
-    launch its work, and so in whose terms fixes are said."""
+    """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
+    "cuda" where nothing of a framework shows. server: the inference server that it is, "" where it is none."""
 
     training: bool
     compiled: bool
-    framework: Literal["torch", "jax"] = "torch"
+    framework: Framework = "torch"
+    server: str = ""
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops) -> Program:
-        ranges = timeline.annotations["name"].cat.categories
+    def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
+        ranges = list(timeline.annotations["name"].cat.categories)
+        gpu = list(timeline.gpu_ops["name"].cat.categories)
+        host = (*ops.categories, *ranges)
+        frames = timeline.python_calls["name"].cat.categories
         return cls(
-            training=any(_BACKWARD.search(name) for name in (*ops.categories, *ranges))
-            or any(_TRAINING_KERNEL.search(name) for name in timeline.gpu_ops["name"].cat.categories),
-            compiled=any(_COMPILED.search(name) for name in ranges),
-            framework="jax" if any(_JAX.match(name) for name in (*ops.categories, *ranges)) else "torch",
+            training=_any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu),
+            compiled=_compiled_share(timeline, launches) > MOSTLY,
+            framework=_framework(timeline, host, gpu),
+            server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
         )
+
+
+def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
+    return any(pattern.search(name) for name in names)
+
+
+def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> Framework:
+    """PyTorch's own profiler records PyTorch; an export of nsys may be of any program."""
+    if any(_JAX.match(name) for name in host):
+        return "jax"
+    foreign = timeline.source.format == "nsys" and not len(timeline.cpu_ops)
+    return "cuda" if foreign and not (_any(_TORCH, gpu) or _any(_TORCH, host)) else "torch"
+
+
+def _compiled_share(timeline: Timeline, launches: Launches) -> float:
+    """Of the kernels, those that a compiler generated or that were launched from compiled code."""
+    ops, notes = timeline.gpu_ops, timeline.annotations
+    if not len(ops):
+        return 0.0
+    starts, ends = spans_of(notes, matches(notes, _COMPILED))
+    at = np.searchsorted(starts, launches.start_us, side="right") - 1
+    within = (at >= 0) & (launches.start_us < np.r_[ends, 0.0][at])
+    return float((matches(ops, _GENERATED) | within).mean())

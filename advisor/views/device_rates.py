@@ -1,0 +1,28 @@
+"""Peak rates of the devices that were recorded: what the user said, the table of known devices, an estimate by generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.knowledge.devices import Peaks, of_device, same
+from advisor.timeline import Device
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """own: rates that the user gave, in `[tool.advisor.devices]`; they go before all that is known."""
+
+    own: tuple[Peaks, ...] = ()
+
+    def of(self, device: Device) -> Peaks | None:
+        """The device's rates; None where neither its name nor its generation is known."""
+        return self.named(device.name) or of_device(device.name, device.compute_capability, device.sm_count)
+
+    def named(self, name: str) -> Peaks | None:
+        """The rates that the user gave for a device of that name."""
+        return next((peaks for peaks in self.own if any(same(name, known) for known in peaks.names)), None)
+
+    @classmethod
+    def build(cls) -> DeviceRates:
+        """Where the user said nothing."""
+        return cls()

@@ -1,0 +1,222 @@
+"""Fixes in the terms of the program that was traced: what it writes out by hand, the server that it is, or CUDA itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.report.model import Code, Fix
+from advisor.views.trace.program import Program
+from advisor.views.trace.spellings import Spellings
+
+_DOCS = "https://docs.pytorch.org/docs/stable/generated/"
+
+
+class Way(NamedTuple):
+    """One call for what the trace shows written out."""
+
+    title: str
+    step: str
+    code: Code
+    url: str
+
+
+def _ways(seen: Spellings) -> list[Way]:
+    found = []
+    if seen.cell:
+        module = {"lstm": "LSTM", "gru": "GRU"}.get(seen.cell, "RNN")
+        state = "(h, c)" if seen.cell == "lstm" else "h"
+        found.append(Way(
+            f"Run the recurrence as one nn.{module}",
+            f"Replace the loop over the cell ({seen.cells:.0f} calls a step) by nn.{module}: one call runs all time steps.",
+            Code(
+                before=f"for t in range(x.shape[1]):\n    {state.strip('()')} = cell(x[:, t], {state})",
+                after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True)  # once\n\nout, {state} = rnn(x)",
+            ),
+            f"{_DOCS}torch.nn.{module}.html",
+        ))  # fmt: skip
+    if seen.sliced:
+        found.append(Way(
+            "Multiply all slices in one batched product",
+            f"{seen.sliced:.0f} products a step take one slice (a head, an expert, a sample) after another: stack them and call torch.bmm once, "
+            "or scaled_dot_product_attention where they are attention's.",
+            Code(
+                before="out = [q[:, h] @ k[:, h].mT for h in range(heads)]",
+                after="out = torch.matmul(q, k.mT)  # (batch, heads, n, n) in one call",
+            ),
+            f"{_DOCS}torch.bmm.html",
+        ))  # fmt: skip
+    if seen.grows:
+        found.append(Way(
+            "Keep the cache at a fixed size",
+            f"A tensor grows by concatenation, from {seen.grows[0]} to {seen.grows[1]}: allocate it once at its full length and write into it, so "
+            "that nothing is copied and every step has the same shapes, which CUDA graphs need.",
+            Code(
+                before="k = torch.cat([past_k, k], dim=2)\nv = torch.cat([past_v, v], dim=2)",
+                after="cache_k[:, :, position] = k  # (batch, heads, longest, size), made once\ncache_v[:, :, position] = v\n"
+                '# transformers: model.generate(..., cache_implementation="static")',
+            ),
+            "https://huggingface.co/docs/transformers/kv_cache#static-cache",
+        ))  # fmt: skip
+    if seen.picked >= 1:
+        found.append(Way(
+            "Call F.cross_entropy",
+            "The loss takes a log-softmax and picks the target's value from it: torch.nn.functional.cross_entropy does both.",
+            Code(
+                before="log_p = logits.log_softmax(-1)\nloss = -log_p.gather(-1, target[..., None]).mean()",
+                after="loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten())",
+            ),
+            f"{_DOCS}torch.nn.functional.cross_entropy.html",
+        ))  # fmt: skip
+    return found
+
+
+def spelt(fix: Fix, seen: Spellings, *wanted: str) -> Fix:
+    """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about."""
+    ways = _ways(Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))}))
+    if not ways:
+        return fix
+    return Fix(title=ways[0].title, steps=(*(way.step for way in ways), *fix.steps), code=ways[0].code, url=ways[0].url, risk=fix.risk)
+
+
+_SERVERS = {
+    "vLLM": Fix(
+        title="Let vLLM replay its steps from CUDA graphs",
+        steps=(
+            "Leave enforce_eager off (no --enforce-eager): vLLM then compiles the model and captures decode steps as CUDA graphs.",
+            "See that the batch sizes that occur are captured: cudagraph_capture_sizes of the compilation config.",
+            "Then raise max_num_seqs: more requests in a step give each launch more work.",
+        ),
+        code=Code(before="llm = LLM(model, enforce_eager=True)", after="llm = LLM(model, enforce_eager=False)"),
+        url="https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
+        risk="Capturing takes time at the start, and memory for each captured size.",
+    ),
+    "SGLang": Fix(
+        title="Let SGLang replay its steps from CUDA graphs",
+        steps=(
+            "Start the server without --disable-cuda-graph.",
+            "Raise --cuda-graph-max-bs to the largest batch that occurs: larger ones run eagerly.",
+        ),
+        code=Code(
+            before="python -m sglang.launch_server --model-path MODEL --disable-cuda-graph",
+            after="python -m sglang.launch_server --model-path MODEL --cuda-graph-max-bs 64",
+        ),
+        url="https://docs.sglang.ai/advanced_features/server_arguments.html",
+        risk="Capturing takes time at the start, and memory for each captured size.",
+    ),
+    "TensorRT-LLM": Fix(
+        title="Let TensorRT-LLM replay its steps from CUDA graphs",
+        steps=("Turn CUDA graphs on and pad batches to the captured sizes.",),
+        code=Code(
+            before="llm = LLM(model, cuda_graph_config=None)",
+            after="llm = LLM(model, cuda_graph_config=CudaGraphConfig(enable_padding=True))",
+        ),
+        url="https://nvidia.github.io/TensorRT-LLM/",
+        risk="Capturing takes time at the start, and memory for each captured size.",
+    ),
+}  # fmt: skip
+
+
+def of_server(program: Program) -> Fix | None:
+    """How an inference server is told to launch less; None where the program is none."""
+    return _SERVERS.get(program.server)
+
+
+_GUIDE = "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html"
+_CUDA = {
+    "launch-gap": Fix(
+        title="Capture the launches in a CUDA graph",
+        steps=(
+            "Capture the sequence that repeats once, and launch the graph instead: one call in place of all of these.",
+            "Or give each launch more work: put kernels that follow each other into one, batch what is independent.",
+            "Where the host computes between launches, launch first and compute while the GPU works.",
+        ),
+        code=Code(
+            before="for (int i = 0; i < n; i++) {\n    a<<<grid, block, 0, stream>>>(x);\n    b<<<grid, block, 0, stream>>>(x);\n}",
+            after="cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);\na<<<grid, block, 0, stream>>>(x);\nb<<<grid, block, 0, stream>>>(x);\n"
+            "cudaStreamEndCapture(stream, &graph);\ncudaGraphInstantiate(&instance, graph, 0);\nfor (int i = 0; i < n; i++)\n    cudaGraphLaunch(instance, stream);",
+        ),
+        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-graphs",
+        risk="Arguments are fixed when the graph is captured; change them with cudaGraphExecKernelNodeSetParams.",
+    ),
+    "sync-stall": Fix(
+        title="Wait only where the host needs the result",
+        steps=(
+            "Take cudaDeviceSynchronize and cudaStreamSynchronize out of the loop: kernels of one stream run in order without them.",
+            "Order streams with events (cudaStreamWaitEvent), which does not stop the host.",
+            "Read results with cudaMemcpyAsync into pinned memory, and wait for an event one iteration later.",
+        ),
+        code=Code(
+            before="kernel<<<grid, block>>>(x);\ncudaDeviceSynchronize();\nnext<<<grid, block>>>(x);",
+            after="kernel<<<grid, block, 0, stream>>>(x);\nnext<<<grid, block, 0, stream>>>(x);  // runs after it by itself",
+        ),
+        url=f"{_GUIDE}#host-and-device-synchronization",
+        risk="Errors of a kernel show at a later call.",
+    ),
+    "memcpy": Fix(
+        title="Copy from pinned memory, on a stream of its own",
+        steps=(
+            "Allocate the host's buffers with cudaMallocHost, or pin those that exist once with cudaHostRegister.",
+            "Copy with cudaMemcpyAsync in pieces on a second stream, so that one piece moves while the GPU computes on the other.",
+            "Leave on the device what the next kernel reads there, and copy small pieces together.",
+        ),
+        code=Code(
+            before="float *host = (float *)malloc(bytes);\ncudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice);\nkernel<<<grid, block>>>(device);",
+            after="cudaMallocHost(&host, bytes);\nfor (int i = 0; i < pieces; i++) {\n"
+            "    cudaMemcpyAsync(device + i * n, host + i * n, n * sizeof(float), cudaMemcpyHostToDevice, stream[i % 2]);\n"
+            "    kernel<<<grid / pieces, block, 0, stream[i % 2]>>>(device + i * n);\n}",
+        ),
+        url=f"{_GUIDE}#asynchronous-and-overlapping-transfers-with-computation",
+        risk="Pinned memory cannot be swapped out. A buffer must not be overwritten before its copy is done.",
+    ),
+    "allocator": Fix(
+        title="Allocate before the loop",
+        steps=(
+            "Allocate the buffers once and use them again in each iteration.",
+            "Where sizes change: cudaMallocAsync and cudaFreeAsync take memory from a pool and do not stop the device.",
+        ),
+        code=Code(
+            before="for (...) {\n    cudaMalloc(&x, bytes);\n    kernel<<<grid, block>>>(x);\n    cudaFree(x);\n}",
+            after="cudaMalloc(&x, bytes);\nfor (...)\n    kernel<<<grid, block>>>(x);\ncudaFree(x);",
+        ),
+        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#stream-ordered-memory-allocator",
+        risk="The buffers hold their memory between iterations.",
+    ),
+    "unfused-elementwise": Fix(
+        title="Compute the chain in one kernel",
+        steps=(
+            "Put the kernels that follow each other on the same elements into one, which keeps what is between them in registers.",
+            "With Thrust: a transform_iterator or zip_iterator in place of a pass of its own.",
+        ),
+        code=Code(
+            before="scale<<<grid, block>>>(x, n);\nadd<<<grid, block>>>(x, y, n);",
+            after="scale_add<<<grid, block>>>(x, y, n);  // x[i] = a * x[i] + y[i]",
+        ),
+        url=f"{_GUIDE}#device-memory-spaces",
+        risk="Intermediate results keep more precision in registers, so the last bits may differ.",
+    ),
+    "precision": Fix(
+        title="Let Tensor Cores do the products",
+        steps=(
+            "cuBLAS: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or cublasGemmEx with CUBLAS_COMPUTE_32F_FAST_16BF.",
+            "Kernels of one's own: CUTLASS, or the wmma functions, on 16-bit inputs with FP32 accumulation.",
+            "Hold the result against an FP32 run before you trust it.",
+        ),
+        code=Code(before="cublasSgemm(handle, ...);", after="cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH);\ncublasSgemm(handle, ...);"),
+        url="https://docs.nvidia.com/cuda/cublas/index.html#cublassetmathmode",
+        risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit.",
+    ),
+    "small-grid": Fix(
+        title="Divide the work over the whole device",
+        steps=(
+            "Launch at least as many blocks as the device has multiprocessors: divide along one more axis, or give each block less.",
+            "Run independent kernels on several streams, so that they fill the device together.",
+        ),
+        url=f"{_GUIDE}#thread-and-block-heuristics",
+        risk="Partial results are added in another order: the last bits differ.",
+    ),
+}  # fmt: skip
+
+
+def for_program(program: Program, rule: str, fix: Fix) -> Fix:
+    """The fix; in CUDA's terms where nothing of a framework shows in the trace."""
+    return _CUDA.get(rule, fix) if program.framework == "cuda" else fix

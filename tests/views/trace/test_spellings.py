@@ -1,0 +1,51 @@
+"""What a program writes out by hand, from the ops that it dispatches."""
+
+import pytest
+
+from advisor.views.trace.spellings import Spellings
+from tests.build import Trace
+
+
+def trace(steps, names):
+    """Steps of 1000 µs in which the host dispatches ops one after another; one kernel each step."""
+    made = Trace()
+    for i in range(steps):
+        made.step(i * 1000, 1000).launch(i * 1000 + 1, i * 1000 + 5, i * 1000 + 900)
+        for k, (name, dims) in enumerate(names(i)):
+            made.op(name, i * 1000 + 10 + 5 * k, 4, dims)
+    return made
+
+
+def seen(names, steps=4):
+    return trace(steps, names).get(Spellings)
+
+
+def test_a_loop_over_a_recurrent_cell():
+    found = seen(lambda i: [("aten::lstm_cell", [[8, 64]])] * 16)
+    assert found.cell == "lstm" and found.cells == 16
+    assert not seen(lambda i: [("aten::lstm_cell", [[8, 64]])]).cell, "one cell a step is no loop"
+
+
+def heads(i, cut="aten::select"):
+    one = [(cut, [[8, 64, 16]]), (cut, [[8, 64, 16]]), ("aten::matmul", [[64, 16], [16, 64]]), ("aten::softmax", [[64, 64]])]
+    return [*one, (cut, [[8, 64, 16]]), ("aten::matmul", [[64, 64], [64, 16]])] * 8
+
+
+def test_products_of_one_slice_after_another_are_one_batched_product():
+    assert seen(heads).sliced == pytest.approx(16, abs=0.5)  # the first of all has none before it
+    # The same products of whole tensors: layers of a model, which no bmm can join.
+    assert seen(lambda i: heads(i, "aten::view")).sliced == 0
+
+
+def test_a_log_softmax_and_a_pick_are_a_cross_entropy():
+    assert seen(lambda i: [("aten::log_softmax", [[8, 100]]), ("aten::unsqueeze", [[8]]), ("aten::gather", [[8, 100]])]).picked == 1
+    assert seen(lambda i: [("aten::log_softmax", [[8, 100]]), ("aten::exp", [[8, 100]])]).picked == 0
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_cache_that_grows_by_concatenation(grows):
+    def names(i):
+        past = 100 + i if grows else 100
+        return [("aten::cat", [[[1, 4, past, 64], [1, 4, 1, 64]], []])] * 2
+
+    assert seen(names, steps=6).grows == ((100, 104) if grows else None)  # the last mark only closes the window
