@@ -24,10 +24,10 @@ class Recording:
 
 
 def with_kernels(recording: Recording, kernels: Recording) -> Recording:
-    """A timeline with the kernels of the same program that were measured one by one. Raises UsageError where they are not that."""
-    if recording.kind != "trace" or kernels.kind != "kernels":
+    """A timeline, or a job's, with the kernels of the same program that were measured one by one. Raises UsageError where they are not that."""
+    if recording.kind not in ("trace", "job") or kernels.kind != "kernels":
         raise UsageError(
             f"{kernels.path} is a recording of kind {kernels.kind}, {recording.path} one of kind {recording.kind}",
-            "Give a trace, and with --kernels a report of Nsight Compute of the same program.",
+            "Give a trace or a job's directory, and with --kernels a report of Nsight Compute of the same program.",
         )
     return Recording(recording.kind, recording.path, (*recording.parts, *kernels.parts))

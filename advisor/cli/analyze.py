@@ -73,6 +73,7 @@ def analyze(
     Alone, it prints a summary and writes TRACE.advisor.html into the current directory. Of a job, -o DIR writes its page with every
     rank's own page beside it, and goes on there where it was stopped.
     """
+    from advisor.engine.fleet import with_measured
     from advisor.engine.reduce import Judging
     from advisor.engine.run import run
     from advisor.recording import with_kernels
@@ -105,7 +106,7 @@ def analyze(
         recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
     judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)
     if how.part:
-        shards(recording, judging, how)
+        shards(recording, with_measured(judging, recording), how)
         return
     if recording.kind == "job":
         recording = reduced_job(recording, judging, how)

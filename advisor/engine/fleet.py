@@ -15,6 +15,7 @@ import msgspec
 from advisor.engine.executors import outcomes
 from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
+from advisor.kernel_profiles import KernelProfiles
 from advisor.recording import Recording
 from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
@@ -57,12 +58,18 @@ def reduced(
     given = traces_of(recording)
     if given is None:
         return recording
-    return merged(reduce(given.traces, judging or Judging(), executor=executor, workers=workers, kept=kept, progress=progress), recording.path, given.notes)
+    judging = with_measured(judging or Judging(), recording)
+    return merged(reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress), recording.path, given.notes)
 
 
 def traces_of(recording: Recording) -> JobTraces | None:
     """The traces of a job that are still to be reduced."""
     return next((part for part in recording.parts if isinstance(part, JobTraces)), None)
+
+
+def with_measured(judging: Judging, recording: Recording) -> Judging:
+    """The same with the kernels that the recording holds beside its traces."""
+    return replace(judging, kernels=next((part for part in recording.parts if isinstance(part, KernelProfiles)), judging.kernels))
 
 
 def reduce(

@@ -11,7 +11,9 @@ import msgspec
 
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError
+from advisor.kernel_profiles import KernelProfiles
 from advisor.knowledge.devices import Peaks
+from advisor.recording import Recording
 from advisor.sources import DEFAULT_MAX_BYTES, load
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
@@ -33,7 +35,7 @@ class Outcome:
 @dataclass(frozen=True)
 class Judging:
     """What a worker needs to judge a rank by itself. rules: ids, None for all; paths: files with a team's own rules; pages: whether
-    to draw each rank's own page."""
+    to draw each rank's own page; kernels: what was measured one by one, to be found in every rank's timeline."""
 
     rules: tuple[str, ...] | None = None
     paths: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ class Judging:
     pages: bool = False
     devices: tuple[Peaks, ...] = ()
     """Peak rates that the user gave."""
+    kernels: KernelProfiles | None = None
 
 
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
@@ -52,7 +55,8 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
-    report = run(timeline, chosen, judging.options, devices=judging.devices)
+    measured = () if judging.kernels is None else (judging.kernels,)
+    report = run(Recording("trace", timeline.source.path, (timeline, *measured)), chosen, judging.options, devices=judging.devices)
     summary = Workspace(timeline).get(RankSummary)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named

@@ -5,7 +5,8 @@ It rides on a `Report` and stays out of its JSON: a saved report has numbers and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -132,6 +133,14 @@ class MemoryCurve:
 
 
 @dataclass(frozen=True, eq=False)
+class Launched:
+    """(n,) launches of one kernel in the window: when each ran, from the window's start, and for how long."""
+
+    start_us: Floats
+    dur_us: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Picture:
     """Charts' data: a step drawn whole, the moment of each finding, and tables that the JSON has no room for."""
 
@@ -145,3 +154,5 @@ class Picture:
     ops: tuple[OpRow, ...]
     copies: tuple[CopyRow, ...]
     memory: tuple[MemoryCurve, ...]
+    launched: Mapping[str, Launched] = field(default_factory=dict)
+    """Of kernels that were measured one by one too, by their name in the timeline."""

@@ -15,6 +15,7 @@ from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports.report import _draw, _job, _memory
 from advisor.reports.report._checklist import checklist
+from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 
 if TYPE_CHECKING:
@@ -167,6 +168,6 @@ def _environment() -> Environment:
         web,
     ):
         made.filters[function.__name__] = function
-    made.globals.update(occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
+    made.globals.update(launches_drawn=launches_drawn, occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
     made.globals.update(interval=_numbers.interval, reach=reach, share=_numbers.share, speedup=_numbers.speedup, words=_phrases)
     return made

@@ -15,8 +15,11 @@ from advisor.cli import app
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
 from advisor.engine.reduce import Judging
 from advisor.errors import TraceError
-from advisor.sources import read
+from advisor.kernel_profiles import KernelProfiles
+from advisor.recording import Recording, with_kernels
+from advisor.sources import load, read
 from advisor.views.ranks.job import RankSummaries
+from tests.kernels import kernel
 from tests.paths import ROOT
 
 JOB = ROOT / "samples" / "jobs" / "ddp_forward_host_2"
@@ -132,3 +135,18 @@ def test_the_commands(tmp_path):
         assert run(app, ["analyze", str(JOB), "--shard", part, "-o", str(tmp_path / "kept"), "--executor", "serial"]).exit_code == 0
     done = run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", "-"])
     assert done.exit_code == 0 and '"kind": "job"' in done.stdout and '"straggler"' in done.stdout
+
+
+def test_measured_kernels_are_found_in_every_rank():
+    ops = load(JOB / "rank0.json.gz").gpu_ops
+    products = ops[ops["name"].str.contains("gemm|nvjet|cutlass")]
+    top = products.loc[products["dur_us"].idxmax()]
+    waits = kernel(
+        str(top["name"]), grid=int(top["grid_blocks"]), block=int(top["block_threads"]), launch__waves_per_multiprocessor=4,
+        shared_bytes=200 << 10, dram=5, l2=7, l1=3, compute=15, issue=17,
+    )  # fmt: skip
+    measured = Recording("kernels", "k.ncu-rep", (KernelProfiles("k.ncu-rep", "ncu-rep", 1, (waits,), {0: "NVIDIA H200"}),))
+    options = {"low-occupancy": {"min_saving_share": 0.001}}
+    job = reduced(with_kernels(read(JOB), measured), Judging(("low-occupancy",), options=options), executor="serial")
+    # The other rank waits for this one, and gains nothing by itself.
+    assert [[f.rule for f in rank.facts.findings] for rank in job.parts[0].ranks] == [["low-occupancy"], []]

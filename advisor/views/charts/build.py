@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
-from advisor.report.charts import CopyRow, Cut, Leaf, MemoryCurve, OpRow, Picture, StepTimes
+from advisor.report.charts import CopyRow, Cut, Launched, Leaf, MemoryCurve, OpRow, Picture, StepTimes
 from advisor.report.model import Finding
 from advisor.timeline import Timeline
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment
+from advisor.views.kernels.measured import MeasuredKernels
+from advisor.views.kernels.table import MeasuredTable
 from advisor.views.time.device_time import Partition
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
@@ -53,6 +55,7 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
         ops=tables.ops,
         copies=tables.copies,
         memory=_memory(cutter.timeline, steps),
+        launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can(MeasuredTable.build) else {},
     )
 
 
@@ -81,6 +84,19 @@ def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None
         start, end = start + (end - start) / 8, end - (end - start) / 8
     cut = cutter.cut(start, end, SLICES)
     return cut if len(cut.lane) else None
+
+
+def _launched(measured: MeasuredKernels, steps: Steps) -> dict[str, Launched]:
+    """Where else the measured kernels run."""
+    if measured.join is None:
+        return {}
+    work, found = measured.join.work, {}
+    start_us = work.column("start_us") - steps.start_us
+    for kernel in measured.kernels:
+        at = measured.join.positions(kernel.profile)
+        if len(at):
+            found[work.kernel_name(int(at[0]))] = Launched(start_us[at], work.dur_us[at])
+    return found
 
 
 def _memory(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
