@@ -17,7 +17,7 @@ class Dots(NamedTuple):
     """In the units of the drawing, and what the launches took."""
 
     points: tuple[tuple[float, float], ...]
-    count: int
+    launches: int
     span_us: float
     least_us: float
     median_us: float

@@ -16,7 +16,7 @@ def test_launches_stand_where_they_ran():
     name = next(row.name for row in report.kernels if row.counted)
     dots = launches_drawn(report.picture, name)
     # Four launches of 60 µs in a window of four steps of 100: the first at the left edge, the last at 300 of 360.
-    assert dots.count == 4 and dots.span_us == 360 and dots.least_us == dots.most_us == 60
+    assert dots.launches == 4 and dots.span_us == 360 and dots.least_us == dots.most_us == 60
     assert dots.points[0] == (52, 10) and dots.points[-1][0] == round(52 + 638 * 300 / 360, 1)
     page = html.render(report)
     assert "Its launches in the timeline" in page and "4 launches in the window" in page
