@@ -219,7 +219,7 @@ def built_in() -> dict[str, Rule]:
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
     """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError."""
     found = dict(built_in())
-    extra = [(p.name, _loaded(p.name, p.load)) for p in importlib.metadata.entry_points(group="advisor.rules")]
+    extra = [(p.name, _loaded(p.name, p.load)) for p in _installed()]
     extra += [(str(path), _loaded(str(path), partial(_load_file, path))) for path in paths]
     for origin, value in extra:
         items = list(rules_in(value)) if isinstance(value, ModuleType) else [getattr(value, "advisor_rule", None)]
@@ -230,6 +230,12 @@ def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
                 raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
             found[item.id] = item
     return found
+
+
+@cache
+def _installed() -> tuple[importlib.metadata.EntryPoint, ...]:
+    """What other packages install. Asked once: finding out reads a file of every package in the environment."""
+    return tuple(importlib.metadata.entry_points(group="advisor.rules"))
 
 
 def _loaded(origin: str, load: Callable[[], Any]) -> Any:
