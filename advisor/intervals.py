@@ -5,6 +5,7 @@ Every function is O(n log n), takes intervals in any order and, unless it says o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -118,6 +119,29 @@ def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:
     result = np.full(n, -1, np.int64)
     result[order] = np.where(parents >= 0, order[parents], -1)
     return result
+
+
+def over_ancestors(parents: Ints, own: Ints, none: int, merge: Callable[[Ints, Ints], Ints]) -> Ints:
+    """For each row, `own` of it and of all its ancestors, merged from the innermost outwards. Shape (n,).
+
+    `merge(inner, outer)` is associative, `none` its neutral value. Spans of ancestors are merged two by two, so that the
+    passes are as many as the depth has digits in base two: a recursion a thousand deep takes ten, not a thousand.
+    """
+    n = len(parents)
+    jump, found = np.r_[np.where(parents >= 0, parents, n), n], np.r_[own, none]
+    while (jump < n).any():
+        found, jump = merge(found, found[jump]), jump[jump]
+    return found[:n]
+
+
+def outermost(inner: Ints, outer: Ints) -> Ints:
+    """Merges rows of `over_ancestors`: the outermost that is one, -1 where none is."""
+    return np.where(outer >= 0, outer, inner)
+
+
+def innermost(inner: Ints, outer: Ints) -> Ints:
+    """Merges rows of `over_ancestors`: the innermost that is one, -1 where none is."""
+    return np.where(inner >= 0, inner, outer)
 
 
 def _latest_above(depth: Ints, solid: np.ndarray) -> Ints:

@@ -94,3 +94,20 @@ def test_nesting_at_the_edges():
     assert parents_of((0, 10), (0, 10)) == [-1, 0], "of equal intervals the earlier row is around"
     assert parents_of((0, 5), (5, 9)) == [-1, -1], "what begins where another ends is not inside it"
     assert parents_of((0, 9), (3, 3), (3, 4)) == [-1, 2, 0], "nothing is inside an empty interval, which may be inside others"
+
+
+@given(st.lists(st.integers(0, 40), max_size=40))
+def test_what_ancestors_hold_is_what_climbing_one_by_one_finds(seeds):
+    parents = np.array([seed % (i + 1) - 1 for i, seed in enumerate(seeds)], np.int64)
+
+    def climb(row):
+        while row >= 0:
+            yield row
+            row = parents[row]
+
+    chosen = np.arange(len(parents)) % 3 == 0
+    own = np.where(chosen, np.arange(len(parents)), -1)
+    lines = [[a for a in climb(row) if chosen[a]] for row in range(len(parents))]
+    assert intervals.over_ancestors(parents, own, -1, intervals.outermost).tolist() == [line[-1] if line else -1 for line in lines]
+    assert intervals.over_ancestors(parents, own, -1, intervals.innermost).tolist() == [line[0] if line else -1 for line in lines]
+    assert intervals.over_ancestors(parents, np.ones(len(parents), np.int64), 0, np.add).tolist() == [len(list(climb(r))) for r in range(len(parents))]

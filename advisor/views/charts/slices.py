@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints, nest
+from advisor.intervals import Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
 from advisor.report.charts import Cut, Lane
 from advisor.timeline import Timeline
@@ -232,13 +232,8 @@ def _without_outer_frames(host: pd.DataFrame, start_us: float, end_us: float) ->
 
 def _depth(lane: Ints, start: np.ndarray, end: np.ndarray) -> Ints:
     """(n,) how many slices of its lane lie around each."""
-    up = nest(lane, start, end)
-    parent = up.copy()
-    depth = np.zeros(len(up), np.int64)
-    while (inside := up >= 0).any():
-        depth += inside
-        up = np.where(inside, parent[up], -1)
-    return depth
+    parents = nest(lane, start, end)
+    return over_ancestors(parents, (parents >= 0).astype(np.int64), 0, np.add)
 
 
 def _launchers(rows: pd.DataFrame) -> Ints:

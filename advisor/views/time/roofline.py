@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.timeline import Device, GpuKind, Timeline
@@ -51,9 +51,8 @@ class Roofline:
         peaks = {d: p for d in np.unique(device).tolist() if (p := rates.of(timeline.device(d)))}
         costs, known = _costs(timeline, ops)
         # The innermost op around the launch whose cost is known.
-        at = ops.of_gpu.copy()
-        while (climb := (at >= 0) & ~known[at]).any() if len(known) else False:
-            at[climb] = ops.parent[at[climb]]
+        nearest = over_ancestors(ops.parent, np.where(known, np.arange(len(known)), -1), -1, innermost)
+        at = np.where(ops.of_gpu >= 0, np.r_[nearest, -1][ops.of_gpu], -1)
         at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
         flops, moved = np.full(n, np.nan), np.full(n, np.nan)
         rows = np.flatnonzero(at >= 0)

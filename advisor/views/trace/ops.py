@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints, nest
+from advisor.intervals import Ints, nest, over_ancestors
+from advisor.intervals import outermost as the_outermost
 from advisor.timeline import Timeline
 from advisor.views.trace.launches import Launches
 
@@ -52,12 +53,7 @@ class Ops:
 
     def outermost_where(self, chosen: np.ndarray) -> Ints:
         """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
-        found = np.where(chosen, np.arange(len(chosen)), -1)
-        up = self.parent.copy()
-        while (alive := up >= 0).any():
-            found = np.where(alive & chosen[up], up, found)
-            up = np.where(alive, self.parent[up], -1)
-        return found
+        return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:
@@ -69,11 +65,9 @@ class Ops:
         # A driver call inside a runtime call belongs to the op around both.
         around = parents.copy()
         while (inside := around >= n).any():
-            around[inside] = parents[around[inside]]
+            around[inside] = around[around[inside]]
         parent, of_call = around[:n], around[n:]
-        outermost = np.arange(n)
-        while (up := parent[outermost] >= 0).any():
-            outermost[up] = parent[outermost[up]]
+        outermost = over_ancestors(parent, np.arange(n), -1, the_outermost)
         launcher = launches.call
         of_gpu = np.where(launcher >= 0, of_call[launcher], -1) if len(of_call) else np.full(len(launcher), -1, np.int64)
         return cls(
