@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.fleet import JobOutput, reduced_job
 from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import (
     ConfigOption,
@@ -18,6 +19,7 @@ from advisor.cli.terminal import (
     check_format,
     format_of,
     progress_of,
+    selection,
     unjudged,
 )
 from advisor.errors import UsageError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from advisor.compare.model import Comparison
     from advisor.report.model import Report
 
-_CAPTURE = "a trace, a report saved with --format json, or a directory of captures of the same program"
+_CAPTURE = "a trace, a report saved with --format json, the directory of a job's ranks, or a directory of captures of the same program"
 AnywayOption = Annotated[bool, typer.Option("--anyway", help="Compare even what is not comparable, and say so.")]
 
 
@@ -125,23 +127,21 @@ def history(
 
 def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:
     """A report of every capture; traces are analysed with the team's settings."""
-    from advisor.engine import settings
-    from advisor.engine.rule import catalog
+    from advisor.engine.reduce import Judging
     from advisor.engine.run import run
     from advisor.report import saved
     from advisor.sources import read
+    from advisor.sources.ranks import holds_ranks
 
-    chosen = settings.load(config)
-    known = catalog((*chosen.rules, *(rules or ())))
-    chosen.check(known)
-    selected = [rule for rule in known.values() if rule.id not in chosen.disable]
+    chosen = selection(config, rules)
 
     def analyze(path: Path) -> Report:
         with progress_of(str(path)) as progress:
             recording = read(str(path), progress=progress)
-        return run(recording, selected, chosen.options, chosen.allow, devices=chosen.devices)
+        judging = Judging(tuple(rule.id for rule in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, devices=chosen.settings.devices)
+        return run(reduced_job(recording, judging, JobOutput()), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
 
-    return saved.reports(paths, analyze)
+    return saved.reports(paths, analyze, holds_ranks)
 
 
 def _compared(before: list[Report], after: list[Report], anyway: bool) -> Comparison:

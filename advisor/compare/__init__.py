@@ -41,6 +41,7 @@ _CLASSES = {
     "communication": "communication that nothing hides",
     "copy": "copies that nothing hides",
     "memset": "memsets that nothing hides",
+    "wait": "waiting for other ranks",
     "sync": "idle: the host waits for the GPU",
     "data_loading": "idle: waiting for a batch",
     "launch": "idle: waiting for launches",
@@ -70,7 +71,8 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     noise = draws.interval(left.steps_us, right.steps_us)
     change = float(right.steps_us.mean() - left.steps_us.mean())
     matches = match(left.parts, right.parts)
-    tables = (
+    # Of a job's ranks no kernels are kept: its step is divided by what the mean rank does.
+    tables = (_table("class", left, right, draws, _class_of),) if before[0].kind == "job" else (
         _table("class", left, right, draws, _class_of),
         _table("module and op", left, right, draws, _module_and_op),
         _table("family", left, right, draws, lambda p: _class_of(p) if p.kind == "idle" else p.family),
@@ -280,6 +282,7 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
 
     if _named(before) and _named(after):
         yield from told("device", _devices, "Record both on the same GPU.", serious=True)
+    yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
     yield from told("what was recorded", lambda r: r.kind, "Compare recordings of one kind.", serious=True)
     marked = (_basis(before) == "whole") == (_basis(after) == "whole")

@@ -35,19 +35,30 @@ class Verdict:
         return self.status in ("kept", "not checked")
 
 
-def _share(field: str) -> Callable[[Report], float | None]:
+def _share(field: str, *of_ranks: str) -> Callable[[Report], float | None]:
+    """A share of the window by a device's field; of a job by the fields of its ranks that are the same."""
+
     def of(report: Report) -> float | None:
+        if report.kind == "job":
+            whole = sum(rank.step_us for rank in report.ranks)
+            return sum(getattr(rank, name) for rank in report.ranks for name in of_ranks) / whole if whole and of_ranks else None
         window = sum(t.window_us for t in report.time or ())
         return sum(getattr(t, field) for t in report.time or ()) / window if window else None
 
     return of
 
 
+def _waiting(report: Report) -> float | None:
+    """What ranks wait for each other, of a job."""
+    return _share("", "wait_us")(report) if report.kind == "job" else None
+
+
 _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
     "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, "ms"),
-    "idle_share": (_share("idle_us"), ""),
-    "exposed_copy_share": (_share("exposed_copy_us"), ""),
-    "exposed_comm_share": (_share("exposed_comm_us"), ""),
+    "idle_share": (_share("idle_us", "input_us", "host_us", "other_us"), ""),
+    "exposed_copy_share": (_share("exposed_copy_us", "copy_us"), ""),
+    "exposed_comm_share": (_share("exposed_comm_us", "wait_us", "transfer_us"), ""),
+    "wait_share": (_waiting, ""),
     "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, "kernels a step"),
     "peak_bytes": (lambda r: r.memory.peak_allocated_bytes if r.memory else None, "bytes"),
     "reserved_bytes": (lambda r: r.memory.peak_reserved_bytes if r.memory else None, "bytes"),

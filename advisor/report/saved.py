@@ -42,9 +42,12 @@ def is_report(path: Path) -> bool:
     return head.startswith(b'{"schema":') and b'"advisor":' in head
 
 
-def captures(path: Path) -> list[Path]:
-    """The captures of one side: the file itself, one recording that is a directory, or every file and recording in a directory."""
-    if not path.is_dir() or (path / _RECORDING).is_file():
+def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> list[Path]:
+    """The captures of one side: the file itself, one recording that is a directory, or every file and recording in a directory.
+
+    whole: whether a directory is one capture, as that of a job's ranks.
+    """
+    if not path.is_dir() or (path / _RECORDING).is_file() or whole(path):
         return [path]
     found = sorted(p for p in path.iterdir() if (p.is_file() and p.name.endswith(_CAPTURES)) or (p / _RECORDING).is_file())
     if not found:
@@ -52,6 +55,6 @@ def captures(path: Path) -> list[Path]:
     return found
 
 
-def reports(paths: list[Path], analyze: Callable[[Path], Report]) -> list[Report]:
-    """A report of each capture: read where it was saved, made where it is a trace."""
-    return [read_report(p) if is_report(p) else analyze(p) for path in paths for p in captures(path)]
+def reports(paths: list[Path], analyze: Callable[[Path], Report], whole: Callable[[Path], bool] = lambda _: False) -> list[Report]:
+    """A report of each capture: read where it was saved, made where it is a trace; `whole` as of `captures`."""
+    return [read_report(p) if is_report(p) else analyze(p) for path in paths for p in captures(path, whole)]

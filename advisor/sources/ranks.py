@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -76,6 +79,32 @@ def _by_names(labels: Sequence[str]) -> list[int | None]:
     found = [_RANK_IN_NAME.search(label) for label in labels]
     numbers: list[int | None] = [int(match[1]) if match else None for match in found]
     return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
+
+
+_HEAD_BYTES = 1 << 16
+_RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+
+
+def holds_ranks(directory: str | os.PathLike[str]) -> bool:
+    """Whether the traces in a directory are the ranks of one job, and not captures of one program: each says another rank, inside or
+    by its name."""
+    with os.scandir(directory) as entries:
+        traces = traces_among(sorted(entry.path for entry in entries if entry.is_file()))
+    if len(traces) < 2:
+        return False
+    inside = [_rank_inside(path) for path in traces]
+    told = inside if all(rank is not None for rank in inside) else _by_names([PurePath(path).name for path in traces])
+    return None not in told and len(set(told)) == len(told)
+
+
+def _rank_inside(path: str) -> int | None:
+    """The rank that the head of a Kineto trace says."""
+    try:
+        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+            match = _RANK_INSIDE.search(file.read(_HEAD_BYTES))
+    except (OSError, EOFError, zlib.error):
+        return None
+    return int(match[1]) if match else None
 
 
 def split(timeline: Timeline) -> list[Timeline]:

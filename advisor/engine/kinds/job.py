@@ -21,6 +21,8 @@ from advisor.report.model import (
     Finding,
     Headline,
     Health,
+    Part,
+    PartKind,
     Prediction,
     RankRow,
     Recorded,
@@ -28,6 +30,7 @@ from advisor.report.model import (
     Saving,
     SourceInfo,
     Window,
+    Work,
     severity_of,
 )
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
@@ -174,6 +177,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     first = facts[0]
     devices = {(f.device, sms): None for f in facts for _, sms in f.devices}
     counted = [f for f in outcomes.found if f.counted and not f.finding.allowed and not f.finding.folded_into]
+    rows = _rows(job)
     return Report(
         advisor=version("trace-advisor"),
         kind="job",
@@ -200,7 +204,9 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
-        ranks=(*_rows(job), *(RankRow(rank=-1, step_us=0.0, compute_us=0.0, failed=f"{u.label}: {u.why}") for u in summaries.unread)),
+        breakdown=_breakdown(rows),
+        work=Work(kernels=sum(f.kernels for f in facts), kernel_us=sum(row.compute_us for row in rows)),
+        ranks=(*rows, *(RankRow(rank=-1, step_us=0.0, compute_us=0.0, failed=f"{u.label}: {u.why}") for u in summaries.unread)),
         matching=job.matching,
         collectives=collective_rows(job),
         waits=wait_rows(job) if job.matched.proved else (),
@@ -227,6 +233,15 @@ def _rows(job: Job) -> list[RankRow]:
             )
         )  # fmt: skip
     return rows
+
+
+def _breakdown(rows: list[RankRow]) -> tuple[Part, ...]:
+    """The mean rank's step in parts: they sum to the job's step."""
+    named: tuple[tuple[PartKind, str, str], ...] = (
+        ("compute", "compute", "compute_us"), ("copy", "copy", "copy_us"), ("communication", "transfer", "transfer_us"), ("idle", "wait", "wait_us"),
+        ("idle", "data_loading", "input_us"), ("idle", "host", "host_us"), ("idle", "unknown", "other_us"),
+    )  # fmt: skip
+    return tuple(Part(kind=kind, name=name, us=float(np.mean([getattr(row, field) for row in rows]))) for kind, name, field in named)
 
 
 def _headline(job: Job, found: list[Judged]) -> Headline:
