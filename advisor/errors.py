@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+LONGEST_MESSAGE = 1000
+"""Characters. A message may quote a file, and a file may hold anything."""
+
 
 class AdvisorError(Exception):
-    """An error to show as it stands: what happened and why (`message`), and what to do (`hint`)."""
+    """An error to show as it stands: what happened and why (`message`, clipped), and what to do (`hint`)."""
 
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
         self.hint = hint
+        super().__init__(self.message)
 
 
 class UsageError(AdvisorError):

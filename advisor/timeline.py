@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -229,6 +230,12 @@ def table(name: str, columns: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """The table without rows: most traces lack some, and pandas takes as long for one without rows as for one with a thousand."""
+    return table(name, {})
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One process's trace: what hosts and devices did, when, on one clock (see the module's text).
@@ -272,7 +279,7 @@ class Timeline:
     def build(cls, source: Source, devices: tuple[Device, ...] = (), base_ns: int = 0, **tables: pd.DataFrame) -> Timeline:
         """Make a timeline from the tables at hand; the others are empty. Each is sorted by start, ties kept in order."""
         for name in TABLES:
-            frame = tables.setdefault(name, table(name, {}))
+            frame = tables[name] = tables[name] if name in tables else _empty(name).copy(deep=False)
             if "start_us" in frame and not frame["start_us"].is_monotonic_increasing:
                 tables[name] = frame.sort_values("start_us", kind="stable", ignore_index=True)
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)

@@ -164,7 +164,7 @@ class Rule:
             default = self.options[name]
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if number != (name in self.ranges) or not (number or isinstance(value, type(default))):
-                raise UsageError(f"{self.id}.{name} = {value!r} is not like its default {default!r}", "")
+                raise UsageError(f"{self.id}.{name} = {value!r} is not like its default {default!r}", "Give a value of the same kind.")
             if number and not self.ranges[name].least <= value <= self.ranges[name].most:
                 allowed = self.ranges[name]
                 most = f" to {allowed.most:g}" if np.isfinite(allowed.most) else " or more"

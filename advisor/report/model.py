@@ -760,7 +760,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def _upgraded(saved: Any) -> Any:
     """A saved report of an earlier advisor with the fields that it did not know: savings had one unit."""
-    for finding in saved.get("findings", ()) if isinstance(saved, dict) else ():
+    found = saved.get("findings") if isinstance(saved, dict) else None
+    for finding in found if isinstance(found, list) else ():
         if isinstance(finding, dict) and isinstance(finding.get("saving"), dict):
             finding["saving"].setdefault("unit", "us")
     return saved

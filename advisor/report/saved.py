@@ -29,6 +29,8 @@ def read_report(path: Path) -> Report:
         ) from None
     if not 1 <= loaded.schema <= SCHEMA:
         raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")
+    if loaded.kind == "memory" and loaded.memory is None:
+        raise TraceError(f"{path} is a report on memory that says nothing of it", "Save it again: advisor analyze SNAPSHOT --format json -o report.json")
     return loaded
 
 

@@ -75,3 +75,21 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + i + 1
     raise ValueError("a number does not end")
+
+
+def written(number: int, value: Value | bytes | str | float) -> bytes:
+    """A field: an int as varint (negative ones as the 64 bits of theirs), a float as double, bytes and text with their length."""
+    if isinstance(value, int):
+        return _written_varint(number << 3) + _written_varint(value & (1 << 64) - 1)
+    if isinstance(value, float):
+        return _written_varint(number << 3 | 1) + struct.pack("<d", value)
+    data = value.encode() if isinstance(value, str) else bytes(value)
+    return _written_varint(number << 3 | 2) + _written_varint(len(data)) + data
+
+
+def _written_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

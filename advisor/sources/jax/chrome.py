@@ -36,12 +36,17 @@ def recognises(head: bytes) -> bool:
     return b'"process_name"' in head and bool(_PROCESS.search(head))
 
 
-def planes(data: bytes) -> tuple[list[Plane], int]:
-    """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
+def decoded(data: bytes) -> list[_Event]:
+    """The events as they stand. Raises TraceError where the text is damaged."""
     try:
-        events = msgspec.json.decode(data, type=_Trace).events
+        return msgspec.json.decode(data, type=_Trace).events
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"the JSON of a JAX profile is damaged: {error}", "Copy or record it again, or give the .xplane.pb beside it.") from None
+
+
+def planes(data: bytes) -> tuple[list[Plane], int]:
+    """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
+    events = decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
     by_thread: dict[tuple[int, int], list[_Event]] = {}
@@ -57,10 +62,10 @@ def planes(data: bytes) -> tuple[list[Plane], int]:
 
 def _events(events: list[_Event]) -> Iterator[Event]:
     for e in events:
-        yield Event(str(e.args.get("long_name", e.name)), e.ts * 1000, e.dur * 1000, {k: _typed(v) for k, v in e.args.items()})
+        yield Event(str(e.args.get("long_name", e.name)), e.ts * 1000, e.dur * 1000, {k: typed(v) for k, v in e.args.items()})
 
 
-def _typed(value: Any) -> Stat:
+def typed(value: Any) -> Stat:
     """Numbers stand as strings in `args`."""
     if isinstance(value, (int, float)):
         return value

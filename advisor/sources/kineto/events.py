@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -157,6 +158,8 @@ class MalformedError(ValueError):
 
 
 _EVENTS = msgspec.json.Decoder(list[Event])
+_EVENT = msgspec.json.Decoder(Event)
+_EACH = msgspec.json.Decoder(list[Raw])
 _TIMES = msgspec.json.Decoder(list[Times])
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -182,8 +185,22 @@ def parse_times(piece: bytes) -> list[Times]:
 
 
 def _parse_odd_types(text: bytes) -> list[Event]:
-    """Decode events of which some hold a value of a type we did not expect; that value is then left out."""
-    return [_as_struct(Event, item) for item in _lenient(text) if isinstance(item, dict)]
+    """Decode events of which some hold a value of a type we did not expect; that value is then left out, the others cost nothing."""
+    try:
+        each: list[Raw] = _EACH.decode(text)
+    except _FAILURES:
+        return [_as_struct(Event, item) for item in _lenient(text) if isinstance(item, dict)]
+    return [event for raw in each if (event := _one(raw)) is not None]
+
+
+def _one(raw: Raw) -> Event | None:
+    """One event, None for what is no object."""
+    try:
+        event: Event = _EVENT.decode(raw)
+        return event
+    except msgspec.ValidationError:
+        (item,) = _lenient(b"[" + bytes(raw) + b"]")
+        return _as_struct(Event, item) if isinstance(item, dict) else None
 
 
 def _lenient(text: bytes, **options: Any) -> list[Any]:
@@ -195,9 +212,15 @@ def _lenient(text: bytes, **options: Any) -> list[Any]:
     return items
 
 
+@cache
+def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """A struct's fields: asked for by every odd event, and slow to make."""
+    return msgspec.structs.fields(kind)
+
+
 def _as_struct(kind: type[Any], item: dict[str, Any]) -> Any:
     known = {}
-    for field in msgspec.structs.fields(kind):
+    for field in _fields(kind):
         value = item.get(field.encode_name, NOTHING)
         if value is NOTHING:
             continue

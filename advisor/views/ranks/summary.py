@@ -12,7 +12,8 @@ from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, length
 from advisor.report.model import Finding, Health
 from advisor.timeline import Timeline
-from advisor.views.ranks.collectives import RankCollectives
+from advisor.views.ranks import stored
+from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention
 from advisor.views.ranks.lane import PARTS, Lane
 from advisor.views.replay.build import Replay
@@ -152,14 +153,14 @@ class RankSummary:
     def from_bytes(cls, data: bytes) -> RankSummary:
         """Raises TraceError where the data are no summary of this version."""
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-                facts = msgspec.json.decode(stored["facts"].tobytes(), type=RankFacts)
-                arrays = {name: stored[name] for name in _ARRAYS}
-        except (ValueError, KeyError, OSError, EOFError, msgspec.MsgspecError) as error:
-            raise TraceError(f"the file is no summary of a rank: {error}", "Make it again with --shard.") from None
-        if facts.schema != SCHEMA:
-            raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
-        return cls(facts, **arrays)
+            arrays = stored.unpacked(data)
+            facts = msgspec.json.decode(arrays.pop("facts").tobytes(), type=RankFacts)
+            if facts.schema != SCHEMA:
+                raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
+            stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
+            return cls(facts, **{name: arrays[name] for name in _ARRAYS})
+        except (ValueError, KeyError, msgspec.MsgspecError) as error:
+            raise TraceError(f"the file is no summary of a rank: {error}", "Make it again: advisor shard JOB 1/4 -o DIR") from None
 
     @classmethod
     def build(
@@ -393,4 +394,7 @@ def _before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
     return made
 
 
-_ARRAYS = tuple(f.name for f in fields(RankSummary) if f.name != "facts")
+_ARRAYS = {f.name: {"Ints": "i", "Floats": "f", "Mask": "b"}[str(f.type)] for f in fields(RankSummary) if f.name != "facts"}
+"""With numpy's letter of what each holds."""
+_LISTS = {"group": "groups", "dtype": "dtypes", "peers": "peers", "communicator": "communicators", "split": "splits"}
+"""Arrays of positions, and the facts' lists that they point into."""

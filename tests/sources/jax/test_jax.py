@@ -13,7 +13,6 @@ from advisor.errors import TraceError
 from advisor.sources import read
 from advisor.sources.jax import names, xplane
 from advisor.sources.jax.directory import newest_run
-from advisor.sources.redact import redact
 from tests.paths import SHARED, needs_shared
 
 
@@ -210,12 +209,6 @@ def test_frames_are_spelled_as_torch_profiler_does(name, call):
 )
 def test_what_waits_for_the_device(name, waits):
     assert names.wait(name) == waits
-
-
-def test_an_xplane_is_not_redacted(xplane_file, tmp_path):
-    with pytest.raises(TraceError, match=r"is an XPlane.*"):
-        redact(xplane_file, tmp_path / "out.pb")
-    assert not (tmp_path / "out.pb").exists()
 
 
 CASES = SHARED / "corpus" / "jax"

@@ -1,0 +1,243 @@
+"""A Kineto trace of what the reader reads, and of nothing else: an argument that is not named here stays behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from advisor.errors import TraceError
+from advisor.sources.kineto import _metadata
+from advisor.sources.kineto.chunks import Text
+from advisor.sources.kineto.columns import integer
+from advisor.sources.kineto.events import MalformedError
+from advisor.sources.kineto.transpose import TABLE_OF
+from advisor.sources.measured import step_times
+from advisor.sources.redact.names import Names, device, one_of, version, words
+from advisor.sources.stream import Stream
+
+_NUMBER = re.compile(rb"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?")
+_QUOTED_NUMBER = re.compile(rb'"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,4})?"')
+_NUMBERS_IN_LISTS = re.compile(r"[\d\s,.\-\[\]]*")
+_EINSUM = re.compile(r"[a-zA-Z]{0,12}(?:,\s?[a-zA-Z]{0,12}){0,5}->[a-zA-Z]{0,12}")
+_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "fwdbwd", "async_gpu", "correlation"})
+_INSTANTS = frozenset({"[memory]", "Record Window End", "[OutOfMemory]"})
+
+_DTYPES = frozenset(
+    ["float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "signed", "unsigned", "complex", "c10", "at", "qint8", "quint8", "qint32", "float8", "e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32", "float64", "scalar", "scalarlist", "tensorlist", "genericlist", "optionaltensorlist", "tensor", "list", "nonetype", "none", "bits8", "bits16", "undefined", "complexhalf", "complexfloat", "complexdouble"]
+)
+_COPIES = frozenset(
+    ["htod", "dtoh", "dtod", "ptop", "htoh", "htoa", "atoh", "atoa", "atod", "dtoa", "p2p", "peertopeer", "hosttodevice", "devicetohost", "devicetodevice", "hosttohost", "copyhosttodevice", "copydevicetohost", "copydevicetodevice", "copypeertopeer", "peertopeer", "pageable", "pinned", "device", "array", "managed", "static", "host", "unknown", "dispatch", "memory"]
+)
+_COLLECTIVES = frozenset(
+    ["allreduce", "all", "reduce", "gather", "allgather", "alltoall", "to", "reducescatter", "scatter", "broadcast", "barrier", "send", "recv", "wait", "base", "single", "coalesced", "into", "tensor", "sparse", "v", "dist", "init", "group", "nccl", "oop", "split", "scattertensor", "gathertensor", "allgatherbase", "reducescatterbase", "allreducecoalesced", "allgathercoalesced", "alltoallbase", "monitoredbarrier"]
+)
+_SYNCS = frozenset(["event", "stream", "wait", "context", "sync", "synchronize", "device"])
+_BACKENDS = frozenset(["nccl", "gloo", "mpi", "ucc", "xccl", "hccl", "rccl", "cpu", "cuda"])
+
+_COUNTS = (
+    "External id", "external id", "correlation", "device", "stream", "bytes", "registers per thread", "shared memory", "est. achieved occupancy %", "graph id",
+    "graph node id", "Group size", "In msg nelems", "Out msg nelems", "Seq", "Src Rank", "Dst Rank", "Sequence number", "Fwd thread id", "Python id",
+    "Python parent id", "Python module id", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "Addr", "Bytes", "Total Allocated", "Total Reserved",
+    "Device Type", "Device Id", "context", "queued", "cbid", "priority", "warps per SM", "blocks per SM",
+)  # fmt: skip
+_TOP_NUMBERS = ("schemaVersion", "record_shapes", "with_stack", "profile_memory", "with_modules", "with_flops", "baseTimeNanoseconds")
+_TOP_VERSIONS = (
+    "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version",
+)  # fmt: skip
+_DEVICE_NUMBERS = (
+    "id", "totalGlobalMem", "computeMajor", "computeMinor", "major", "minor", "maxThreadsPerBlock", "maxThreadsPerMultiprocessor", "regsPerBlock", "warpSize",
+    "sharedMemPerBlock", "numSms", "multiProcessorCount", "regsPerMultiprocessor", "sharedMemPerBlockOptin", "sharedMemPerMultiprocessor",
+)  # fmt: skip
+
+_EACH = msgspec.json.Decoder(list[Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+
+
+def redacted(stream: Stream, path: str) -> Iterator[bytes]:
+    """The text of a trace to give away, piece by piece. Raises TraceError where it is damaged: what cannot be read cannot be judged."""
+    text = Text(stream.read)
+    if not text.found:
+        raise TraceError(f"{path} has no list of events", "Give a trace of torch.profiler.")
+    events = _Events(Names())
+    # What stands before the events is known only with what stands after them: both are written at the end.
+    yield b"[" if text.bare else b'{"traceEvents": ['
+    between = b"\n"
+    for piece in text.decoded(events.rewritten):
+        for event in piece:
+            yield between + event
+            between = b",\n"
+    metadata, complete = _metadata(text)
+    if stream.truncated or not text.whole or text.bad or not complete:
+        why = stream.truncated or ("it holds events that are no JSON" if text.bad else "it ends before its events or its metadata do")
+        raise TraceError(f"{path} is damaged: {why}", "Copy or record it again: what cannot be read cannot be told to be harmless.")
+    yield b"\n]" if text.bare else b"\n]" + _top(metadata) + b"}\n"
+
+
+def _top(metadata: Mapping[str, Any]) -> bytes:
+    """The members beside the events, each with a comma before it."""
+    kept: dict[str, Any] = {key: metadata[key] for key in _TOP_NUMBERS if isinstance(metadata.get(key), (int, float))}
+    kept |= {key: found for key in _TOP_VERSIONS if (found := version(metadata.get(key))) is not None}
+    kept |= {key: metadata[key] for key in ("displayTimeUnit",) if metadata.get(key) in ("ms", "ns")}
+    for key in ("deviceProperties", "computeProperties"):
+        if isinstance(metadata.get(key), list):
+            kept[key] = [_device(item) for item in metadata[key] if isinstance(item, dict)]
+    if isinstance(world := metadata.get("distributedInfo"), dict):
+        kept["distributedInfo"] = {key: world[key] for key in ("rank", "world_size", "pg_count") if isinstance(world.get(key), int)}
+        kept["distributedInfo"] |= {"backend": words(str(world.get("backend", "")), _BACKENDS)} if "backend" in world else {}
+        kept["distributedInfo"] |= {"nccl_version": found} if (found := version(world.get("nccl_version"))) is not None else {}
+    if isinstance(recording := metadata.get("advisor_recording"), dict):
+        kept["advisor_recording"] = {"unprofiled_step_us": list(step_times(recording.get("unprofiled_step_us")))}
+    return b"".join(b",\n%b: %b" % (json.dumps(key).encode(), json.dumps(value).encode()) for key, value in kept.items())
+
+
+def _device(item: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: integer(item[key], 0) for key in _DEVICE_NUMBERS if key in item}
+    return {**kept, "name": device(str(item.get("name", "")))}
+
+
+class _Events:
+    """Writes events anew: of each its kind, times and place, and what of its name and arguments is known."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._texts: dict[str, Callable[[str], str]] = {
+            "kind": lambda t: words(t, _COPIES), "copy kind": lambda t: words(t, _COPIES), "src kind": lambda t: words(t, _COPIES),
+            "dst kind": lambda t: words(t, _COPIES), "dtype": lambda t: words(t, _DTYPES), "Collective name": lambda t: words(t, _COLLECTIVES),
+            "cuda_sync_kind": lambda t: words(t, _SYNCS), "Process Group Name": names.group, "Comms Id": names.group, "Process Group Ranks": _numbers,
+            "In split size": _numbers, "Out split size": _numbers, "kernel_file": names.path, "Call stack": names.frames,
+            "Module Hierarchy": lambda t: ".".join(map(names.op, t.split("."))) if t else "",
+        }  # fmt: skip
+        self._lists: dict[str, Callable[[Any], Any]] = {
+            "Input Dims": _nested_numbers, "Input dims": _nested_numbers, "Input Strides": _nested_numbers, "grid": _nested_numbers, "block": _nested_numbers,
+            "Input type": lambda v: _each(v, lambda t: words(t, _DTYPES)), "Concrete Inputs": lambda v: _each(v, _concrete),
+        }  # fmt: skip
+        by_table = {"gpu_ops": names.kernel, "api_calls": names.call, "cpu_ops": names.op, "python_calls": names.frame}
+        self._names = {category: by_table.get(table, names.range) for category, table in TABLE_OF.items()}
+
+    def rewritten(self, piece: bytes) -> list[bytes]:
+        """The events of `{…}, {…}`. Raises MalformedError."""
+        try:
+            return [self._event(found) for raw in _EACH.decode(b"[" + piece + b"]") if (found := _object(raw)) is not None]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedError(str(error)) from None
+
+    def _event(self, event: Mapping[str, Raw]) -> bytes:
+        phase, category = _text(event.get("ph")), _text(event.get("cat"))
+        made: dict[str, bytes] = {}
+        if len(phase) == 1 and phase.isalpha():
+            made["ph"] = json.dumps(phase).encode()
+        if category in self._names or category in _FLOWS:
+            made["cat"] = json.dumps(category).encode()
+        elif "cat" in event:
+            made["cat"] = b'"other"'
+        if shown := self._name(phase, category, _text(event.get("name"))):
+            made["name"] = json.dumps(shown).encode()
+        for key in ("pid", "tid", "ts", "dur", "id"):
+            if (found := _time(event.get(key)) if key in ("ts", "dur") else _place(event.get(key))) is not None:
+                made[key] = found
+        made |= {key: b'"e"' for key in ("bp",) if _text(event.get(key)) == "e"}
+        arguments = _object(event["args"]) if "args" in event else None
+        if arguments and phase not in "sft":
+            made["args"] = self._arguments(arguments, phase == "M" and _text(event.get("name")) == "thread_name")
+        return b"{" + b", ".join(b'"%b": %b' % (key.encode(), value) for key, value in made.items()) + b"}"
+
+    def _name(self, phase: str, category: str, name: str) -> str:
+        if phase in ("X", "B", "E") and category in self._names:
+            return self._names[category](name)
+        if phase == "M":
+            return one_of(lambda t: t in ("thread_name", "process_name", "thread_sort_index", "process_sort_index", "process_labels"), name)
+        return one_of(lambda t: t in _INSTANTS or t in _FLOWS, name)
+
+    def _arguments(self, arguments: Mapping[str, Raw], is_thread: bool) -> bytes:
+        made: dict[str, bytes] = {}
+        for key, raw in arguments.items():
+            if key in _COUNTS:
+                if (number := _count(raw)) is not None:
+                    made[key] = number
+            elif key in self._texts:
+                if _NUMBER.fullmatch(raw):
+                    made[key] = bytes(raw)
+                elif bytes(raw).startswith(b'"'):
+                    made[key] = json.dumps(self._texts[key](_text(raw))).encode()
+            elif key in self._lists:
+                made[key] = json.dumps(self._lists[key](_value(raw))).encode()
+            elif key == "name" and is_thread:
+                made[key] = json.dumps(self.names.thread(_text(raw))).encode()
+        return b"{" + b", ".join(json.dumps(key).encode() + b": " + value for key, value in made.items()) + b"}"
+
+
+def _object(raw: Raw) -> dict[str, Raw] | None:
+    """The members of an object, None for anything else."""
+    if not bytes(raw).startswith(b"{"):
+        return None
+    found: dict[str, Raw] = _OBJECT.decode(raw)
+    return found
+
+
+def _value(raw: Raw | None) -> Any:
+    """The value of some JSON, as leniently as the reader takes it."""
+    try:
+        return None if raw is None else json.loads(bytes(raw).decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(raw: Raw | None) -> str:
+    """A text, or a number as it is written; "" for anything else."""
+    value = _value(raw)
+    return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+
+
+def _time(raw: Raw | None) -> bytes | None:
+    """A time as it is written, every digit of it; null for what is none."""
+    if raw is None:
+        return None
+    return bytes(raw) if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw) else b"null"
+
+
+def _place(raw: Raw | None) -> bytes | None:
+    """A process, a thread or an id: a number, or the first one in a text; the names that Kineto itself gives stay."""
+    if raw is None or _NUMBER.fullmatch(raw):
+        return None if raw is None else bytes(raw)
+    text = _text(raw)
+    if text in ("Spans", "Traces", "PyTorch Profiler", ""):
+        return json.dumps(text).encode()
+    return b'"%d"' % integer(text) if re.search(r"\d", text) else b'"other"'
+
+
+def _count(raw: Raw) -> bytes | None:
+    """A number as it is written, or the first one in a text."""
+    if _NUMBER.fullmatch(raw) or _QUOTED_NUMBER.fullmatch(raw):
+        return bytes(raw)
+    text = _text(raw)
+    return b"%d" % integer(text) if re.search(r"\d", text) else None
+
+
+def _numbers(text: str) -> str:
+    """Numbers in brackets, as text."""
+    return text if text.isascii() and _NUMBERS_IN_LISTS.fullmatch(text) else ""
+
+
+def _nested_numbers(value: Any) -> Any:
+    """Numbers in lists, and nothing else in them."""
+    if isinstance(value, list):
+        return [_nested_numbers(item) for item in value]
+    return value if isinstance(value, (int, float)) else None
+
+
+def _each(value: Any, known: Callable[[str], str]) -> Any:
+    """Texts in lists, those that are not known left empty."""
+    if isinstance(value, list):
+        return [_each(item, known) for item in value]
+    return known(value) if isinstance(value, str) else value if isinstance(value, (int, float)) else None
+
+
+def _concrete(text: str) -> str:
+    """A scalar argument: a number, numbers in a list, a truth value, or an equation of einsum."""
+    known = all(not word or word in ("True", "False", "None") or _NUMBER.fullmatch(word.encode()) for word in re.split(r"[\s,\[\]]+", text))
+    return text if known or _EINSUM.fullmatch(text) else ""

@@ -1,0 +1,34 @@
+"""A saved report to give away: figures and advice as they stand, files by another directory's name, texts without secrets and addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from advisor.report.saved import read_report
+from advisor.sources.redact.names import Names, device
+
+_FILES = frozenset({"path", "file"})
+_HOSTS = frozenset({"host"})
+_DEVICES = "devices"
+
+
+def redacted(path: Path) -> bytes:
+    """The report. Raises TraceError where the file is none."""
+    names = Names()
+
+    def walk(value: Any, key: str, within: str) -> Any:
+        if isinstance(value, str):
+            if key in _FILES:
+                return names.path(value)
+            if key in _HOSTS:
+                return names.given("host", value) if value else ""
+            return device(value) if within == _DEVICES and key == "name" else names.plain(value)
+        if isinstance(value, (list, tuple)):
+            return [walk(item, key, within) for item in value]
+        return {name: walk(item, name, key) for name, item in value.items()} if isinstance(value, dict) else value
+
+    report = read_report(path)
+    return msgspec.json.format(msgspec.json.encode(walk(msgspec.to_builtins(report), "", "")), indent=1)

@@ -1,0 +1,60 @@
+"""The arrays of a stored rank's summary: unpacked within bounds, and held against what they say they are.
+
+Summaries are copied between machines, so that a file may be damaged, or made by anybody: positions must lie inside what they
+point into, or a job would be judged from other rows than those meant.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from advisor.views.ranks.lane import PARTS
+
+Arrays = Mapping[str, np.ndarray]
+
+MOST_BYTES = 1 << 30
+"""Of all arrays unpacked: a thousand times a long trace's summary."""
+
+_COLLECTIVES = ["kind", "known", "group", "dtype", "peers", "communicator", "split", "sequence", "sent", "received", "size_bytes", "start_us", "end_us", "launch_us", "stream", "step", "trigger", "lag_us", "after", "after_lag_us", "before"]
+_SEGMENTS = ("segment_start_us", "segment_end_us", "own", "waits_for", "segment_step", "held")
+_BY_PART = ("before", "own", "steps_us")
+_FINITE = ("start_us", "end_us", "segment_start_us", "segment_end_us", "own", "steps_us")
+
+
+def unpacked(data: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz`. Raises ValueError where it is none, or holds more than `MOST_BYTES`."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
+                raise ValueError("it unpacks to more than a summary holds")
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (zipfile.BadZipFile, zlib.error, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) -> None:
+    """Raises ValueError where an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
+    lists: by name of an array of positions, how many entries the list has that it points into."""
+    collectives, segments = len(arrays["kind"]), len(arrays["segment_start_us"])
+    rows = {**dict.fromkeys(_COLLECTIVES, collectives), **dict.fromkeys(_SEGMENTS, segments), "steps_us": len(arrays["steps_us"])}
+    for name, kind in kinds.items():
+        array = arrays[name]
+        if array.dtype.kind != kind:
+            raise ValueError(f"{name} holds {array.dtype}")
+        if array.shape != ((rows[name], len(PARTS)) if name in _BY_PART else (rows[name],)):
+            raise ValueError(f"{name} has the shape {array.shape}")
+        if name in _FINITE and not np.isfinite(array).all():
+            raise ValueError(f"{name} holds what is no number")
+    for name, (low, high) in {
+        **{name: (0, size) for name, size in lists.items()}, "trigger": (-1, segments), "after": (-1, collectives), "waits_for": (-1, collectives),
+    }.items():  # fmt: skip
+        if len(arrays[name]) and not (low <= arrays[name].min() and arrays[name].max() < high):
+            raise ValueError(f"{name} points outside of what there is")
+    if (arrays["end_us"] < arrays["start_us"]).any() or (arrays["segment_end_us"] < arrays["segment_start_us"]).any():
+        raise ValueError("something ends before it begins")
