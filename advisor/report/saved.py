@@ -11,6 +11,8 @@ from advisor.errors import TraceError
 from advisor.report.model import SCHEMA, Report
 
 _HEAD = 4096
+_NEEDED = {"trace": ("window", "time"), "memory": ("memory",)}
+"""What a report of a kind never lacks."""
 _RECORDING = "recording.json"
 _CAPTURES = (".json", ".json.gz", ".sqlite")
 
@@ -29,8 +31,9 @@ def read_report(path: Path) -> Report:
         ) from None
     if not 1 <= loaded.schema <= SCHEMA:
         raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")
-    if loaded.kind == "memory" and loaded.memory is None:
-        raise TraceError(f"{path} is a report on memory that says nothing of it", "Save it again: advisor analyze SNAPSHOT --format json -o report.json")
+    missing = [name for name in _NEEDED.get(loaded.kind, ()) if getattr(loaded, name) is None]
+    if missing:
+        raise TraceError(f"{path} is a report of kind {loaded.kind} without {' and '.join(missing)}", "Save it again: advisor analyze TRACE --format json -o report.json")
     return loaded
 
 

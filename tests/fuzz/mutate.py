@@ -30,12 +30,18 @@ TEXTS: tuple[str, ...] = (
 ODD: tuple[Any, ...] = (None, True, False, float("nan"), float("inf"), -float("inf"), [], {}, [[]], [1, "x"], {"a": []}, [[[[[[]]]]]], *NUMBERS, *TEXTS)
 
 
+def odd(rng: random.Random) -> Any:
+    """One of `ODD`, its own copy: what is changed later must not change the next input."""
+    value = rng.choice(ODD)
+    return json.loads(json.dumps(value)) if isinstance(value, (list, dict)) else value
+
+
 def tree(rng: random.Random, value: Any, times: int | None = None) -> Any:
     """The value, its containers changed in place at a few places: values replaced, moved, doubled, taken out, keys exchanged."""
     for _ in range(times or rng.choice((1, 1, 2, 3, 8))):
         holder, key = _place(rng, value)
         if holder is None:
-            return rng.choice(ODD)
+            return odd(rng)
         _change(rng, value, holder, key)
     return value
 
@@ -54,7 +60,7 @@ def _place(rng: random.Random, value: Any) -> tuple[Any, Any]:
 def _change(rng: random.Random, whole: Any, holder: Any, key: Any) -> None:
     how = rng.randrange(8)
     if how < 3:
-        holder[key] = rng.choice(ODD)
+        holder[key] = odd(rng)
     elif how == 3 and isinstance(holder[key], (int, float)) and not isinstance(holder[key], bool):
         holder[key] = rng.choice((-holder[key], holder[key] * 1000, holder[key] + 1, holder[key] / 3, str(holder[key]), rng.uniform(-1e6, 1e6)))
     elif how == 4:

@@ -112,7 +112,7 @@ class Tables:
         )  # fmt: skip
 
     def _thread(self, line: Line) -> None:
-        thread = {"pid": 0, "tid": line.id}
+        thread = {"pid": 0, "tid": line.id if abs(line.id) < 2**63 else -1}
         waiting_until = -np.inf
         for event in self._timed(line.events):
             name, stats = event.name, event.stats

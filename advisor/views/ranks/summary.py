@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, fields
 
 import msgspec
@@ -157,6 +158,8 @@ class RankSummary:
             facts = msgspec.json.decode(arrays.pop("facts").tobytes(), type=RankFacts)
             if facts.schema != SCHEMA:
                 raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
+            if not all(_PEERS.fullmatch(peers) for peers in facts.peers):
+                raise ValueError("it names peers that are no ranks")
             stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
             return cls(facts, **{name: arrays[name] for name in _ARRAYS})
         except (ValueError, KeyError, msgspec.MsgspecError) as error:
@@ -396,5 +399,6 @@ def _before(found: RankCollectives, group: Ints, lane: Lane) -> Floats:
 
 _ARRAYS = {f.name: {"Ints": "i", "Floats": "f", "Mask": "b"}[str(f.type)] for f in fields(RankSummary) if f.name != "facts"}
 """With numpy's letter of what each holds."""
+_PEERS = re.compile(r"(?:(?:to|from) -?\d{1,9}(?:,(?:to|from) -?\d{1,9}){0,999})?")
 _LISTS = {"group": "groups", "dtype": "dtypes", "peers": "peers", "communicator": "communicators", "split": "splits"}
 """Arrays of positions, and the facts' lists that they point into."""
