@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import (
     AnySaving,
     BytesSaved,
@@ -28,15 +29,7 @@ _BUSY = (
     ("exposed_copy", "Exposed copies"),
     ("exposed_memset", "Exposed memset"),
 )
-_IDLE = (
-    ("sync", "Idle: sync waits"),
-    ("data_loading", "Idle: data loading"),
-    ("launch", "Idle: launch"),
-    ("allocator", "Idle: allocator"),
-    ("host", "Idle: host code"),
-    ("dependency", "Idle: dependency"),
-    ("unknown", "Idle: unknown cause"),
-)
+_IDLE = tuple((cause.name, f"Idle: {cause.title}") for cause in IDLE_CAUSES if cause.name != "profiler")
 _CONFIDENCE = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess"))
 _BASES = {
     "simulated": "replayed on the trace's dependency graph",

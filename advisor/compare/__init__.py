@@ -24,6 +24,7 @@ from advisor.compare.model import (
 )
 from advisor.errors import UsageError
 from advisor.intervals import Floats
+from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import LOW_SHARE, Finding, Kind, Part, Report
 
 CAPTURES = 3
@@ -42,14 +43,7 @@ _CLASSES = {
     "copy": "copies that nothing hides",
     "memset": "memsets that nothing hides",
     "wait": "waiting for other ranks",
-    "sync": "idle: the host waits for the GPU",
-    "data_loading": "idle: waiting for a batch",
-    "launch": "idle: waiting for launches",
-    "allocator": "idle: allocating memory",
-    "host": "idle: the host's own work",
-    "dependency": "idle: between queued ops",
-    "profiler": "idle: the profiler's own",
-    "unknown": "idle: cause not recorded",
+    **{cause.name: f"idle: {cause.compared}" for cause in IDLE_CAUSES},
 }
 
 PartKey = tuple[str, ...]

@@ -58,6 +58,7 @@ def check(text: str, suffix: str, *, as_recorded: bool = False) -> None:
     text.encode()
     if not as_recorded:
         assert visible(text, lines=True) == text.replace("\r\n", "\n"), "pass what is shown through advisor.reports._clean"
+    assert kind in SYNTAX, f"say in SYNTAX how a name could act in a {suffix} file"
     SYNTAX[kind](text)
 
 

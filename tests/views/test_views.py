@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.knowledge import cuda_api
+from advisor.knowledge.idle import CAUSES
 from advisor.timeline import Device
 from advisor.views.health import TraceHealth
 from advisor.views.time.device_time import Partition, total
-from advisor.views.time.idle_gaps import CAUSES, Gaps
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

@@ -11,10 +11,11 @@ import pandas as pd
 
 from advisor.intervals import Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
+from advisor.knowledge.idle import CAUSES
 from advisor.report.charts import Cut, Lane
 from advisor.timeline import Timeline
 from advisor.views.time.device_time import Partition
-from advisor.views.time.idle_gaps import CAUSES, Gaps
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches

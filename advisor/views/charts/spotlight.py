@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Ints
+from advisor.knowledge.idle import CAUSES
 from advisor.report.charts import Cut, Mark, Moment
 from advisor.report.model import Evidence, Finding
 from advisor.timeline import Timeline
 from advisor.views.charts.slices import Cutter
-from advisor.views.time.idle_gaps import CAUSES
 
 SLICES = 3_000
 """Of one moment: a viewer shows no more at once."""

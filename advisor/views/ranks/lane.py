@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, overlap_with, subtract, union
+from advisor.knowledge.idle import CAUSES
 from advisor.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.time.device_time import Partition
-from advisor.views.time.idle_gaps import CAUSES, gaps_of_device
+from advisor.views.time.idle_gaps import gaps_of_device
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, HostActivity
 from advisor.views.trace.launches import Launches

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import overlap_with
+from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family
 from advisor.timeline import CopyKind, GpuKind, Timeline
 from advisor.views.replay.build import Replay
@@ -27,16 +28,6 @@ HALF = 0.5
 WORTH_SAYING = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
 
-_IDLE = {
-    "sync": ("sync-bound", "while the host waits for it and then has nothing queued"),
-    "data_loading": ("data-bound", "waiting for the next batch"),
-    "launch": ("launch-bound", "waiting for the host to issue the next kernel"),
-    "allocator": ("allocator-bound", "while the host allocates or frees device memory"),
-    "host": ("host-bound", "while the host does other work than issuing kernels"),
-    "dependency": ("dependency-bound", "between kernels that were already queued"),
-    "profiler": ("profiler-bound", "while the profiler writes its own buffers"),
-    "unknown": ("idle", "for reasons the trace does not show"),
-}
 _COPIES = {
     CopyKind.HTOD.value: "from the host to the device",
     CopyKind.DTOH.value: "from the device to the host",
@@ -122,7 +113,8 @@ class Bound:
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
-            name, why = _IDLE[max(causes, key=causes.__getitem__)]
+            largest = BY_NAME[max(causes, key=causes.__getitem__)]
+            name, why = largest.bound, largest.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
             text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
             if paced:

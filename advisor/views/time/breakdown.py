@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.knowledge.idle import CAUSES
 from advisor.report.model import Part, PartKind
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
-from advisor.views.time.idle_gaps import CAUSES, Gaps
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.modules import modules_of

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
+from advisor.knowledge.idle import CAUSES
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
-
-CAUSES = ("sync", "data_loading", "launch", "allocator", "host", "dependency", "profiler", "unknown")
 
 STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"])
 """Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.knowledge.idle import CAUSES
 from advisor.timeline import Device
 from advisor.views.time.device_time import Partition
-from advisor.views.time.idle_gaps import CAUSES, Gaps
+from advisor.views.time.idle_gaps import Gaps
 from tests.build import H200, Trace
 
 WORKER = 2

@@ -1,0 +1,31 @@
+"""Why a device idles: the causes that idle time is divided by, and what each is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class IdleCause:
+    """name: the field of `report.model.Idle`. title: in tables and charts. bound: the bottleneck's name where it holds most of the
+    idle time. why: how "the device is idle ..." goes on. compared: where two sides are held against each other."""
+
+    name: str
+    title: str
+    bound: str
+    why: str
+    compared: str
+
+
+IDLE_CAUSES = (
+    IdleCause("sync", "sync waits", "sync-bound", "while the host waits for it and then has nothing queued", "the host waits for the GPU"),
+    IdleCause("data_loading", "data loading", "data-bound", "waiting for the next batch", "waiting for a batch"),
+    IdleCause("launch", "launch", "launch-bound", "waiting for the host to issue the next kernel", "waiting for launches"),
+    IdleCause("allocator", "allocator", "allocator-bound", "while the host allocates or frees device memory", "allocating memory"),
+    IdleCause("host", "host code", "host-bound", "while the host does other work than issuing kernels", "the host's own work"),
+    IdleCause("dependency", "dependency", "dependency-bound", "between kernels that were already queued", "between queued ops"),
+    IdleCause("profiler", "profiler", "profiler-bound", "while the profiler writes its own buffers", "the profiler's own"),
+    IdleCause("unknown", "unknown cause", "idle", "for reasons the trace does not show", "cause not recorded"),
+)
+CAUSES = tuple(cause.name for cause in IDLE_CAUSES)
+BY_NAME = {cause.name: cause for cause in IDLE_CAUSES}
