@@ -39,6 +39,9 @@ REPLAYED_IN_PARTS = 1 / 3
 """What issuing costs after the fix, over what it costs now, where the forward and backward pass can be replayed from graphs of their own
 and the optimizer stays beside them."""
 
+HALF_REPLAYED = 0.5
+"""The same for what is left after compiling, where a step could be captured: whether somebody does is not known."""
+
 FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
 
@@ -80,8 +83,8 @@ def launch_gap(
     take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the time). The saving is a
     replay of the step with fewer launches: for inference one CUDA graph (10 µs to launch, 1 µs between nodes). For training what
     compiling does: pointwise work and norms fuse, the optimizer becomes a fused one, the kernels left are launched at today's
-    cost, and each compiled part costs 1 ms, a new one wherever the forward pass reads a value; a third of today's cost of issuing
-    where all steps are the same, wait nowhere and allocate nothing, or are compiled already (`low`: nothing, as two of three
+    cost, and each compiled part costs 1 ms, a new one wherever the forward pass reads a value; half of that cost where all
+    steps are the same, wait nowhere and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing, as two of three
     measured models gained; `high`: one graph for the whole step). A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
@@ -125,7 +128,7 @@ def launch_gap(
         summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
         f"of each {milliseconds(work.step_us)} step ({share:.0%}) for the host to issue the next one.",
-        edits=_edits(program, graph, timeline, host_time, None if program.compiled or not capturable.why_not else compiled),
+        edits=_edits(program, graph, timeline, host_time, compiled, capturable),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=float(gaps.causes[lost].to_numpy().sum()) / steps.steps,
         quiet=f"the GPU waits for launches {share:.1%} of the step",
@@ -147,14 +150,16 @@ def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
     return np.unique(work.ops.outermost[launching[launching >= 0]])
 
 
-def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep | None) -> Edits:
+def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable) -> Edits:
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
         of_jax = joined(spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX)))
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if program.training:
-        return Edits(combine(), compiled.edit if compiled else CheaperDispatch(REPLAYED_IN_PARTS), graph)
+        if program.compiled:
+            return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
+        return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(HALF_REPLAYED)), graph)
     return Edits(CheaperDispatch(0.5), graph, graph)
 
 

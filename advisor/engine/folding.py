@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from advisor.engine.rule import Judged
-from advisor.report.model import LOW_SHARE, Finding, Severity
+from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, combine
 
 SURE = 0.4
 """A finding less sure than this explains no other: withdrawn, it would take that one with it."""
 
-FOLDED_SHARE = 0.15
+FOLDED_SHARE = 0.25
 """A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
 
 
@@ -32,10 +32,13 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
             done.append(item)
             continue
         causes = [d for d in done if _explains(d.finding) and d.finding.rule != finding.rule]
-        if causes and _gained(replay, fixed, edits.expected) < FOLDED_SHARE * own:
+        added = _gained(replay, fixed, edits.expected) if causes else own
+        if added < FOLDED_SHARE * own:
             cause = min(causes, key=lambda d: _gained(replay, d.edits.expected, edits.expected) if d.edits else own)
-            severity: Severity = "low" if finding.severity in ("high", "medium") else finding.severity
-            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=severity))
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=_at_most_low(finding)))
+        elif added < MEDIUM_SHARE:
+            # It gains something of its own, but no more than a note would.
+            item = item._replace(finding=msgspec.structs.replace(finding, severity=_at_most_low(finding)))
         if _explains(item.finding) or item.finding.folded_into:
             fixed = combine(fixed, edits.expected)
         done.append(item)
@@ -51,6 +54,10 @@ def _exact_first(found: Sequence[Judged]) -> list[Judged]:
                 order.remove(item)
                 order.insert(order.index(general), item)
     return order
+
+
+def _at_most_low(finding: Finding) -> Severity:
+    return "low" if finding.severity in ("high", "medium") else finding.severity
 
 
 def _explains(finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""A training step as torch.compile leaves it: fewer kernels, each issued at the cost of today's, and what the compiled parts cost."""
+"""A step as torch.compile leaves it: fewer kernels, each issued at the cost of today's, and what the compiled parts cost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.timeline import CopyKind
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.fused_optimizer import fused_optimizer
 from advisor.views.replay.fusion import Fusion, in_backward, in_optimizer
@@ -14,7 +15,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
-from advisor.views.time.roofline import Roofline
+from advisor.views.trace.program import Program
 
 COMPILED_PART_US = 1000.0
 """What one compiled part of a training step costs the host beside its launches: guards, the autograd function around it, gradients
@@ -24,24 +25,28 @@ launches themselves are no cheaper than eager ones: compiled steps of GPT-2 and 
 
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
-    """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. edit: what
-    compiling, with a fused optimizer, does to the schedule."""
+    """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
+    they cost the host of a training step; inference can be replayed from a graph. edit: what compiling, with a fused optimizer, does to the
+    launches."""
 
     parts: float
+    overhead: Edit
     edit: Edit
 
     @classmethod
     def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, roofline: Roofline, update: OptimizerStep, host_time: HostTime
+        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program
     ) -> CompiledStep:
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
-        edits: list[Edit] = [WithHostTime(_first_of_steps(work), COMPILED_PART_US * parts)]
+        overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US if program.training else 0.0)
+        edits: list[Edit] = [overhead]
         if fusion.stretches:
+            # Of the launches alone: that the GPU, too, has less to do is another gain.
             chains = [stretch.members for stretch in fusion.stretches]
-            edits.append(Fused.chains(chains, np.array([_fused_us(work, roofline, fusion, k) for k in range(len(chains))])))
+            edits.append(Fused.chains(chains, np.array([work.dur_us[chain].sum() for chain in chains])))
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
-        return cls(parts, combine(*edits))
+        return cls(parts, overhead, combine(*edits))
 
 
 def _first_of_steps(work: GpuWork) -> Ints:
@@ -51,7 +56,11 @@ def _first_of_steps(work: GpuWork) -> Ints:
 
 
 def _breaks(work: GpuWork, calls: HostCalls) -> Ints:
-    """Waiting calls (positions) with forward work of their step before and after them: a compiled graph ends there."""
+    """Reads of a value (positions of the calls that wait) with forward work of their step before and after them: a compiled graph
+    ends there. What is sent to the device ends none."""
+    up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
+    reads = calls.waits & ~calls.waits_of_copies(up)
+    reads[up] = False
     backward = in_backward(work)
     forward = work.kernel & ~backward & ~in_optimizer(work)
     found = []
@@ -61,14 +70,5 @@ def _breaks(work: GpuWork, calls: HostCalls) -> Ints:
         at = work.schedule.op_call[mine & forward]
         at = at[at < first_backward]
         if len(at):
-            found.append(np.flatnonzero(calls.waits[at.min() : at.max()]) + at.min())
+            found.append(np.flatnonzero(reads[at.min() : at.max()]) + at.min())
     return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def _fused_us(work: GpuWork, roofline: Roofline, fusion: Fusion, number: int) -> float:
-    """Time of the kernel in place of a stretch; as long as its longest where no shapes say more."""
-    stretch = fusion.stretches[number]
-    dur_us = work.dur_us[stretch.members]
-    peaks = roofline.peaks.get(work.device_at(int(stretch.members[0])).id)
-    rate = peaks.achievable_bytes_per_s if peaks else None
-    return stretch.fused_us(rate, float(dur_us.sum()))[1] if rate and stretch.least else float(dur_us.max())

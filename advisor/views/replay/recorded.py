@@ -65,7 +65,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
-    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_start, op_end, earlier)
+    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier)
     return Schedule(
         call_row=rows,
         host_us=host_us,

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge import cuda_api
 from advisor.views.replay.schedule import EARLIER
-from advisor.views.trace.host_activity import CLOCK_SKEW_US, held_by_copy
+from advisor.views.trace.host_activity import CLOCK_SKEW_US
 
 BACK_TO_BACK_US = 5.0
 """A queued op follows the one before within this; a longer gap has a cause (FORMULAS: back-to-back overhead)."""
@@ -106,13 +106,13 @@ def host_rules(
     start: Floats,
     end: Floats,
     op_call: Ints,
-    op_start: Floats,
     op_end: Floats,
+    held: np.ndarray,
     earlier: Floats,
 ) -> tuple[Ints, Floats, Floats]:
     """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait.
 
-    earlier: ends of what was launched before the window, sorted.
+    held: (n_ops,) whether the call that launched it was held until it was done. earlier: ends of what was launched before the window, sorted.
     """
     n = len(roles)
     waits, tail = np.full(n, -1, np.int64), np.zeros(n)
@@ -127,7 +127,7 @@ def host_rules(
     for i in np.flatnonzero(waiting | is_copy):
         if is_copy[i]:
             own = np.arange(first_op[i], first_op[i + 1])
-            own = own[held_by_copy(op_start[own], op_end[own] - op_start[own], np.full(len(own), end[i]))]
+            own = own[held[own]]
             target = int(own[np.argmax(op_end[own])]) if len(own) else -1
         else:
             target = _last_done(op_end, latest, first_op[i], end[i])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, union
 from advisor.knowledge import cuda_api
-from advisor.timeline import Timeline
+from advisor.timeline import CopyKind, Timeline
 from advisor.views.trace.launches import Launches
 
 CLOCK_SKEW_US = 1.0
@@ -96,7 +96,9 @@ class HostActivity:
 
 def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     ops, calls = timeline.gpu_ops, timeline.api_calls
-    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & (launches.call >= 0))
+    # A copy within the device never holds the host: a short one is done by the time that its slow call returns.
+    within = (ops["copy_kind"] == CopyKind.DTOD.value).to_numpy()
+    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & ~within & (launches.call >= 0))
     caller = launches.call[rows]
     op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
