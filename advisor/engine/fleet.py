@@ -127,7 +127,7 @@ def stored(directory: Path) -> Reduced:
     found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
     if not found and not missed:
         raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor shard JOB 1/4 -o DIR")
-    summaries, unread = [], [msgspec.json.decode(path.read_bytes(), type=UnreadRank) for path in missed]
+    summaries, unread = [], [_unread(path) for path in missed]
     for path in found:
         data = path.read_bytes()
         try:
@@ -136,6 +136,14 @@ def stored(directory: Path) -> Reduced:
         except TraceError as error:
             unread.append(UnreadRank(path.name, error.message))
     return Reduced(tuple(summaries), tuple(unread))
+
+
+def _unread(path: Path) -> UnreadRank:
+    """A rank that a shard could not read, and why; where even that cannot be read, so it says."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=UnreadRank)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UnreadRank(path.name, "the note of why it was not read is damaged")
 
 
 def _numbered(summaries: Sequence[RankSummary], said: list[str]) -> list[RankSummary]:

@@ -195,7 +195,7 @@ def settings() -> dict[str, Any]:
 
 @cache
 def rank_summaries() -> tuple[bytes, ...]:
-    from advisor.engine.fleet import Judging, summarize
+    from advisor.engine.reduce import Judging, summarize
     from advisor.sources import load
     from advisor.sources.ranks import RankTrace
 
@@ -204,7 +204,7 @@ def rank_summaries() -> tuple[bytes, ...]:
         for rank in range(2):
             path = Path(folder) / f"rank{rank}.json"
             path.write_text(json.dumps({**training(3), "distributedInfo": {"rank": rank, "world_size": 2}}))
-            made.append(summarize(RankTrace(str(path), path.name, rank, load(path)), Judging()))
+            made.append(summarize(RankTrace(str(path), path.name, rank, load(path)), Judging()).summary)
     return tuple(made)
 
 

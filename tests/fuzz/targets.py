@@ -21,7 +21,7 @@ import numpy as np
 from advisor import sources
 from advisor.compare import budgets, compare
 from advisor.engine import settings as engine_settings
-from advisor.engine.fleet import merged
+from advisor.engine.fleet import Reduced, merged
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import AdvisorError, UsageError
@@ -332,7 +332,7 @@ def make_summaries(rng: random.Random) -> bytes:
 def check_summaries(data: bytes) -> None:
     split = 8 + int.from_bytes(data[:8], "little")
     try:
-        report_is_sound(run(merged([data[8:split], data[split:]], "job"), catalog().values()))
+        report_is_sound(run(merged(Reduced((data[8:split], data[split:]), ()), "job"), catalog().values()))
     except AdvisorError as error:
         error_is_clear(error)
 

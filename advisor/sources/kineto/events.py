@@ -198,7 +198,7 @@ def _one(raw: Raw) -> Event | None:
     try:
         event: Event = _EVENT.decode(raw)
         return event
-    except msgspec.ValidationError:
+    except _FAILURES:
         (item,) = _lenient(b"[" + bytes(raw) + b"]")
         return _as_struct(Event, item) if isinstance(item, dict) else None
 

@@ -42,7 +42,7 @@ def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) ->
     """Raises ValueError where an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
     lists: by name of an array of positions, how many entries the list has that it points into."""
     collectives, segments = len(arrays["kind"]), len(arrays["segment_start_us"])
-    rows = {**dict.fromkeys(_COLLECTIVES, collectives), **dict.fromkeys(_SEGMENTS, segments), "steps_us": len(arrays["steps_us"])}
+    rows = {**dict.fromkeys(_COLLECTIVES, collectives), **dict.fromkeys(_SEGMENTS, segments), "steps_us": len(arrays["steps_us"]), "strip": len(arrays["strip"])}
     for name, kind in kinds.items():
         array = arrays[name]
         if array.dtype.kind != kind:
@@ -52,7 +52,7 @@ def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) ->
         if name in _FINITE and not np.isfinite(array).all():
             raise ValueError(f"{name} holds what is no number")
     for name, (low, high) in {
-        **{name: (0, size) for name, size in lists.items()}, "trigger": (-1, segments), "after": (-1, collectives), "waits_for": (-1, collectives),
+        **{name: (0, size) for name, size in lists.items()}, "trigger": (-1, segments), "after": (-1, collectives), "waits_for": (-1, collectives), "strip": (-1, len(PARTS)),
     }.items():  # fmt: skip
         if len(arrays[name]) and not (low <= arrays[name].min() and arrays[name].max() < high):
             raise ValueError(f"{name} points outside of what there is")
