@@ -86,6 +86,22 @@ TABLES: dict[str, dict[str, str]] = {
         "communicator": "str",
         "in_split": "str",
         "out_split": "str",
+        # The compiled instruction that it runs: a row of `compiled_ops`.
+        "compiled": "i8",
+    },
+    # What a compiler made of the program, as far as the device ran it (XLA's HLO instructions). scope: functions and named scopes
+    # around it, joined by "/". operands, results: arrays as `float32[8,16]`. backward: 1 in a backward pass, 0 outside.
+    "compiled_ops": {
+        "name": "str",
+        "module": "str",
+        "opcode": "str",
+        "scope": "str",
+        "backward": "i4",
+        "file": "str",
+        "line": "i4",
+        "operands": "str",
+        "results": "str",
+        "precision": "str",
     },
     # CUDA/HIP runtime and driver calls on host threads; sorted by start.
     "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
@@ -259,6 +275,7 @@ class Timeline:
     os_calls: pd.DataFrame
     gpu_metrics: pd.DataFrame
     threads: pd.DataFrame
+    compiled_ops: pd.DataFrame
     base_ns: int = 0
 
     def __post_init__(self) -> None:

@@ -103,8 +103,12 @@ def memcpy(
         return Clear(why="no copy between host and device inside the window")
     rows = work.rows[copies.at]
     exposed = _us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
-    # Copies cost the time that nothing hides and what the GPU then waits for the host; no fix of them gains more.
-    starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps
+    # Copies cost the time that nothing hides and, where they hold the host up, what the GPU then waits for it; no fix of them gains more.
+    blocking = np.isin(launches.call[work.rows], host.blocking_copies)
+    # A call outlasts a transfer of a microsecond whether it waits for it or not.
+    long = (work.dur_us >= COPY_LATENCY_US) & blocking
+    holds = bool((pageable | long | (copies.bytes >= small_bytes))[copies.at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[copies.at]).any()))
+    starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps if holds else 0.0
     pageable_share = float(pageable[copies.at].mean())
     moved = float(copies.bytes[copies.at].clip(min=0).sum())
     memory = f"{pageable_share:.0%} of them from or to pageable memory" if pageable_share else "all of them pinned"
@@ -112,7 +116,7 @@ def memcpy(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
         f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {milliseconds(exposed)} of each "
         f"{milliseconds(work.step_us)} step overlap no compute.",
-        edits=_edits(work, calls, replay, rates, copies, np.isin(launches.call[work.rows], host.blocking_copies), small_bytes),
+        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
         quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / work.step_us:.1%} of it not hidden behind compute",

@@ -131,6 +131,8 @@ def _memory_bound(report: Report) -> Answer:
 
 
 def _why_unknown(report: Report) -> str:
+    if report.source.format == "jax":
+        return "A profile of JAX does not hold the shapes of each call."
     if not report.source.recorded.shapes:
         return "Shapes were not recorded (record_shapes=True)."
     return "For most of the time there is no formula for the kernels, or no datasheet for the GPU."

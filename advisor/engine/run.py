@@ -16,6 +16,7 @@ from advisor.engine.kinds import Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule, catalog
+from advisor.engine.terms import in_terms_of_jax
 from advisor.errors import Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.recording import Recording
@@ -35,6 +36,7 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace
 
 SEVERITY_ORDER = {severity: i for i, severity in enumerate(SEVERITIES)}
@@ -103,7 +105,9 @@ def run(
         else:
             by_type[type(outcome)].append(outcome)
     outcomes.found = _numbered(kind.settle(workspace, outcomes.found))
-    return kind.report(workspace, recording, outcomes)
+    made = kind.report(workspace, recording, outcomes)
+    of_jax = workspace.can(Program.build) and workspace.get(Program).framework == "jax"
+    return in_terms_of_jax(made) if of_jax else made
 
 
 def _numbered(found: list[Judged]) -> list[Judged]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from advisor.errors import TraceError
-from advisor.sources.jax.planes import Event, Line, Plane, Stat
+from advisor.intervals import Ints
+from advisor.sources.jax.planes import NUMBERS, TEXTS, Events, Line, Plane, Stat
+from advisor.sources.jax.texts import Texts
 
 MOST_EVENTS = 1_000_000
 """The exporter keeps no more than these."""
 
 _PROCESS = re.compile(rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"')
+_LATEST_US = 2**62 / 1e6
+"""Times in picoseconds that 64 bits hold."""
 
 
 class _Event(msgspec.Struct):
@@ -44,25 +48,50 @@ def decoded(data: bytes) -> list[_Event]:
         raise TraceError(f"the JSON of a JAX profile is damaged: {error}", "Copy or record it again, or give the .xplane.pb beside it.") from None
 
 
-def planes(data: bytes) -> tuple[list[Plane], int]:
+def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:
     """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
     events = decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
     by_thread: dict[tuple[int, int], list[_Event]] = {}
     spans = [e for e in events if e.ph == "X"]
+    start_us = min((e.ts for e in spans), default=0.0)
+    start_us = start_us if abs(start_us) < _LATEST_US else 0.0
     for event in spans:
         by_thread.setdefault((event.pid, event.tid), []).append(event)
     made = []
     for pid, name in processes.items():
-        lines = [Line(tid, threads.get((p, tid), ""), _events(found)) for (p, tid), found in by_thread.items() if p == pid]
+        lines = [
+            Line(tid, threads.get((p, tid), ""), int(start_us * 1000), [_events(found, int(start_us * 1000), texts)], texts)
+            for (p, tid), found in by_thread.items() if p == pid
+        ]  # fmt: skip
         made.append(Plane(name, lines))
     return made, len(spans)
 
 
-def _events(events: list[_Event]) -> Iterator[Event]:
-    for e in events:
-        yield Event(str(e.args.get("long_name", e.name)), e.ts * 1000, e.dur * 1000, {k: typed(v) for k, v in e.args.items()})
+def _events(events: list[_Event], start_ns: int, texts: Texts) -> Events:
+    stats: dict[str, Ints] = {}
+    for row, event in enumerate(events):
+        for key, value in event.args.items():
+            stat = key.lower()
+            if stat in NUMBERS or stat in TEXTS:
+                column = stats.setdefault(stat, np.full(len(events), -1, np.int64))
+                column[row] = _number(value) if stat in NUMBERS else texts.code(str(value))
+    name = np.array([texts.code(str(e.args.get("long_name", e.name))) for e in events], np.int64)
+    return Events(name, _picoseconds([e.ts for e in events], start_ns), _picoseconds([e.dur for e in events], 0), stats)
+
+
+def _picoseconds(times_us: list[float], start_ns: int) -> Ints:
+    """Times since a start; what no 64 bits hold is the largest number."""
+    found = np.array(times_us) * 1000 - start_ns
+    good = np.abs(found) < _LATEST_US * 1000
+    return np.where(good, np.rint(np.where(good, found, 0) * 1000), 2**62).astype(np.int64)
+
+
+def _number(value: Any) -> int:
+    """Numbers stand as strings in `args`; -1 for what is none."""
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < 19 else -1
 
 
 def typed(value: Any) -> Stat:

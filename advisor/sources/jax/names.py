@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from advisor.timeline import CopyKind, MemoryKind
 
@@ -60,6 +61,14 @@ def api_call(name: str, details: str, launches: bool) -> str:
     if name.startswith("Memcpy") and details:
         return "cuMemcpyAsync"
     return "cuMemsetAsync" if name.lower().startswith("memset") else "cuLaunchKernel"
+
+
+def device(said: Mapping[str, object]) -> str:
+    """What a device is called; one of AMD's has no name in a profile, only the generation that its "compute capability" is."""
+    if name := str(said.get("gpu_device_name", "")):
+        return name
+    major, minor = said.get("compute_cap_major"), said.get("compute_cap_minor")
+    return f"AMD gfx{major}{minor}x" if said.get("device_vendor") == "AMD" and major else ""
 
 
 def details(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a profile of JAX holds, in whichever of its two files: planes of lines of events."""
+"""What a profile of JAX holds, in whichever of its two files: planes of lines of events, a few ten thousand events at a time."""
 
 from __future__ import annotations
 
@@ -6,32 +6,49 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from advisor.intervals import Ints
+from advisor.sources.jax.texts import Texts
+
 Stat = int | float | str
 Stats = dict[str, Stat]
 
+NUMBERS = ("correlation_id", "cuda_graph_id", "cuda_graph_node_id", "program_id", "step_num")
+TEXTS = ("kernel_details", "memcpy_details", "memset_details", "hlo_op", "hlo_module", "name")
+"""What is read of an event beside its name and time; all else is passed over."""
 
-class Event(NamedTuple):
-    """start_ns: from the profile's start, or absolute; one profile has one of them. stats: by name."""
 
-    name: str
-    start_ns: float
-    dur_ns: float
-    stats: Stats
+class Events(NamedTuple):
+    """Columns of some events of one line. name: codes of `Line.texts`. start_ps, dur_ps: the start from `Line.start_ns`.
+    stats: by the names in NUMBERS (-1 where an event has none) and TEXTS (codes, -1 where it has none); a stat that no event has is left out."""
+
+    name: Ints
+    start_ps: Ints
+    dur_ps: Ints
+    stats: dict[str, Ints]
+
+    def stat(self, name: str) -> Ints:
+        """A stat's column."""
+        found = self.stats.get(name)
+        return found if found is not None else self.name * 0 - 1
 
 
 @dataclass(frozen=True)
 class Line:
-    """A thread of the host, or a stream of a device. events: read once."""
+    """A thread of the host, or a stream of a device. start_ns: what its events' starts count from. events: read once, in turn."""
 
     id: int
     name: str
-    events: Iterable[Event]
+    start_ns: int
+    events: Iterable[Events]
+    texts: Texts
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`)."""
+    """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`). lines: read once, in turn.
+    programs: what XLA compiled, by name and number, as serialised `HloProto`."""
 
     name: str
     lines: Iterable[Line] = ()
     stats: Stats = field(default_factory=dict)
+    programs: dict[str, memoryview] = field(default_factory=dict)

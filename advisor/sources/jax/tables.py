@@ -1,16 +1,24 @@
-"""Planes of a profile as the tables of a timeline."""
+"""Planes of a profile as the tables of a timeline.
+
+What an event becomes, its name and a few stats decide; so each distinct combination of them is looked at once, whatever number of
+events has it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.intervals import Ints
 from advisor.sources.jax import names
-from advisor.sources.jax.planes import Event, Line, Plane, Stat
-from advisor.timeline import CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
+from advisor.sources.jax.planes import Events, Line, Plane, Stat
+from advisor.sources.jax.programs import Programs
+from advisor.sources.jax.texts import Texts, distinct
+from advisor.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
 
 RECORD = "Record a few steps on a GPU: with jax.profiler.trace('log'): … and a jax.profiler.StepTraceAnnotation('train', step_num=i) around each."
 
@@ -18,23 +26,50 @@ _VERSIONS = ("jax_version", "jaxlib_version", "cuda_version", "cuda_runtime_vers
 _HOST = "/host:CPU"
 _OF_HOST = {MemoryKind.PINNED, MemoryKind.PAGEABLE}
 _TO_OR_FROM_DEVICE = (CopyKind.HTOD, CopyKind.DTOH, CopyKind.DTOD, CopyKind.PTOP)
-_LONGEST_NS = 7 * 86_400 * 10**9
+_LONGEST_PS = 7 * 86_400 * 10**12
 _LATEST_NS = 2**62
+
+_MOST = 2**62
+_TALK = ("collective", "collective_dtype", "group_size", "in_elements", "out_elements")
+_KINDS = tuple(GpuKind)
+
+
+class _Op(NamedTuple):
+    """What an event of a device is, for all that have the same name and details. name: as a code."""
+
+    kept: bool
+    kind: int
+    name: int
+    bytes: int = -1
+    direction: int = 0
+    source: int = 0
+    target: int = 0
+    grid: int = -1
+    block: int = -1
+    registers: int = -1
+    shared: int = -1
+    occupancy: float = float("nan")
 
 
 class Tables:
-    """Collects rows of a timeline's tables, column by column."""
+    """Collects pieces of a timeline's tables, column by column."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, dict[str, list[Any]]] = {}
+        self.texts = Texts()
+        self.pieces: dict[str, list[dict[str, Any]]] = {}
         self.devices: list[Device] = []
         self.versions: dict[str, Any] = {}
         self.accelerators: set[str] = set()
+        self.programs = Programs()
         self.events = self.bad_times = self.bad_durations = 0
         self.began_ns = 0
+        self._base_ns: int | None = None
+        self._ops: dict[tuple[int, ...], _Op] = {}
+        self._kinds = [self.texts.code(kind.value) for kind in _KINDS]
 
     def add(self, plane: Plane) -> None:
         """Take in one plane."""
+        self.programs.add(plane.programs)
         if device := names.DEVICE.match(plane.name):
             kind, number = device[1].upper(), int(device[2][:6])
             self.accelerators.add(kind)
@@ -52,96 +87,184 @@ class Tables:
         for line in plane.lines:
             # The other lines (XLA Modules, XLA Ops, Framework Ops …) are derived from these.
             if stream := names.STREAM.match(line.name):
-                for event in self._timed(line.events):
-                    self._gpu_op(number, int(stream[1][:18]), event)
+                for events, start_ns in self._timed(line):
+                    self._gpu_ops(number, int(stream[1][:18]), events, start_ns)
                     work = True
         if work or plane.stats:
             said = plane.stats
             self.devices.append(
                 Device(
-                    number, str(said.get("gpu_device_name", "")), _whole(said.get("core_count"), 0),
+                    number, names.device(said), _whole(said.get("core_count"), 0),
                     (_whole(said.get("compute_cap_major"), 0), _whole(said.get("compute_cap_minor"), 0)), _whole(said.get("memory_size"), 0),
                 )
             )  # fmt: skip
 
-    def _timed(self, events: Iterable[Event]) -> Iterable[Event]:
-        """Events with a valid time; a duration that is none is 0."""
-        for event in events:
-            self.events += 1
-            if not abs(event.start_ns) < _LATEST_NS:
-                self.bad_times += 1
-            elif not 0 <= event.dur_ns <= _LONGEST_NS:
-                self.bad_durations += 1
-                yield event._replace(dur_ns=0.0)
-            else:
-                yield event
+    def _timed(self, line: Line) -> Iterable[tuple[Events, int]]:
+        """Events with a valid time, and what it counts from, in ns; a duration that is none is 0."""
+        for events in line.events:
+            self.events += len(events.name)
+            if not abs(line.start_ns) < _LATEST_NS:
+                self.bad_times += len(events.name)
+                continue
+            if self._base_ns is None:
+                self._base_ns = line.start_ns
+            good = np.abs(events.start_ps) < _LONGEST_PS
+            if abs(line.start_ns - self._base_ns) > _LONGEST_PS // 1000:
+                good[:] = False
+            if not good.all():
+                self.bad_times += int((~good).sum())
+                events = _chosen(events, good)
+            none = (events.dur_ps < 0) | (events.dur_ps > _LONGEST_PS)
+            if none.any():
+                self.bad_durations += int(none.sum())
+                events = events._replace(dur_ps=np.where(none, 0, events.dur_ps))
+            if len(events.name):
+                yield events, line.start_ns - self._base_ns
 
-    def _row(self, into: str, event: Event, /, **columns: Any) -> None:
-        kept = self.rows.setdefault(into, {"start_us": [], "dur_us": [], **{column: [] for column in columns}})
-        kept["start_us"].append(event.start_ns)
-        kept["dur_us"].append(event.dur_ns / 1000)
+    def _piece(self, into: str, events: Events, start_ns: int, /, **columns: Any) -> None:
+        """Rows of a table; columns that are one number stand for all of them."""
+        dtypes = TABLES[into]
+        n = len(events.name)
+        kept: dict[str, Any] = {"start_us": start_ns / 1000 + events.start_ps / 1e6, "dur_us": events.dur_ps / 1e6}
         for column, value in columns.items():
-            kept[column].append(value)
+            dtype = np.int64 if dtypes[column] == "str" else np.dtype(dtypes[column])
+            kept[column] = np.asarray(value, dtype) if np.ndim(value) else np.full(n, value, dtype)
+        self.pieces.setdefault(into, []).append(kept)
 
-    def _gpu_op(self, device: int, stream: int, event: Event) -> None:
-        stats = event.stats
-        copy, fill = str(stats.get("memcpy_details", "")), str(stats.get("memset_details", stats.get("Memset_details", "")))
-        said = names.details(copy or fill or str(stats.get("kernel_details", "")))
-        kernel = "kernel_details" in stats or (not event.name.startswith(("Memcpy", "Memset")) and not copy and not fill)
-        kind = GpuKind.KERNEL if kernel else GpuKind.MEMSET if fill or event.name.startswith("Memset") else GpuKind.MEMCPY
-        name, source, target, moved = event.name, names.memory_kind(""), names.memory_kind(""), -1
-        direction = names.copy_kind("")
+    def _gpu_ops(self, device: int, stream: int, events: Events, start_ns: int) -> None:
+        key = [events.name, *(events.stat(stat) for stat in ("memcpy_details", "memset_details", "kernel_details"))]
+        first, group = distinct(*key)
+        ops = [self._op(*values) for values in zip(*(column[first].tolist() for column in key), strict=True)]
+        kept = np.array([op.kept for op in ops], bool)[group]
+        columns = dict(zip(_Op._fields, (np.array(values)[group[kept]] for values in zip(*ops, strict=True)), strict=True))
+        events = _chosen(events, kept)
+        self._piece(
+            "gpu_ops", events, start_ns, kind=columns["kind"], name=columns["name"], device=device, stream=stream,
+            correlation=events.stat("correlation_id"), bytes=columns["bytes"], copy_kind=columns["direction"],
+            src_kind=columns["source"], dst_kind=columns["target"], grid_blocks=columns["grid"], block_threads=columns["block"],
+            registers=columns["registers"], shared_bytes=columns["shared"], occupancy_pct=columns["occupancy"],
+            graph_id=events.stat("cuda_graph_id"), graph_node_id=events.stat("cuda_graph_node_id"), **self._compiled(events),
+        )  # fmt: skip
+
+    def _compiled(self, events: Events) -> dict[str, Ints]:
+        """The compiled instructions that device events run (-1 where none is known), and what of them is a collective."""
+        key = [events.stat(stat) for stat in ("program_id", "hlo_module", "hlo_op", "name")] + [events.name]
+        first, group = distinct(*key)
+        found = []
+        for program, module, op, path, kernel in zip(*(column[first].tolist() for column in key), strict=True):
+            module, op, path, kernel = (self._text(code) for code in (module, op, path, kernel))
+            found.append(self.programs.row(module, program, op, path, kernel) if module else -1)
+        talk = [self._collective(row) for row in found]
+        columns = {column: np.array(values, np.int64)[group] for column, values in zip(_TALK, zip(*talk, strict=True), strict=True)}
+        return {"compiled": np.array(found, np.int64)[group], **columns}
+
+    def _collective(self, row: int) -> tuple[int, int, int, int, int]:
+        """Values of the columns _TALK: of a collective what it moves, else nothing."""
+        code = self.texts.code
+        instruction = self.programs.found[row] if row >= 0 else None
+        if instruction is None or not instruction.collective:
+            return code(""), code(""), -1, -1, -1
+        moved = [array for array in instruction.operands if array.sizes]
+        ranks, elements = instruction.ranks, sum(math.prod(array.sizes) for array in moved)
+        many = {"all-gather": elements * ranks, "reduce-scatter": elements // max(ranks, 1)}.get(instruction.collective, elements)
+        return code(instruction.collective), code(moved[0].element if moved else ""), ranks or -1, min(elements, _MOST), min(many, _MOST)
+
+    def _text(self, code: int) -> str:
+        return self.texts.all[code] if code >= 0 else ""
+
+    def _op(self, name: int, copy: int, fill: int, kernel: int) -> _Op:
+        """What events of a name and details are."""
+        key = (name, copy, fill, kernel)
+        if key not in self._ops:
+            self._ops[key] = self._op_of(*(self._text(code) for code in key))
+        return self._ops[key]
+
+    def _op_of(self, name: str, copy: str, fill: str, kernel: str) -> _Op:
+        code = self.texts.code
+        said = names.details(copy or fill or kernel)
+        is_kernel = bool(kernel) or (not name.startswith(("Memcpy", "Memset")) and not copy and not fill)
+        kind = GpuKind.KERNEL if is_kernel else GpuKind.MEMSET if fill or name.startswith("Memset") else GpuKind.MEMCPY
+        source, target, moved, direction = names.memory_kind(""), names.memory_kind(""), -1, names.copy_kind("")
         if kind is GpuKind.MEMCPY:
-            direction = names.copy_kind(event.name)
+            direction = names.copy_kind(name)
             source, target = names.memory_kind(said.get("kind_src", "")), names.memory_kind(said.get("kind_dst", ""))
             if direction not in _TO_OR_FROM_DEVICE and {source, target} <= _OF_HOST:
-                return  # what the host copies for itself: no work of the device, though it stands on the stream
+                return _Op(False, 0, 0)  # what the host copies for itself: no work of the device, though it stands on the stream
             # As Kineto writes it, so that one copy has one name.
             name = f"Memcpy {direction.value or 'unknown'} ({source.value.title() or 'Unknown'} -> {target.value.title() or 'Unknown'})"
             moved = _whole(said.get("size"))
         elif kind is GpuKind.MEMSET:
             name, moved = "Memset (Device)", _whole(said.get("num_bytes"))
         shared = [_whole(said.get(key)) for key in ("static_shared", "dynamic_shared")]
-        self._row(
-            "gpu_ops", event, kind=kind.value, name=name, device=device, stream=stream, correlation=_whole(stats.get("correlation_id")),
-            bytes=moved, copy_kind=direction.value, src_kind=source.value, dst_kind=target.value,
-            grid_blocks=names.volume(said.get("grid", "")), block_threads=min(names.volume(said.get("block", "")), 1 << 20),
-            registers=min(_whole(said.get("regs")), 1 << 20), shared_bytes=sum(shared) if min(shared) >= 0 else -1,
-            occupancy_pct=_real(said.get("occ_pct")), graph_id=_whole(stats.get("cuda_graph_id")),
-            graph_node_id=_whole(stats.get("cuda_graph_node_id")),
+        return _Op(
+            True, code(kind.value), code(name), moved, code(direction.value), code(source.value), code(target.value),
+            names.volume(said.get("grid", "")), min(names.volume(said.get("block", "")), 1 << 20), min(_whole(said.get("regs")), 1 << 20),
+            sum(shared) if min(shared) >= 0 else -1, _real(said.get("occ_pct")),
         )  # fmt: skip
 
     def _thread(self, line: Line) -> None:
         thread = {"pid": 0, "tid": line.id if abs(line.id) < 2**63 else -1}
-        waiting_until = -np.inf
-        for event in self._timed(line.events):
-            name, stats = event.name, event.stats
-            correlation = _whole(stats.get("correlation_id"))
-            # Frames and ranges of one wait stand in each other.
-            if (waits := names.wait(name)) and event.start_ns >= waiting_until:
-                waiting_until = event.start_ns + event.dur_ns
-                self._row("api_calls", event, name=waits, correlation=-1, **thread)
-            if frame := names.python_call(name):
-                self._row("python_calls", event, name=frame, **thread)
-            elif call := names.api_call(name, str(stats.get("memcpy_details", "")), correlation >= 0):
-                self._row("api_calls", event, name=call, correlation=correlation, **thread)
-            elif names.OVERHEAD.fullmatch(name):
-                self._row("overheads", event, name=name, **thread)
-            elif "step_num" in stats:
-                self._row("annotations", event, name=f"ProfilerStep#{stats['step_num']}", **thread)
-            elif name.startswith("PjitFunction("):
-                self._row("cpu_ops", event, name=name, **thread)
-            elif event.dur_ns > 0:
-                self._row("annotations", event, name=name, **thread)
+        waits: list[tuple[int, int, int, int]] = []
+        for events, start_ns in self._timed(line):
+            correlation, step = events.stat("correlation_id"), events.stat("step_num")
+            key = [events.name, events.stat("memcpy_details"), np.sign(correlation), step]
+            first, group = distinct(*key)
+            found = [self._host_event(*values) for values in zip(*(column[first].tolist() for column in key), strict=True)]
+            for into in {place for place, _ in found}:
+                if not into:
+                    continue
+                chosen = np.array([place == into for place, _ in found], bool)[group]
+                if into == "annotations":
+                    chosen &= (events.dur_ps > 0) | (step >= 0)
+                if not chosen.any():
+                    continue
+                name = np.array([name for _, name in found], np.int64)[group[chosen]]
+                linked = {"correlation": correlation[chosen]} if into == "api_calls" else {}
+                self._piece(into, _chosen(events, chosen), start_ns, name=name, **thread, **linked)
+            waits += self._waits(events, first, group, start_ns)
+        self._add_waits(waits, thread)
+
+    def _host_event(self, name: int, copy: int, linked: int, step: int) -> tuple[str, int]:
+        """The table that events of the host belong to, and their name in it."""
+        title = self._text(name)
+        if frame := names.python_call(title):
+            return "python_calls", self.texts.code(frame)
+        if call := names.api_call(title, self._text(copy), linked >= 0):
+            return "api_calls", self.texts.code(call)
+        if names.OVERHEAD.fullmatch(title):
+            return "overheads", name
+        if step >= 0:
+            return "annotations", self.texts.code(f"ProfilerStep#{step}")
+        return ("cpu_ops" if title.startswith("PjitFunction(") else "annotations"), name
+
+    def _waits(self, events: Events, first: Ints, group: Ints, start_ns: int) -> list[tuple[int, int, int, int]]:
+        """(start, end, order, name) of events in which the host waits for the device, times in ps."""
+        said = [names.wait(self._text(code)) for code in events.name[first].tolist()]
+        if not any(said):
+            return []
+        rows = np.flatnonzero(np.array([bool(text) for text in said], bool)[group])
+        starts = events.start_ps[rows] + start_ns * 1000
+        codes = [self.texts.code(said[i]) for i in group[rows].tolist()]
+        return list(zip(starts.tolist(), (starts + events.dur_ps[rows]).tolist(), rows.tolist(), codes, strict=True))
+
+    def _add_waits(self, waits: list[tuple[int, int, int, int]], thread: dict[str, int]) -> None:
+        """Frames and ranges of one wait stand in each other: the outermost is the call."""
+        kept, until = [], -(1 << 62)
+        for start, end, _, name in sorted(waits, key=lambda wait: (wait[0], -wait[1], wait[2])):
+            if start >= until:
+                until = end
+                kept.append((name, start, end - start))
+        if kept:
+            codes, starts, durations = (np.array(column, np.int64) for column in zip(*kept, strict=True))
+            self._piece("api_calls", Events(codes, starts, durations, {}), 0, name=codes, correlation=-1, **thread)
 
     def timeline(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline:
         """All that was collected. Raises TraceError where it holds no GPU work."""
-        if "gpu_ops" not in self.rows:
+        if "gpu_ops" not in self.pieces:
             raise self._nothing(path)
-        base = min(min(columns["start_us"]) for columns in self.rows.values())
-        for columns in self.rows.values():
-            columns["start_us"] = (np.asarray(columns["start_us"]) - base) / 1000
-        frames = {name: table(name, columns) for name, columns in self.rows.items()}
+        first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)
+        frames = {into: table(into, self._joined(into, first)) for into in list(self.pieces)}
+        frames["compiled_ops"] = self.programs.table()
         if self.bad_durations:
             detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
             issues.append(ReadIssue("durations", detail, events=self.bad_durations))
@@ -151,13 +274,31 @@ class Tables:
         source = Source(
             path=path, format="jax", bytes=size, events=self.events, stacks="python_calls" in frames, issues=tuple(issues), metadata=self.versions
         )
-        return Timeline.build(source, tuple(self.devices), self.began_ns + int(base), **frames)
+        base_ns = self.began_ns + (self._base_ns or 0) + round(first * 1000)
+        return Timeline.build(source, tuple(self.devices), base_ns, **frames)
+
+    def _joined(self, into: str, first_us: float) -> dict[str, Any]:
+        """A table's columns, from its pieces, which are let go."""
+        pieces = self.pieces.pop(into)
+        columns: dict[str, Any] = {}
+        for column in list(pieces[0]):
+            values = np.concatenate([piece.pop(column) for piece in pieces])
+            columns[column] = self.texts.column(values) if TABLES[into][column] == "str" else values
+        columns["start_us"] = np.round(columns["start_us"] - first_us, 6)
+        return columns
 
     def _nothing(self, path: str) -> TraceError:
         other = sorted(self.accelerators - {"GPU"})
         if other:
             return TraceError(f"{path} is a profile of a {other[0]}, and advice is for GPUs: it has no GPU's work", RECORD)
         return TraceError(f"{path} is a profile of JAX without any GPU's work ({self.events:,} events)", RECORD)
+
+
+def _chosen(events: Events, chosen: np.ndarray) -> Events:
+    """Some of the events."""
+    if chosen.all():
+        return events
+    return Events(events.name[chosen], events.start_ps[chosen], events.dur_ps[chosen], {name: column[chosen] for name, column in events.stats.items()})
 
 
 def _whole(value: Stat | None, otherwise: int = -1) -> int:

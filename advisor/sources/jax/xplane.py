@@ -1,24 +1,38 @@
-"""XPlane, the protobuf that XLA's profiler writes: `tsl/profiler/protobuf/xplane.proto` of https://github.com/openxla/xla."""
+"""XPlane, the protobuf that XLA's profiler writes: `tsl/profiler/protobuf/xplane.proto` of https://github.com/openxla/xla.
+
+The file is read twice, in pieces: events name what they are by numbers, and what the numbers mean stands behind them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from advisor.sources.jax.planes import Event, Line, Plane, Stat, Stats
+import numpy as np
+
+from advisor.intervals import Ints
+from advisor.sources.jax import wire
+from advisor.sources.jax.planes import NUMBERS, TEXTS, Events, Line, Plane, Stat, Stats
+from advisor.sources.jax.texts import Texts, distinct
+from advisor.sources.jax.walk import Walk
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
 
 # Numbers of fields. XSpace: planes.
 _PLANES = 1
 # XPlane: id 1, name, lines, event_metadata, stat_metadata, stats.
 _NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_STATS = 2, 3, 4, 5, 6
-# XLine: id, name, timestamp_ns, events; display_name 11.
+# XLine: id, name, timestamp_ns, events, display_name.
 _LINE_ID, _LINE_NAME, _LINE_TIME_NS, _EVENTS, _DISPLAY_NAME = 1, 2, 3, 4, 11
 # XEvent: metadata_id, offset_ps, duration_ps, stats.
 _METADATA_ID, _OFFSET_PS, _DURATION_PS, _STATS = 1, 2, 3, 4
 # XStat: metadata_id, then one of: double, uint64, int64, str, bytes, ref.
-_STAT_ID, _DOUBLE, _UINT64, _INT64, _STRING, _REFERENCE = 1, 2, 3, 4, 5, 7
+_STAT_ID, _DOUBLE, _UINT64, _INT64, _STRING, _BYTES, _REFERENCE = 1, 2, 3, 4, 5, 6, 7
+# XEventMetadata: id 1, name 2, stats 5.
+_TITLE, _TITLE_STATS = 2, 5
 
+_EVENT_TAG = _EVENTS << 3 | 2
+_PROGRAM = "Hlo Proto"
 
 
 def recognises(head: bytes) -> bool:
@@ -38,31 +52,47 @@ def _varint_bytes(data: bytes) -> int:
     return next((i + 1 for i, byte in enumerate(data[:10]) if byte < 128), 10)
 
 
-def planes(data: memoryview) -> Iterator[Plane]:
-    """The planes of an XSpace, in order; lines and events are decoded as they are asked for. Raises ValueError where they are damaged."""
-    for number, value in fields(data):
-        if number == _PLANES:
-            yield _plane(message(value))
+@dataclass
+class Head:
+    """What a plane says beside its events. titles, names: of events and of stats, by number."""
+
+    name: str = ""
+    titles: dict[int, str] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    stats: Stats = field(default_factory=dict)
+    programs: dict[str, memoryview] = field(default_factory=dict)
 
 
-def _plane(data: memoryview) -> Plane:
-    name, lines, events, raw_stats = "", [], {}, []
-    names: dict[int, str] = {}
-    for number, value in fields(data):
+def heads(walk: Walk) -> list[Head]:
+    """What each plane of an XSpace says beside its events, which are passed over. Raises ValueError where it is damaged."""
+    return [_head(walk, stop) for number, _, stop in walk.fields() if number == _PLANES]
+
+
+def _head(walk: Walk, end: int) -> Head:
+    head = Head()
+    raw_stats, raw_titles = [], []
+    for number, _, stop in walk.fields(end):
         if number == _NAME:
-            name = text(value)
-        elif number == _LINES:
-            lines.append(message(value))
+            head.name = text(walk.take(stop))
         elif number == _EVENT_METADATA:
-            key, entry = _entry(value)
-            events[key] = entry
+            key, entry = _entry(walk.take(stop))
+            title, stats = "", []
+            for n, value in fields(entry):
+                if n == _TITLE:
+                    title = text(value)
+                elif n == _TITLE_STATS:
+                    stats.append(message(value))
+            head.titles[key] = title
+            if stats and head.name.startswith("/host:metadata"):
+                raw_titles.append((title, stats))
         elif number == _STAT_METADATA:
-            key, entry = _entry(value)
-            names[key] = next((text(v) for n, v in fields(entry) if n == 2), "")
+            key, entry = _entry(walk.take(stop))
+            head.names[key] = next((text(v) for n, v in fields(entry) if n == _TITLE), "")
         elif number == _PLANE_STATS:
-            raw_stats.append(value)
-    titles = {key: next((text(v) for n, v in fields(entry) if n == 2), "") for key, entry in events.items()}
-    return Plane(name, (_line(line, titles, names) for line in lines), dict(_stat(v, names) for v in raw_stats))
+            raw_stats.append(walk.take(stop))
+    head.stats = dict(_stat(value, head.names) for value in raw_stats)
+    head.programs = {title: proto for title, stats in raw_titles if (proto := _program(stats, head.names)) is not None}
+    return head
 
 
 def _entry(value: Value) -> tuple[int, memoryview]:
@@ -76,42 +106,9 @@ def _entry(value: Value) -> tuple[int, memoryview]:
     return key, entry
 
 
-def _line(data: memoryview, titles: dict[int, str], names: dict[int, str]) -> Line:
-    number, name, shown, start_ns = 0, "", "", 0
-    events = []
-    for field, value in fields(data):
-        if field == _EVENTS:
-            events.append(message(value))
-        elif field == _LINE_ID:
-            number = _signed(whole(value))
-        elif field == _LINE_NAME:
-            name = text(value)
-        elif field == _DISPLAY_NAME:
-            shown = text(value)
-        elif field == _LINE_TIME_NS:
-            start_ns = _signed(whole(value))
-    return Line(number, name or shown, (_event(event, start_ns, titles, names) for event in events))
-
-
-def _event(data: memoryview, line_ns: int, titles: dict[int, str], names: dict[int, str]) -> Event:
-    key = offset = duration = 0
-    stats: Stats = {}
-    for number, value in fields(data):
-        if number == _METADATA_ID:
-            key = whole(value)
-        elif number == _OFFSET_PS:
-            offset = _signed(whole(value))
-        elif number == _DURATION_PS:
-            duration = _signed(whole(value))
-        elif number == _STATS:
-            stat, found = _stat(value, names)
-            stats[stat] = found
-    return Event(titles.get(key, ""), line_ns + offset / 1000, duration / 1000, stats)
-
-
 def _stat(value: Value, names: dict[int, str]) -> tuple[str, Stat]:
-    key, found = 0, ""
-    stat: Stat = found
+    key = 0
+    stat: Stat = ""
     for number, part in fields(message(value)):
         if number == _STAT_ID:
             key = whole(part)
@@ -128,7 +125,138 @@ def _stat(value: Value, names: dict[int, str]) -> tuple[str, Stat]:
     return names.get(key, ""), stat
 
 
+def _program(stats: list[memoryview], names: dict[int, str]) -> memoryview | None:
+    """The serialised program among the stats of a title, None where there is none."""
+    for stat in stats:
+        parts: dict[int, Value] = dict(fields(stat))
+        if names.get(whole(parts.get(_STAT_ID, 0))) == _PROGRAM and _BYTES in parts:
+            return message(parts[_BYTES])
+    return None
+
+
 def _signed(number: int) -> int:
     """A varint as the 64 bits of a signed number."""
     number &= (1 << 64) - 1
     return number - (1 << 64) if number >> 63 else number
+
+
+def planes(walk: Walk, heads: list[Head], texts: Texts) -> Iterator[Plane]:
+    """The planes of an XSpace, in order. Each is read before the next is asked for; so are its lines, and their events.
+
+    Raises ValueError where they are damaged, as they are read.
+    """
+    ordered = iter(heads)
+    for number, _, stop in walk.fields():
+        if number == _PLANES:
+            head = next(ordered)
+            yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs)
+
+
+def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:
+    for number, _, stop in walk.fields(end):
+        if number == _LINES:
+            yield _line(walk, stop, reader)
+
+
+def _line(walk: Walk, end: int, reader: _Reader) -> Line:
+    """A line whose head, which stands before its events, is read."""
+    number, name, start_ns = 0, "", 0
+    while walk.tag(end) != _EVENT_TAG:
+        kind, value, stop = walk.field(end)
+        if kind == _LINE_ID:
+            number = _signed(value)
+        elif kind == _LINE_NAME:
+            name = text(walk.take(stop))
+        elif kind == _LINE_TIME_NS:
+            start_ns = _signed(value)
+        walk.pass_to(stop)
+        if stop >= end:
+            break
+    return Line(number, name, start_ns, reader.events(walk, end), reader.texts)
+
+
+class _Reader:
+    """Decodes events of one plane, whose numbers it knows the names of."""
+
+    def __init__(self, head: Head, texts: Texts) -> None:
+        self.head, self.texts = head, texts
+        wanted = {key: name for key, name in head.names.items() if name.lower() in NUMBERS or name.lower() in TEXTS}
+        self.wanted = np.array(sorted(wanted), np.int64)
+        self.slots = [wanted[key].lower() for key in sorted(wanted)]
+        self.codes: dict[int, dict[int, int]] = {_TITLE: {}, _REFERENCE: {}}
+
+    def events(self, walk: Walk, end: int) -> Iterator[Events]:
+        """The events of a line up to its end, a block at a time."""
+        while walk.at < end:
+            if walk.tag(end) != _EVENT_TAG:
+                _, _, stop = walk.field(end)
+                walk.pass_to(stop)
+                continue
+            data, start, stop_ = walk.records(end, _EVENT_TAG)
+            yield self.decode(data, np.array(start, np.int64), np.array(stop_, np.int64))
+
+    def decode(self, data: wire.Bytes, start: Ints, stop: Ints) -> Events:
+        """Events that stand whole in a block."""
+        columns = {number: np.zeros(len(start), np.int64) for number in (_METADATA_ID, _OFFSET_PS, _DURATION_PS)}
+        stats = []
+        for found in wire.in_turn(data, start, stop):
+            for number in range(int(found.number.min()), min(int(found.number.max()), _STATS) + 1):
+                part = found.where(number, 2 if number == _STATS else 0)
+                if number == _STATS:
+                    stats.append(part)
+                else:
+                    columns[number][part.messages] = part.value
+        name = self._named(columns[_METADATA_ID], _TITLE)
+        return Events(name, columns[_OFFSET_PS], columns[_DURATION_PS], self._stats(data, len(start), stats) if stats and self.slots else {})
+
+    def _stats(self, data: wire.Bytes, n: int, found: list[wire.Fields]) -> dict[str, Ints]:
+        owner, start, stop = (np.concatenate([getattr(f, column) for f in found]) for column in ("messages", "start", "stop"))
+        key, kind, value, begin, end = (np.zeros(len(owner), np.int64) for _ in range(5))
+        for part in wire.in_turn(data, start, stop):
+            is_key = part.number == _STAT_ID
+            key[part.messages[is_key]] = part.value[is_key]
+            rest = ~is_key
+            rows = part.messages[rest]
+            kind[rows], value[rows], begin[rows], end[rows] = part.number[rest], part.value[rest], part.start[rest], part.stop[rest]
+        slot = np.minimum(np.searchsorted(self.wanted, key), len(self.wanted) - 1)
+        slot[self.wanted[slot] != key] = -1
+        columns: dict[str, Ints] = {}
+        for i, name in enumerate(self.slots):
+            rows = np.flatnonzero(slot == i)
+            if len(rows):
+                read = self._numbers if name in NUMBERS else self._texts
+                columns.setdefault(name, np.full(n, -1, np.int64))[owner[rows]] = read(data, kind[rows], value[rows], begin[rows], end[rows])
+        return columns
+
+    def _numbers(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
+        """Numbers, -1 for what is none, or has more than 63 bits; a text may spell one."""
+        found = np.where((kind == _UINT64) | (kind == _INT64), np.maximum(value, -1), -1)
+        for row in np.flatnonzero((kind == _STRING) | (kind == _REFERENCE)).tolist():
+            spelled = self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row]))
+            found[row] = int(spelled) if spelled.isdecimal() and len(spelled) < 19 else -1
+        return found
+
+    def _texts(self, data: wire.Bytes, kind: Ints, value: Ints, begin: Ints, end: Ints) -> Ints:
+        found = np.full(len(kind), -1, np.int64)
+        named = kind == _REFERENCE
+        found[named] = self._named(value[named], _REFERENCE)
+        for row in np.flatnonzero(~named).tolist():
+            found[row] = self.texts.code(self._text(data, int(kind[row]), int(value[row]), int(begin[row]), int(end[row])))
+        return found
+
+    def _text(self, data: wire.Bytes, kind: int, value: int, begin: int, end: int) -> str:
+        if kind == _STRING:
+            return bytes(data[begin:end]).decode("utf-8", "replace")
+        return self.head.names.get(value, "") if kind == _REFERENCE else str(value)
+
+    def _named(self, numbers: Ints, what: int) -> Ints:
+        """Codes of the names that numbers stand for."""
+        known, names = self.codes[what], self.head.titles if what == _TITLE else self.head.names
+        first, group = distinct(numbers)
+        codes = []
+        for number in numbers[first].tolist():
+            code = known.get(number)
+            if code is None:
+                code = known[number] = self.texts.code(names.get(number, ""))
+            codes.append(code)
+        return np.array(codes, np.int64)[group]

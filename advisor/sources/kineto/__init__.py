@@ -25,7 +25,7 @@ from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
-from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, table
+from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
 
 _HOW_TO_RECORD = (
     "Record with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a few steps, "
@@ -286,7 +286,9 @@ def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
         else:
             columns[column] = _one_spelling(values) if column in _JSON_COLUMNS else values
     # Without a copy: pandas would otherwise hold the whole table three times while it is made.
-    frame: pd.DataFrame = pd.DataFrame({column: columns[column] for column in TABLES[name]}, copy=False)
+    rows = len(next(iter(columns.values())))
+    recorded = {column: columns[column] if column in columns else empty_column(dtype, rows) for column, dtype in TABLES[name].items()}
+    frame: pd.DataFrame = pd.DataFrame(recorded, copy=False)
     return frame
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints
 from advisor.report.model import Evidence, SourceLine
 from advisor.timeline import Timeline
+from advisor.views.trace.compiled_lines import CompiledLines
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.source_lines import Sources
 
@@ -67,6 +68,7 @@ class Witness:
     timeline: Timeline
     launches: Launches
     sources: Sources
+    compiled: CompiledLines
 
     def of_gpu(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:
         """Of rows of `gpu_ops`, with the lines that launched them."""
@@ -76,8 +78,12 @@ class Witness:
             frame["start_us"].to_numpy()[rows],
             frame["dur_us"].to_numpy()[rows],
             device=int(frame["device"].to_numpy()[rows[0]]),
-            source=lambda members: self.sources.most_common(self.launches.call[rows[members[:LOOKED_AT]]]),
+            source=lambda members: self.line_of_gpu(rows[members[:LOOKED_AT]]),
         )
+
+    def line_of_gpu(self, rows: Ints) -> SourceLine | None:
+        """The line that most of some GPU ops come from: where a compiler says it, inside what was compiled; else the one that launched them."""
+        return self.compiled.most_common(rows) or self.sources.most_common(self.launches.call[rows])
 
     def of_calls(self, rows: Ints, labels: Sequence[str]) -> tuple[Evidence, ...]:
         """Of rows of `api_calls`, with the lines that made them."""
@@ -90,5 +96,5 @@ class Witness:
         )
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, sources: Sources) -> Witness:
-        return cls(timeline, launches, sources)
+    def build(cls, timeline: Timeline, launches: Launches, sources: Sources, compiled: CompiledLines) -> Witness:
+        return cls(timeline, launches, sources, compiled)

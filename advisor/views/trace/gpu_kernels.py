@@ -53,20 +53,29 @@ class Kernels:
                 "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
                 "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
                 "collective": frame["collective"].cat.codes.to_numpy(),
+                "compiled": _precisions(timeline),
             }
         )
         group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
         distinct = keys.drop_duplicates().to_numpy()
         # As lists: taking one string out of a pandas index costs a microsecond.
         names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
+        compiled = list(timeline.compiled_ops["precision"].cat.categories)
         families, precisions = [], []
-        for name, op, kinds, collective in distinct.tolist():
+        for name, op, kinds, collective, product in distinct.tolist():
             op_name = ops.categories[op] if op >= 0 else ""
             families.append(_ORDER[family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
-            precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else ""))
+            precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else "") or (compiled[product] if product >= 0 else ""))
         found = np.array(families, np.int64)[group] if len(group) else np.empty(0, np.int64)
         found[copy] = _ORDER[Family.COPY]
         found[memset] = _ORDER[Family.FILL]
         texts = np.array(precisions, object)[group] if len(group) else np.empty(0, object)
         communication = (found == _ORDER[Family.COMMUNICATION]) & ~copy & ~memset
         return cls(found, pd.Categorical(texts), communication, copy, memset)
+
+
+def _precisions(timeline: Timeline) -> Ints:
+    """(n_gpu,) codes of what the compiler said that products multiply, -1 where it said nothing."""
+    codes = timeline.compiled_ops["precision"].cat.codes.to_numpy().astype(np.int64)
+    found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"].to_numpy()]
+    return found

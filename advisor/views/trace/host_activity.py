@@ -30,6 +30,8 @@ loading, library handles, autotuning) or an op that computes on the host: the pr
 
 _LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__")
 _LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
+# JAX has no loader of its own: what its programs iterate over is grain, tf.data or a class of theirs. Frames have no directories there.
+_ITERATOR_FRAME = re.compile(r"^[\w.]+\.py\(\d+\): (__next__|get_next|_next_internal)$")
 # One-time work of the driver, which the profiler reports beside its own.
 _NOT_PROFILER = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
 
@@ -72,7 +74,8 @@ class HostActivity:
         own = np.array([not _NOT_PROFILER.search(n) for n in overheads["name"].cat.categories], bool)
         profiler = spans(overheads, own[overheads["name"].cat.codes.to_numpy()]) if len(overheads) else EMPTY
         loader = []
-        for frame, pattern in ((timeline.annotations, _LOADER), (timeline.python_calls, _LOADER_FRAME)):
+        asked = _ITERATOR_FRAME if timeline.source.format == "jax" else _LOADER_FRAME
+        for frame, pattern in ((timeline.annotations, _LOADER), (timeline.python_calls, asked)):
             if len(frame):
                 match = np.array([bool(pattern.search(n)) for n in frame["name"].cat.categories])
                 loader.append(spans(frame, match[frame["name"].cat.codes.to_numpy()] & _on_threads(frame, issuing)))

@@ -15,7 +15,12 @@ _BACKWARD = "autograd::engine::evaluate_function"
 
 
 def modules_of(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[tuple[str, ...]], Ints]:
-    """Paths of modules, the empty one first, and for each GPU op which. Backward ops are found by their forward op."""
+    """Paths of modules, the empty one first, and for each GPU op which. Backward ops are found by their forward op.
+
+    What a compiler made of a program has paths of its own: functions and named scopes.
+    """
+    if (timeline.gpu_ops["compiled"] >= 0).any():
+        return _scopes(timeline, inside)
     python, calls = timeline.python_calls, timeline.api_calls
     names = python["name"].cat.categories
     is_module = np.array([name.startswith(_MODULE) for name in names], bool)
@@ -46,6 +51,14 @@ def modules_of(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, o
             up = int(parents[up])
         of_frame[row] = paths.setdefault(tuple(reversed(path)), len(paths))
     return list(paths), np.array([of_frame[row] for row in parents[len(frames) :].tolist()], np.int64)
+
+
+def _scopes(timeline: Timeline, inside: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+    scopes = [str(scope) for scope in timeline.compiled_ops["scope"]]
+    paths: dict[tuple[str, ...], int] = {(): 0}
+    of_row = [paths.setdefault(tuple(scope.split("/")) if scope else (), len(paths)) for scope in scopes]
+    # The last stands for ops of which nothing is known: their row is -1.
+    return list(paths), np.array([*of_row, 0], np.int64)[timeline.gpu_ops["compiled"].to_numpy()[inside]]
 
 
 def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:

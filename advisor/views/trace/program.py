@@ -51,7 +51,7 @@ class Program:
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories
         return cls(
-            training=_any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu),
+            training=_any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any()),
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
             server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
@@ -64,7 +64,7 @@ def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
 
 def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> Framework:
     """PyTorch's own profiler records PyTorch; an export of nsys may be of any program."""
-    if any(_JAX.match(name) for name in host):
+    if timeline.source.format == "jax" or any(_JAX.match(name) for name in host):
         return "jax"
     foreign = timeline.source.format == "nsys" and not len(timeline.cpu_ops)
     return "cuda" if foreign and not (_any(_TORCH, gpu) or _any(_TORCH, host)) else "torch"

@@ -1,0 +1,45 @@
+"""Names of HLO ops as JAX writes them: `jit(step)/transpose(jvp(mlp))/layer1/dot_general`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
+# Steps in the path that are JAX's own, not the program's.
+_OWN = frozenset(
+    ["main", "while", "body", "cond", "scan", "checkpoint", "remat", "remat2", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
+     "custom_vjp_call_jaxpr", "pjit", "rematted_computation", "shard_map", "xla_call", "branch_0_fun", "branch_1_fun", "custom_lin", "named_call"]
+)  # fmt: skip
+_FUNCTIONS = ("jit", "pjit", "pmap", "xla_call", "xla_pmap")
+
+
+@lru_cache(maxsize=1 << 16)
+def scopes_of(path: str) -> tuple[str, bool]:
+    """Scopes around an op, outermost first, joined by "/", without the op itself; and whether it belongs to a backward pass."""
+    found: list[str] = []
+    for part in _parts(path)[:-1]:
+        found += _inside(part, len(found) == 0)
+    return "/".join(found), "transpose(" in path
+
+
+def _inside(part: str, outermost: bool) -> list[str]:
+    """What of one step of the path the program named: the function that is jitted, or a scope, whatever transformation is around it."""
+    how = ""
+    while match := _WRAPPED.fullmatch(part):
+        how, part = match["how"], match["what"]
+    if how in _FUNCTIONS:
+        return [part] if outermost and part not in _OWN else []
+    return [name for name in _parts(part) if name and name not in _OWN] if "/" in part else [part] if part and part not in _OWN else []
+
+
+def _parts(path: str) -> list[str]:
+    """Steps of a path; slashes in brackets belong to a step."""
+    parts, depth = [""], 0
+    for letter in path:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "/" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts

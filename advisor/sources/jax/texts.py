@@ -1,0 +1,45 @@
+"""Distinct texts by number, so that columns of them are columns of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Ints
+
+
+class Texts:
+    """Texts, each with the number at which it first came."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The number of a text, a new one where it is new."""
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self.all)
+            self.all.append(text)
+        return found
+
+    def column(self, codes: Ints) -> pd.Categorical:
+        """Codes as a column of text with no categories but those that stand in it."""
+        used = np.zeros(len(self.all), bool)
+        used[codes] = True
+        chosen = np.flatnonzero(used)
+        place = np.zeros(len(self.all), np.int32)
+        place[chosen] = np.arange(len(chosen))
+        return pd.Categorical.from_codes(place[codes], categories=pd.Index([self.all[i] for i in chosen], dtype=object))
+
+
+def distinct(*columns: Ints) -> tuple[Ints, Ints]:
+    """Rows that stand for each distinct combination of some columns' values, and for each row the position of its own among them."""
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, uniques = pd.factorize(column)
+        group = pd.factorize(group * max(len(uniques), 1) + values)[0].astype(np.int64)
+    count = int(group.max(initial=-1)) + 1
+    first = np.zeros(count, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # of several writes to one place the last stays
+    return first, group
