@@ -24,5 +24,5 @@ def record(opened: Opened) -> Recording:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     data = b"".join(parts)
     del parts
-    made = pprof.read(data, path) if opened.head.startswith(pprof.HEAD) else snapshot.from_value(loads(data, path), path, len(data))
+    made = pprof.read(data, path) if opened.head.startswith(pprof.HEAD) else snapshot.from_value(loads(data, path, snapshot.folded), path, len(data))
     return Recording("memory", path, (made,))

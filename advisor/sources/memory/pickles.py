@@ -26,11 +26,16 @@ class _Malformed(Exception):
     """What the pickle holds is no data pickle: an index or a stack that does not fit."""
 
 
+Fold = Callable[[list[dict[Any, Any]]], Any]
+"""Makes one value of the dicts that are appended to a list together; None to leave them as they are. They are emptied then."""
+
+
 class _Machine:
     """A pickle under way: its bytes and position, the stack of values, the marks on it, and what was memoized."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, fold: Fold | None = None) -> None:
         self.data = data
+        self.fold = fold
         self.at = 0
         self.stack: list[Any] = []
         self.marks: list[int] = []
@@ -80,7 +85,13 @@ def _appends(m: _Machine) -> None:
     items = m.since_mark()
     if type(m.stack[-1]) is not list:
         raise _Malformed("it appends to what is no list")
-    m.stack[-1].extend(items)
+    folded = m.fold(items) if m.fold and items and all(type(item) is dict for item in items) else None
+    if folded is None:
+        m.stack[-1].extend(items)
+        return
+    m.stack[-1].append(folded)
+    for item in items:
+        item.clear()  # the memo keeps every dict for as long as the pickle is read
 
 
 def _append(m: _Machine) -> None:
@@ -152,14 +163,14 @@ _OTHERS: dict[int, Callable[[_Machine], Any]] = {
 }
 
 
-def loads(data: bytes, path: str) -> Any:
-    """The value that the pickle `data` holds, of protocol 2 to 5.
+def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
+    """The value that the pickle `data` holds, of protocol 2 to 5, with what `fold` makes of rows of a list in their place.
 
     Raises TraceError where it would make or call anything but plain data (with its name), or is damaged.
     """
     try:
         with _no_collections():
-            return _run(_Machine(data))
+            return _run(_Machine(data, fold))
     except (_Malformed, IndexError, KeyError, TypeError, ValueError, struct.error, MemoryError) as error:
         why = f"{error}" if isinstance(error, _Malformed) else f"{type(error).__name__}: {error}"
         raise TraceError(

@@ -6,7 +6,7 @@ Fields: FORMATS.md, section 10. What a version leaves out is filled in where the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,20 +127,47 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
     )
 
 
-def _events(trace: list[dict[str, Any]], stacks: _Stacks) -> Events:
-    n = len(trace)
+class _Rows(NamedTuple):
+    """Events as columns, their stacks as the pickle has them: a tenth of what the dicts take."""
 
+    action: Any
+    address: Any
+    size: Any
+    stream: Any
+    time_us: Any
+    frames: list[list[dict[str, Any]] | None]
+
+
+def folded(rows: list[dict[str, Any]]) -> _Rows | None:
+    """Rows of a trace as columns; None where they are none, or none that can be read."""
+    if "action" not in rows[0]:
+        return None
+    try:
+        return _columns(rows)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _columns(rows: list[dict[str, Any]]) -> _Rows:
     def column(values: Iterable[int], kind: str) -> Any:
-        return np.fromiter(values, kind, n)
+        return np.fromiter(values, kind, len(rows))
 
-    return Events(
-        action=column((_ACTIONS.get(e["action"], Action.OTHER) for e in trace), "i1"),
-        address=column((e.get("addr", -1) for e in trace), "i8"),
-        size=column((e.get("size", 0) for e in trace), "i8"),
-        stream=column((e.get("stream", 0) for e in trace), "i8"),
-        time_us=column((e.get("time_us", 0) for e in trace), "i8"),
-        stack=column((stacks.index(e.get("frames")) for e in trace), "i4"),
+    return _Rows(
+        action=column((_ACTIONS.get(e["action"], Action.OTHER) for e in rows), "i1"),
+        address=column((e.get("addr", -1) for e in rows), "i8"),
+        size=column((e.get("size", 0) for e in rows), "i8"),
+        stream=column((e.get("stream", 0) for e in rows), "i8"),
+        time_us=column((e.get("time_us", 0) for e in rows), "i8"),
+        frames=[e.get("frames") for e in rows],
     )
+
+
+def _events(trace: list[dict[str, Any] | _Rows], stacks: _Stacks) -> Events:
+    parts = [part if isinstance(part, _Rows) else _columns([part]) for part in trace] or [_columns([])]
+    *columns, frames = zip(*parts, strict=True)
+    action, address, size, stream, time_us = map(np.concatenate, columns)
+    stack = np.fromiter((stacks.index(one) for part in frames for one in part), "i4", len(action))
+    return Events(action, address, size, stream, time_us, stack)
 
 
 def _marks(annotations: list[dict[str, Any]]) -> tuple[Mark, ...]:
