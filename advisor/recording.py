@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from advisor.errors import UsageError
 from advisor.report.model import Kind
+from advisor.snapshot import MemorySnapshot, SnapshotBeside
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that were read so far, and how many there are, None where that is not known."""
@@ -21,6 +22,17 @@ class Recording:
     kind: Kind
     path: str
     parts: tuple[object, ...]
+
+
+def with_memory(recording: Recording, memory: Recording) -> Recording:
+    """A timeline with a memory snapshot of the same program. Raises UsageError where they are not that."""
+    snapshot = next((part for part in memory.parts if isinstance(part, MemorySnapshot)), None)
+    if recording.kind != "trace" or snapshot is None:
+        raise UsageError(
+            f"{memory.path} is a recording of kind {memory.kind}, {recording.path} one of kind {recording.kind}",
+            "Give a trace, and with --memory a memory snapshot of the same program.",
+        )
+    return Recording(recording.kind, recording.path, (*recording.parts, SnapshotBeside(snapshot)))
 
 
 def with_kernels(recording: Recording, kernels: Recording) -> Recording:

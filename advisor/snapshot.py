@@ -134,3 +134,12 @@ class MemorySnapshot:
     def events(self) -> int:
         """Events of all devices."""
         return sum(len(device.events) for device in self.devices)
+
+
+@dataclass(frozen=True)
+class SnapshotBeside:
+    """A snapshot that was given with a timeline of the same program."""
+
+    part_of: ClassVar[Literal["trace"]] = "trace"
+
+    snapshot: MemorySnapshot

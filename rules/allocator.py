@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -12,6 +13,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import a_step, milliseconds
 from advisor.rules._ways import for_program
 from advisor.timeline import Timeline
+from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -35,6 +37,7 @@ def allocator(
     replay: Replay,
     witness: Witness,
     program: Program,
+    beside: MemoryBeside | None,
     *,
     min_per_step: float = 2.0,
 ) -> Outcome:
@@ -53,7 +56,8 @@ def allocator(
     Allocating and freeing calls of the runtime and driver on the threads that launch, inside the window. The step is
     replayed without them and what they wait for (`low`: the calls' own time stays for every second one). Reported where
     there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
-    gains `min_saving_share` ({min_saving_share}).
+    gains `min_saving_share` ({min_saving_share}). A memory snapshot of the same program, given with `--memory`, says why the allocator
+    asks: a cache that is emptied, requests that failed, a buffer that is copied to grow, or sizes that do not come again.
 
     How to fix it
     Remove `empty_cache()` from the loop. Where memory is fragmented by changing shapes, set
@@ -81,14 +85,20 @@ def allocator(
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{milliseconds(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}.",
+        f"{milliseconds(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}."
+        + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",
         quiet=f"{per_step:.0f} calls a step allocate or free memory",
         evidence=evidence,
         confidence=0.85,
-        fix=for_program(program, "allocator", _fix(names, bool(emptying.any()))),
+        fix=_explained(for_program(program, "allocator", _fix(names, bool(emptying.any()))), beside),
     )
+
+
+def _explained(fix: Fix, beside: MemoryBeside | None) -> Fix:
+    """The fix with what a snapshot says of the cause first."""
+    return msgspec.structs.replace(fix, steps=(beside.advice, *fix.steps)) if beside and beside.advice else fix
 
 
 def _fix(names: list[str], empties: bool) -> Fix:

@@ -9,7 +9,7 @@ from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
 from advisor.rules._memory import gigabytes
 from advisor.snapshot import Action
 from advisor.views.memory.attribution import Attribution
-from advisor.views.memory.history import DeviceMemory
+from advisor.views.memory.patterns import returned
 
 
 @rule("memory-churn", relies_on=("memory",))
@@ -40,12 +40,9 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     """
     device = attribution.device
     events = device.events
-    given = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
-    asked = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)))
+    given, asked, starts, rounds = returned(device)
     if not len(given):
         return Clear(why="no segment was given back to the driver")
-    starts = given[np.diff(given, prepend=-2) > 1]
-    rounds = _rounds(device, starts, given, asked)
     if rounds < min_rounds:
         return Clear(why=f"cached segments were given back and asked for again {rounds} times; reported from {min_rounds}")
     waits = np.diff(events.time_us, prepend=events.time_us[:1])
@@ -81,13 +78,3 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
             risk="Other processes on the GPU see less free memory.",
         ),
     )  # fmt: skip
-
-
-def _rounds(device: DeviceMemory, starts: np.ndarray, given: np.ndarray, asked: np.ndarray) -> int:
-    """How often at least half of what was given back was asked for again before the next time."""
-    size = device.events.size
-    rounds = 0
-    for start, end in zip(starts, np.r_[starts[1:], len(device.events)], strict=True):
-        back = int(size[given[(given >= start) & (given < end)]].sum())
-        rounds += int(size[asked[(asked >= start) & (asked < end)]].sum()) >= back / 2 > 0
-    return rounds

@@ -56,6 +56,9 @@ def analyze(
     allow_unjudged: UnjudgedOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a rule breaks.")] = False,
     max_gib: Annotated[float, typer.Option(help="Refuse a trace that unpacks to more than this many GiB.")] = 16.0,
+    memory: Annotated[
+        str | None, typer.Option(help="A memory snapshot of the same program: why the allocator asks the driver, and what holds the peak.")
+    ] = None,
     kernels: Annotated[
         str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")
     ] = None,
@@ -76,7 +79,7 @@ def analyze(
     from advisor.engine.fleet import with_measured
     from advisor.engine.reduce import Judging
     from advisor.engine.run import run
-    from advisor.recording import with_kernels
+    from advisor.recording import with_kernels, with_memory
     from advisor.reports import formats
     from advisor.sources import read, read_several
 
@@ -102,6 +105,8 @@ def analyze(
         with progress_of(name) as progress:
             recording = read(name, max_bytes=max_bytes, progress=progress)
         warn_of_secrets(name)
+    if memory:
+        recording = with_memory(recording, read(memory, max_bytes=max_bytes))
     if kernels:
         recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
     judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)

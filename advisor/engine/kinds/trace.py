@@ -42,6 +42,7 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
+from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.true_step import TrueStep
@@ -59,7 +60,20 @@ from advisor.views.workspace import Workspace
 def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
     checks = workspace.get(TraceHealth).results
-    return (*checks, _joined(workspace)) if workspace.can(MeasuredTable.build) else checks
+    measured = (_joined(workspace),) if workspace.can(MeasuredTable.build) else ()
+    beside = (_same_run(workspace),) if workspace.can(MemoryBeside.build) else ()
+    return (*checks, *measured, *beside)
+
+
+def _same_run(workspace: Workspace) -> Health:
+    """Whether the memory snapshot that was given too is of the run that the timeline shows."""
+    beside, timeline = workspace.get(MemoryBeside), workspace.get(Timeline)
+    start_us = timeline.base_ns / 1000
+    known = start_us > 0 and beside.start_us > 0
+    same = beside.start_us < start_us + workspace.get(Steps).end_us and beside.end_us > start_us
+    told = "the memory snapshot is of the same run" if same else "the memory snapshot is of another run: its causes carry over, its moments do not"
+    unknown = "whether the memory snapshot is of the same run was not recorded"
+    return Health(check="memory-joined", status="ok", detail=told if known else unknown, touches=())
 
 
 def _joined(workspace: Workspace) -> Health:
@@ -170,6 +184,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         critical_path_after=_path_after(workspace, found),
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
+        memory=workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None,
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.snapshot import Ints
+from advisor.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
-from advisor.views.memory.history import Allocations, Bools
+from advisor.views.memory.history import Allocations, Bools, DeviceMemory
 from advisor.views.memory.steps import FEWEST, MemorySteps
 
 LEAKING_STEPS = 0.6
@@ -117,6 +117,29 @@ def _chains(a: Allocations, rows: Ints) -> Iterator[Ints]:
         follows = (np.diff(a.born[at]) > 0) & (a.freed[at[:-1]] > a.born[at[1:]])
         if len(at) > FEWEST and follows.mean() > 0.9:
             yield at
+
+
+class Returned(NamedTuple):
+    """Cached segments given back to the driver: the events of that, those of asking, the first of each run of the former, and in
+    how many of the runs at least half of what was given back was asked for again before the next."""
+
+    given: Ints
+    asked: Ints
+    starts: Ints
+    rounds: int
+
+
+def returned(device: DeviceMemory) -> Returned:
+    """How often a device's cache went back to the driver and was asked for again."""
+    events = device.events
+    given = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)))
+    asked = np.flatnonzero(np.isin(events.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)))
+    starts = given[np.diff(given, prepend=-2) > 1]
+    rounds = 0
+    for start, end in zip(starts, np.r_[starts, len(events)][1:], strict=True):
+        back = int(events.size[given[(given >= start) & (given < end)]].sum())
+        rounds += int(events.size[asked[(asked >= start) & (asked < end)]].sum()) >= back / 2 > 0
+    return Returned(given, asked, starts, rounds)
 
 
 MOMENT = 0.34

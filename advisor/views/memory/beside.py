@@ -1,0 +1,87 @@
+"""What a memory snapshot says of a timeline of the same program: why its allocator asks the driver for memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.report.model import Memory
+from advisor.snapshot import Action, SnapshotBeside
+from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.patterns import Growth, returned
+from advisor.views.memory.replay import MemoryReplay
+from advisor.views.memory.summary import MemorySummary
+from advisor.views.workspace import Workspace
+
+ROUNDS = 3
+"""Times that a cache is given back and asked for again, from which it is a habit."""
+IN_PIECES = 0.2
+"""Share of what is reserved that expandable segments would not need: rounding and caching cost healthy programs up to a sixth."""
+
+
+class _Cause(NamedTuple):
+    """why: goes on after a colon; advice: an imperative sentence."""
+
+    why: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class MemoryBeside:
+    """memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
+    start_us, end_us: of its events, µs since the epoch; 0 where they were not recorded."""
+
+    memory: Memory
+    why: str
+    advice: str
+    start_us: float
+    end_us: float
+
+    @classmethod
+    def build(cls, beside: SnapshotBeside) -> MemoryBeside:
+        workspace = Workspace(beside.snapshot)
+        attribution = workspace.get(Attribution)
+        time = attribution.device.events.time_us
+        start, end = (float(time[0]), float(time[-1])) if len(time) else (0.0, 0.0)
+        cause = _cause(attribution, workspace.get(Growth), workspace.get(MemoryReplay))
+        return cls(workspace.get(MemorySummary).memory, cause.why, cause.advice, start, end)
+
+
+def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _Cause:
+    device = attribution.device
+    events = device.events
+    failed = int(np.count_nonzero(events.action == Action.OOM))
+    if failed:
+        return _Cause(
+            f"{failed} request{'s' * (failed > 1)} failed for want of memory, and the cache was given back", "Lower the peak: advisor analyze SNAPSHOT says what holds it."
+        )
+    back = returned(device)
+    if back.rounds >= ROUNDS:
+        return _Cause(
+            f"the cache was given back and asked for again {back.rounds} times{_at(attribution, back.starts)}", "Leave the cache to the allocator: no empty_cache() in the loop."
+        )
+    if growth.chains:
+        rows = np.concatenate([chain.rows for chain in growth.chains])
+        return _Cause(
+            f"a buffer is copied to grow, {len(rows)} times{_at(attribution, np.maximum(device.allocations.born[rows], 0))}",
+            "Allocate the longest buffer once and write into it.",
+        )
+    idle = device.peak_reserved - device.peak_allocated
+    if not replay.settings.expandable and idle >= IN_PIECES * device.peak_reserved:
+        freed = device.peak_reserved - replay.run(replay.recorded, expandable=True).reserved
+        if freed >= IN_PIECES * device.peak_reserved:
+            return _Cause(
+                f"sizes do not come again{_at(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of what is reserved lies in pieces",
+                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad to a few sizes.",
+            )
+    return _Cause("", "")
+
+
+def _at(attribution: Attribution, events: np.ndarray) -> str:
+    """The line of the program where most of these events came from, in brackets; "" where none is known."""
+    stacks = attribution.device.events.stack[events].tolist()
+    lines = Counter(source for stack in stacks if (source := attribution.origins.of[stack].source))
+    return f" ({lines.most_common(1)[0][0]})" if lines else ""
