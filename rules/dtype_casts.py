@@ -17,6 +17,7 @@ from advisor.views.replay.edits import Edits, WithoutTime
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "cumsum", "logsumexp", "prod"}
@@ -24,7 +25,7 @@ _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_ve
 
 @rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def dtype_casts(
-    timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, witness: Witness, *, min_cast_share: float = 0.03
+    timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, program: Program, witness: Witness, *, min_cast_share: float = 0.03
 ) -> Outcome:
     """Kernels only change a tensor's type
 
@@ -65,7 +66,7 @@ def dtype_casts(
     quiet = f"kernels that only change a type take {total / work.busy_us:.1%} of busy time"
     if total < min_cast_share * work.busy_us:
         return Clear(why=f"{quiet}, reported from {min_cast_share:.0%}")
-    training = any(name.startswith("autograd::engine::") for name in work.ops.categories)
+    training = program.training
     easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
     if training:
         easy += _again(found, work.step, _backwards(work.ops, steps, timeline))

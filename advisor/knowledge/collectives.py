@@ -31,10 +31,6 @@ _NAMES = (
     (re.compile(r"send_?recv|\bsend|\brecv|nccl:coalesced", re.I), Collective.POINT_TO_POINT),
     (re.compile(r"reduce", re.I), Collective.REDUCE),
 )
-SYNCHRONISING = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL)
-"""In these nobody can leave before everybody has come."""
-
-
 def kind_of(recorded: str, kernel: str) -> Collective:
     """The kind by the name that the framework recorded, else by the kernel's."""
     for text in (recorded, kernel):
@@ -65,13 +61,6 @@ _BYTES = {
 def element_bytes(dtype: str) -> int:
     """Bytes of one element by the name of its type, 0 where that is unknown."""
     return _BYTES.get(dtype.lower(), 0)
-
-
-def full_bytes(kind: Collective, dtype: str, in_elements: int, out_elements: int) -> int:
-    """The full buffer that `bus_factor` is of, 0 where it was not recorded: all ranks' parts together where each holds one."""
-    size = element_bytes(dtype)
-    elements = max(in_elements, out_elements)
-    return size * elements if elements > 0 else 0
 
 
 def link_gbps(device: str) -> float:

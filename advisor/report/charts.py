@@ -13,9 +13,6 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 
-HOST_KINDS = ("annotation", "python", "op", "call", "launch", "sync", "allocation", "profiler")
-"""What a slice on a host thread is; a slice on a GPU has its kernel family, an idle one the cause."""
-
 
 @dataclass(frozen=True)
 class Lane:

@@ -64,10 +64,6 @@ class TraceHealth:
         """Checks that leave nothing to trust: no rule may speak."""
         return tuple(h for h in self.results if h.status == "failed")
 
-    def under(self, relies_on: tuple[str, ...]) -> tuple[Health, ...]:
-        """The checks that touch what a rule relies on."""
-        return tuple(h for h in self.results if {*h.touches} & {*relies_on})
-
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"

@@ -66,10 +66,6 @@ class Chain:
 
 MOST_GROWTH = 0.3
 """By how much of itself such a buffer grows at a time; batches of other lengths differ by more."""
-OTHERS_GROW = 0.5
-"""Where results of all kinds grow alike, inputs get longer: no buffer is copied."""
-
-
 @dataclass(frozen=True)
 class Growth:
     """Buffers that grow by being copied, as `torch.cat` does to a cache."""

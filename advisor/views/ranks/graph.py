@@ -5,7 +5,7 @@ The hot loop is arrays; `JobGraph.graph()` is the same as a networkx.DiGraph, it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,9 +89,6 @@ class JobGraph:
         half = len(closings) // 2
         period = float((closings[-1] - closings[half - 1]).max()) / (len(closings) - half) / max(self.steps, 1)
         return max(period, float(self.host_us.max(initial=0.0)))
-
-    def with_durations(self, dur_us: Floats) -> JobGraph:
-        return replace(self, dur_us=dur_us)
 
     def graph(self) -> nx.DiGraph:
         """One run of the window: nodes with `dur_us` and `rank` (-1: a collective), edges with `lag_us`."""

@@ -16,7 +16,7 @@ from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import Arguments
-from advisor.views.trace.ops import Ops
+from advisor.views.trace.ops import AUTOGRAD, Ops
 
 
 class Purpose(Enum):
@@ -201,7 +201,7 @@ class _Following:
         ops, between = self.work.ops, list[str]()
         for p in self._after(cast.position):
             op = int(self.work.op[p])
-            if op >= 0 and ops.name(int(ops.outermost[op])).startswith("autograd::engine::"):
+            if op >= 0 and ops.name(int(ops.outermost[op])).startswith(AUTOGRAD):
                 return None  # what is FP32 up to the loss is so on purpose
             other = self.casts.get(p)
             if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):

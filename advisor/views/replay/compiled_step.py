@@ -10,7 +10,7 @@ from advisor.intervals import Ints
 from advisor.timeline import CopyKind
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.fused_optimizer import fused_optimizer
-from advisor.views.replay.fusion import Fusion, in_backward, in_optimizer
+from advisor.views.replay.fusion import Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -61,7 +61,7 @@ def _breaks(work: GpuWork, calls: HostCalls) -> Ints:
     up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
     reads = calls.waits & ~calls.waits_of_copies(up)
     reads[up] = False
-    backward = in_backward(work)
+    backward = work.backward
     forward = work.kernel & ~backward & ~in_optimizer(work)
     found = []
     for step in np.unique(work.step):

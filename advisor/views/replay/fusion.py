@@ -89,7 +89,7 @@ class Fusion:
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
     """Positions that follow each other on a stream in one pass of one step, and where elements are given on as many of them (-1: unknown)."""
     found: list[Ints] = []
-    backward = in_backward(work)
+    backward = work.backward
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero(work.schedule.stream == stream)
         together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
@@ -98,14 +98,6 @@ def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints
             together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
         found += [run for run in np.split(here, np.flatnonzero(~together) + 1) if member[run[0]]]
     return found
-
-
-def in_backward(work: GpuWork) -> Mask:
-    """(n,) whether autograd launched it: forward and backward pass are compiled apart."""
-    if not len(work.ops.names):
-        return np.zeros(len(work.op), bool)
-    nodes = np.array([name.startswith("autograd::engine::evaluate_function") for name in work.ops.categories], bool)
-    return np.where(work.op >= 0, nodes[work.ops.names[work.ops.outermost[work.op]]], False)
 
 
 def in_optimizer(work: GpuWork) -> Mask:

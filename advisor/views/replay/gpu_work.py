@@ -18,7 +18,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops
+from advisor.views.trace.ops import AUTOGRAD, Ops
 from advisor.views.trace.steps import Steps
 
 
@@ -81,6 +81,13 @@ class GpuWork:
         """(n,) whether each was launched inside disjoint, sorted spans of host time."""
         at = np.searchsorted(spans[0], self.launched_us, side="right") - 1
         found: Mask = (at >= 0) & (self.launched_us < np.r_[spans[1], 0.0][at])
+        return found
+
+    @cached_property
+    def backward(self) -> Mask:
+        """(n,) whether autograd launched it; not where no op was recorded."""
+        nodes = np.array([*(name.startswith(AUTOGRAD) for name in self.ops.categories), False], bool)
+        found: Mask = nodes[np.where(self.op >= 0, self.ops.names[self.ops.outermost[self.op]], -1) if len(self.ops.names) else self.op]
         return found
 
     def kernel_name(self, position: int) -> str:

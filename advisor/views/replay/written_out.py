@@ -14,6 +14,7 @@ from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.timeline import Timeline
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
+from advisor.views.trace.ops import AUTOGRAD
 
 MIN_ROW = 16
 """Elements of a row: a reduction over fewer is not a norm over features or classes."""
@@ -68,7 +69,7 @@ _FUSED_ALREADY = re.compile(
 )
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
 
-_BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (?!torch::autograd::AccumulateGrad)")
+_BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ class Bound:
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
-            largest = BY_NAME[max(causes, key=causes.__getitem__)]
-            name, why = largest.bound, largest.why
+            cause = BY_NAME[max(causes, key=causes.__getitem__)]
+            name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
             text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
             if paced:

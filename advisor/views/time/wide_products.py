@@ -58,7 +58,7 @@ class WideProducts:
         rows = work.rows[at]
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
-            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _unaligned(work, at), _forward(work, at), others
+            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _unaligned(work, at), ~work.backward[at], others
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False) -> Edit:
@@ -96,11 +96,3 @@ def _unaligned(work: GpuWork, chosen: Ints) -> Mask:
             odd[text] = any(n % 8 and n > 8 for shape in matrices for n in shape)
         found[i] = odd[text]
     return found
-
-
-def _forward(work: GpuWork, chosen: Ints) -> Mask:
-    """(n,) whether each is of the forward pass: autograd's products find their operands cast."""
-    outermost = work.ops.outermost
-    return np.array(
-        [op < 0 or not work.ops.name(int(outermost[op])).startswith("autograd::") for op in work.op[chosen].tolist()], bool
-    )

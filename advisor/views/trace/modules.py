@@ -8,12 +8,9 @@ import pandas as pd
 from advisor.intervals import Ints, nest
 from advisor.timeline import Timeline
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.ops import Ops, thread_ids
+from advisor.views.trace.ops import AUTOGRAD, Ops, thread_ids
 
 _MODULE = "nn.Module: "
-_BACKWARD = "autograd::engine::evaluate_function"
-
-
 def modules_of(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[tuple[str, ...]], Ints]:
     """Paths of modules, the empty one first, and for each GPU op which. Backward ops are found by their forward op.
 
@@ -65,7 +62,7 @@ def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
     """(n_cpu,) for each outermost backward op the latest forward op before it with its sequence number, -1 where none."""
     frame = timeline.cpu_ops
     found = np.full(len(frame), -1, np.int64)
-    backward = np.array([name.startswith(_BACKWARD) for name in frame["name"].cat.categories], bool)
+    backward = np.array([name.startswith(AUTOGRAD) for name in frame["name"].cat.categories], bool)
     if not backward.any():
         return found
     is_backward = backward[frame["name"].cat.codes.to_numpy()]
