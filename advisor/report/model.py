@@ -622,6 +622,26 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
 
 
+class RankCost(msgspec.Struct, frozen=True, kw_only=True):
+    """How many times as long the job takes as the ideal one where only this rank's own time is as it was."""
+
+    rank: int
+    slowdown: float
+
+
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
+    """A job over the ideal one, in which every rank does each stretch as long as the mean of all and each transfer takes the median of
+    its like (Lin et al., OSDI 2025). `by_part`: where only that part of the ranks' time is as it was."""
+
+    slowdown: float
+    by_part: dict[str, float]
+    by_rank: tuple[RankCost, ...]
+    worst_ranks: tuple[int, ...]
+    """The slowest 3 % of the ranks, one at least."""
+    explained_by_worst: float
+    """Of what the job loses against the ideal, the share that returns when only these are as the ideal has them."""
+
+
 class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank waits for another, the last to come, in collectives: so many µs a step."""
 
@@ -696,6 +716,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     waits: tuple[WaitRow, ...] = ()
     """Of a job: who waits for whom, most first."""
     worst: CollectiveMoment | None = None
+    slowdown: Slowdown | None = None
 
     @property
     def picture(self) -> Picture | None:

@@ -28,11 +28,13 @@ from advisor.report.model import (
     Recorded,
     Report,
     Saving,
+    Slowdown,
     SourceInfo,
     Window,
     Work,
     severity_of,
 )
+from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, Several
 from advisor.views.ranks.job import Job, RankSummaries, common
@@ -211,6 +213,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         collectives=collective_rows(job),
         waits=wait_rows(job) if job.matched.proved else (),
         worst=worst(job),
+        slowdown=_slowdown(job),
     )
 
 
@@ -233,6 +236,13 @@ def _rows(job: Job) -> list[RankRow]:
             )
         )  # fmt: skip
     return rows
+
+
+def _slowdown(job: Job) -> Slowdown | None:
+    try:
+        return what_if.of_job(job)
+    except Unavailable:
+        return None
 
 
 def _breakdown(rows: list[RankRow]) -> tuple[Part, ...]:
