@@ -40,7 +40,17 @@ class Maker:
     def span(self, cat: str, name: str, start: float, dur: float, tid: int = MAIN, pid: int = PID, **args: object) -> None:
         self.events.append({"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": dur, "args": args})
 
-    def op(self, name: str, kernel: str, *, gpu_us: float = 8.0, tid: int = MAIN, stream: int = STREAM, device: int = 0, depth: int = 1) -> None:
+    def op(
+        self,
+        name: str,
+        kernel: str,
+        *,
+        gpu_us: float = 8.0,
+        tid: int = MAIN,
+        stream: int = STREAM,
+        device: int = 0,
+        depth: int = 1,
+    ) -> None:
         """An op `depth` levels deep, its launch and its kernel."""
         start, number = self.clock, next(self.correlation)
         for level in range(depth):
@@ -90,7 +100,12 @@ def _stems(n: int) -> Maker:
         for i in range(n):
             before = made.clock
             made.op(f"aten::op{i % 7}", "kernel")
-            made.span("user_annotation", f"stage {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676 % 26)}", before, made.clock - before - 0.1)
+            made.span(
+                "user_annotation",
+                f"stage {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676 % 26)}",
+                before,
+                made.clock - before - 0.1,
+            )
         made.wait()
         made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
     return made
@@ -232,7 +247,10 @@ def main() -> None:
         for axis in args.axes:
             short, long = growth(axis, Path(folder))
             length = AXES[axis][1]
-            print(f"| {axis} | {length} | {short * 1e3:.0f} | {length * GROWTH} | {long * 1e3:.0f} | {long / short:.1f} |", flush=True)
+            print(
+                f"| {axis} | {length} | {short * 1e3:.0f} | {length * GROWTH} | {long * 1e3:.0f} | {long / short:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -213,10 +213,12 @@ def _gpu_metrics(db: Database) -> dict[str, Any]:
     where = "timestamp >= 0 AND value IS NOT NULL"
     c = db.integers("GPU_METRICS", keys, where, needs=(*keys, "value"))
     value = db.floats("GPU_METRICS", ("value",), where, needs=(*keys, "value"))["value"]
-    # Types are few: each is looked up once.
-    code = np.full(len(value), -1, np.int64)
-    for (kind, metric), i in numbers.items():
-        code[(c["typeId"] == kind) & (c["metricId"] == metric)] = i
+    # Each pair that occurs is looked up once, however many devices and metrics there are.
+    kinds, kind_of = np.unique(c["typeId"], return_inverse=True)
+    metrics, metric_of = np.unique(c["metricId"], return_inverse=True)
+    pairs, pair_of = np.unique(kind_of * len(metrics) + metric_of, return_inverse=True)
+    number_of = [numbers.get((int(kinds[p // len(metrics)]), int(metrics[p % len(metrics)])), -1) for p in pairs.tolist()]
+    code = np.array(number_of, np.int64)[pair_of]
     return {"start_ns": c["timestamp"], "device": c["typeId"] & 0xFF, "name": categorical(code, names), "value": value}
 
 
