@@ -48,7 +48,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
     nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
-    where shapes are unknown, at the ratio of the rates; at a quarter of the rate where sizes are no multiple of 8; and with
+    where shapes are unknown, at the ratio of the rates (from TF32 then a low finding); at a quarter of the rate where sizes are no multiple of 8; and with
     the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned on and nothing more, which gains nothing where
     it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Of a kernel that was measured by
     itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores idle, and the gain is a share of its own time. Reported from
@@ -106,6 +106,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[chosen], [_label(work, roofline, position) for position in chosen.tolist()]),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
+        # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
+        at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
         fix=for_program(found.program, "precision", _fix(half, on_cuda_cores)),
     )
 

@@ -76,3 +76,12 @@ def test_every_text_speaks_of_the_true_step_or_says_recorded(name, way):
             continue
         assert {"".join(found[:2]) or "".join(found[2:]) for found in OF_A_STEP.findall(text)} <= {step.replace(" ", "")}, text
         assert all(float(n) * (1e3 if unit == "ms" else 1) <= 1.01 * most for n, unit in re.findall(A_TIME, text)), text
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_light_and_deep_recordings_of_a_program_find_the_same(name):
+    def loud(way):
+        return {f.rule for f in report(name, way).findings if f.severity in ("high", "medium")}
+
+    ways = PROGRAMS[name]["traces"]
+    assert all(loud(way) == loud("light") for way in ways)
