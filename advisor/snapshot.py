@@ -129,6 +129,8 @@ class MemorySnapshot:
     stacks: tuple[Stack, ...]
     marks: tuple[Mark, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    ranks: bool = False
+    """Whether the devices are those of a job's ranks, by their numbers."""
 
     @property
     def events(self) -> int:

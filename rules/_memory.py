@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Literal
 
+import msgspec
 import numpy as np
 
-from advisor.report.model import BytesSaved, Evidence, SourceLine
-from advisor.views.memory.attribution import Attribution
+from advisor.report.model import BytesSaved, Evidence, Fix, SourceLine
+from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
+from advisor.views.memory.origins import Phase
 
 ROWS = 8
 LEAST_BYTES = 128 << 20
@@ -30,6 +32,36 @@ def saved(
         low=float(max(min(low, expected), 0)), expected=float(expected), high=float(min(max(high, expected), peak)),
         basis="simulated", removes=removes, of=of,
     )  # fmt: skip
+
+
+GROWS_WITH_BATCH = (Category.ACTIVATIONS, Category.TEMPORARIES)
+MOST_BATCH = 10.0
+"""Times the batch beyond which something else than memory is the limit."""
+
+
+def and_batch(fix: Fix, attribution: Attribution, freed: float, *, of_batch: bool) -> Fix:
+    """The fix with one step more: what batch the same memory then holds. As it is where that is not known or not worth a word.
+
+    Activations and temporaries at the peak, but for the optimizer's, grow with the batch, all else stays. of_batch: whether what is
+    freed grows with it too.
+    """
+    device = attribution.device
+    growing = attribution.of(*GROWS_WITH_BATCH) & (attribution.phase != Phase.OPTIMIZER)
+    grows, peak = float(device.allocations.size[device.at_peak & growing].sum()), float(device.peak_allocated)
+    if not attribution.backwards or grows < GROWS_SHARE * peak:
+        return fix
+    times = grows / max(grows - freed, grows / MOST_BATCH) if of_batch else (grows + freed) / grows
+    if times < LEAST_BATCH:
+        return fix
+    about = f"about {times:.2g} times" if times < MOST_BATCH else "ten times and more"
+    said = f"The same memory then holds {about} the batch, as far as activations and temporaries grow with it."
+    return msgspec.structs.replace(fix, steps=(*fix.steps, said))
+
+
+GROWS_SHARE = 0.1
+"""Of the peak, what grows with the batch: where it is less, the batch says little of the peak."""
+LEAST_BATCH = 1.1
+"""Times the batch below which nobody changes it."""
 
 
 def places(attribution: Attribution, rows: Bools) -> tuple[Evidence, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.edits import ForwardLayers, Layers, checkpointed
 from advisor.views.memory.history import Bools
@@ -20,8 +20,14 @@ URL = "https://docs.pytorch.org/docs/stable/checkpoint.html"
 
 @rule("memory-activations", relies_on=("memory",))
 def memory_activations(
-    attribution: Attribution, replay: MemoryReplay, scores: Scores, forward: ForwardLayers, *,
-    min_share: float = 0.2, least_bytes: int = LEAST_BYTES, worth_bytes: int = 2 << 30,
+    attribution: Attribution,
+    replay: MemoryReplay,
+    scores: Scores,
+    forward: ForwardLayers,
+    *,
+    min_share: float = 0.2,
+    least_bytes: int = LEAST_BYTES,
+    worth_bytes: int = 2 << 30,
 ) -> Outcome:
     """Activations of all layers are kept for the backward pass
 
@@ -94,19 +100,24 @@ def _layers(
         at_most="high" if expected >= worth_bytes else "low",
         saving=saved(peak, *freed, "activations that can be computed again"),
         evidence=places(attribution, inner),
-        fix=Fix(
-            title="Checkpoint each layer",
-            steps=(
-                "Wrap the layers: each keeps its input and runs again in the backward pass.",
-                "It costs about one more forward pass of these layers, up to a third of a step's compute.",
-                "Checkpoint every second layer if half the saving is enough; raise the batch with what is freed.",
+        fix=and_batch(
+            Fix(
+                title="Checkpoint each layer",
+                steps=(
+                    "Wrap the layers: each keeps its input and runs again in the backward pass.",
+                    "It costs about one more forward pass of these layers, up to a third of a step's compute.",
+                    "Checkpoint every second layer if half the saving is enough.",
+                ),
+                code=Code(
+                    before="for layer in self.layers:\n    x = layer(x)",
+                    after="for layer in self.layers:\n    x = checkpoint(layer, x, use_reentrant=False)",
+                ),
+                url=URL,
+                risk="Layers that draw random numbers or update statistics run twice; checkpoint restores the random state.",
             ),
-            code=Code(
-                before="for layer in self.layers:\n    x = layer(x)",
-                after="for layer in self.layers:\n    x = checkpoint(layer, x, use_reentrant=False)",
-            ),
-            url=URL,
-            risk="Layers that draw random numbers or update statistics run twice; checkpoint restores the random state.",
+            attribution,
+            expected,
+            of_batch=True,
         ),
     )
 
@@ -121,7 +132,7 @@ def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> 
         confidence=0.8,
         saving=saving,
         evidence=places(attribution, scores.rows),
-        fix=SDPA,
+        fix=and_batch(SDPA, attribution, freed, of_batch=True),
     )
 
 
@@ -138,5 +149,3 @@ SDPA = Fix(
     url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
     risk="float32 inputs and dense masks may fall back to a kernel that forms the scores: use bfloat16 or float16.",
 )
-
-

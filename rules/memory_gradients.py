@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
 from advisor.snapshot import MemorySnapshot
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
@@ -18,7 +18,12 @@ from advisor.views.memory.replay import Lives, MemoryReplay
 
 @rule("memory-gradients", relies_on=("memory",))
 def memory_gradients(
-    snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay, *, min_share: float = 0.05, least_bytes: int = LEAST_BYTES
+    snapshot: MemorySnapshot,
+    attribution: Attribution,
+    replay: MemoryReplay,
+    *,
+    min_share: float = 0.05,
+    least_bytes: int = LEAST_BYTES,
 ) -> Outcome:
     """Gradients are kept through the forward pass
 
@@ -55,7 +60,9 @@ def memory_gradients(
     rows &= stepped
     expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward)) if rows.any() else 0
     if expected < max(min_share * peak, least_bytes):
-        return Clear(why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}")
+        return Clear(
+            why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}"
+        )
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(
         summary=f"{gigabytes(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
@@ -63,12 +70,17 @@ def memory_gradients(
         confidence=0.85,
         saving=saving,
         evidence=places(attribution, rows),
-        fix=Fix(
-            title="Drop the gradients instead of filling them with zeros",
-            steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0, right after the optimizer's step.",),
-            code=Code(before="optimizer.zero_grad(set_to_none=False)", after="optimizer.zero_grad(set_to_none=True)"),
-            url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
-            risk="Parameters that got no gradient have grad None, which optimizers skip.",
+        fix=and_batch(
+            Fix(
+                title="Drop the gradients instead of filling them with zeros",
+                steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0, right after the optimizer's step.",),
+                code=Code(before="optimizer.zero_grad(set_to_none=False)", after="optimizer.zero_grad(set_to_none=True)"),
+                url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+                risk="Parameters that got no gradient have grad None, which optimizers skip.",
+            ),
+            attribution,
+            expected,
+            of_batch=False,
         ),
     )
 
@@ -85,12 +97,16 @@ def _dropped(attribution: Attribution, lives: Lives, rows: Bools, backward: np.n
     """Gradients given back as the forward pass after their update begins, and taken over from what each backward pass makes."""
     a, runs = attribution.device.allocations, attribution.runs
     ends = runs.end[runs.phase == Phase.BACKWARD]
-    drop = np.where(rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed)
+    drop = np.where(
+        rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed
+    )
     freed = np.where(rows, np.minimum(drop, a.freed), lives.freed)
     made = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.BACKWARD)
     for start, end in zip(backward.tolist(), ends.tolist(), strict=True):
         # What a later pass makes in the place of a gradient comes from the same node, and is of its size.
-        wanted = Counter(zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True))
+        wanted = Counter(
+            zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True)
+        )
         for row in np.flatnonzero(made & (a.born >= start) & (a.born < end)).tolist():
             key = int(a.stack[row]), int(a.requested[row])
             if wanted[key] > 0:

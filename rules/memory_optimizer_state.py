@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import MemoryReplay
@@ -17,7 +17,13 @@ EIGHT_BIT = 0.75
 
 @rule("memory-optimizer-state", relies_on=("memory",))
 def memory_optimizer_state(
-    attribution: Attribution, replay: MemoryReplay, *, min_share: float = 0.1, min_state_share: float = 0.35, max_state_share: float = 0.55, least_bytes: int = LEAST_BYTES
+    attribution: Attribution,
+    replay: MemoryReplay,
+    *,
+    min_share: float = 0.1,
+    min_state_share: float = 0.35,
+    max_state_share: float = 0.55,
+    least_bytes: int = LEAST_BYTES,
 ) -> Outcome:
     """The optimizer holds more than it needs
 
@@ -79,15 +85,20 @@ def memory_optimizer_state(
         at_most="high" if fused >= min_share * peak or held >= max_state_share * peak else "low",
         saving=saving,
         evidence=places(attribution, rows if rows.any() else np.asarray(temporary | state)),
-        fix=Fix(
-            title=title,
-            steps=(
-                "AdamW(..., fused=True): one kernel, no temporaries. Where there is no fused update: foreach=False.",
-                "If memory is short still: 8-bit state (torchao.optim.AdamW8bit, bitsandbytes), or Adafactor.",
-                "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer.",
+        fix=and_batch(
+            Fix(
+                title=title,
+                steps=(
+                    "AdamW(..., fused=True): one kernel, no temporaries. Where there is no fused update: foreach=False.",
+                    "If memory is short still: 8-bit state (torchao.optim.AdamW8bit, bitsandbytes), or Adafactor.",
+                    "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer.",
+                ),
+                code=Code(before="torch.optim.AdamW(params, lr)", after="torch.optim.AdamW(params, lr, fused=True)"),
+                url="https://docs.pytorch.org/docs/stable/optim.html",
+                risk="8-bit state changes the update a little: compare the loss over some hundred steps.",
             ),
-            code=Code(before="torch.optim.AdamW(params, lr)", after="torch.optim.AdamW(params, lr, fused=True)"),
-            url="https://docs.pytorch.org/docs/stable/optim.html",
-            risk="8-bit state changes the update a little: compare the loss over some hundred steps.",
+            attribution,
+            saving.expected,
+            of_batch=False,
         ),
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
@@ -34,8 +34,15 @@ _LOSS = re.compile(r"log_softmax|nll_loss|cross_entropy|LogSoftmax|NllLoss")
 
 @rule("memory-transient", relies_on=("memory",))
 def memory_transient(
-    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, scores: Scores, forward: ForwardLayers, *,
-    min_share: float = 0.1, least_bytes: int = LEAST_BYTES, worth_bytes: int = 1 << 30,
+    attribution: Attribution,
+    replay: MemoryReplay,
+    steps: MemorySteps,
+    scores: Scores,
+    forward: ForwardLayers,
+    *,
+    min_share: float = 0.1,
+    least_bytes: int = LEAST_BYTES,
+    worth_bytes: int = 1 << 30,
 ) -> Outcome:
     """The peak is a moment: short-lived tensors on top of the rest
 
@@ -83,9 +90,16 @@ def memory_transient(
     expected = peak - int(parts[1].max())
     moment = above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes) or moment.share > MOMENT or moment.times > MOMENTS:
-        return Clear(why=f"in parts, what is short-lived at the peak would free {gigabytes(max(expected, 0))} of {gigabytes(peak)}, for {moment.share:.0%} of a step")
-    saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
-    loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
+        return Clear(
+            why=f"in parts, what is short-lived at the peak would free {gigabytes(max(expected, 0))} of {gigabytes(peak)}, for {moment.share:.0%} of a step"
+        )
+    saving = saved(
+        peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment"
+    )
+    loss = any(
+        _LOSS.search(f"{o.op} {o.node} {o.function}")
+        for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak))
+    )
     return Found(
         summary=f"{gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)} live for {moment.share:.0%} of a step"
         f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {gigabytes(peak - expected)}.",
@@ -93,11 +107,13 @@ def memory_transient(
         at_most="high" if expected >= worth_bytes else "low",
         saving=saving,
         evidence=places(attribution, rows & device.at_peak),
-        fix=CHUNKED_LOSS if loss else IN_PARTS,
+        fix=and_batch(CHUNKED_LOSS if loss else IN_PARTS, attribution, expected, of_batch=True),
     )
 
 
-def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float) -> Bools:
+def _spike(
+    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float
+) -> Bools:
     """Large short-lived allocations like those held at the peak, and at the next one once these are gone, in all steps.
 
     The optimizer's have a rule of their own, and what each layer makes is no moment.

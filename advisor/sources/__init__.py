@@ -12,9 +12,10 @@ from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
 from advisor.sources import jax, kineto, memory, ncu, nsys, run
 from advisor.sources.jax.directory import newest_run
+from advisor.sources.memory.ranks import of_ranks, snapshots_among
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
-from advisor.sources.ranks import job_of, traces_among
+from advisor.sources.ranks import JobTraces, job_of, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 from advisor.timeline import Timeline
@@ -43,7 +44,10 @@ def read(
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if is_pattern(path) or is_directory(path):
-            traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names_in(path))
+            names = names_in(path)
+            traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names)
+            if not traces and (snapshots := snapshots_among(names)):
+                return _of_ranks(job_of(sorted(snapshots), path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(traces) > 1:
                 return job_of(traces, path)
             path = _only(traces, path)
@@ -65,6 +69,12 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     if len(set(named)) < len(named):
         raise TraceError("a trace is given twice", "Give each rank's trace once.")
     return job_of(named, os.path.dirname(named[0]) or ".")
+
+
+def _of_ranks(job: Recording, max_bytes: int) -> Recording:
+    """The memory snapshots of a job's ranks as one recording."""
+    ranks = [rank for part in job.parts if isinstance(part, JobTraces) for rank in part.traces]
+    return of_ranks([read(rank.path, max_bytes=max_bytes) for rank in ranks], [rank.named for rank in ranks], job.path)
 
 
 def _only(traces: list[str], path: str) -> str:

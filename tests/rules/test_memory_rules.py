@@ -39,6 +39,13 @@ def test_checkpointing_frees_all_but_what_layers_pass_on():
     assert finding.evidence[0].source.file == "train.py"
 
 
+def test_the_batch_that_the_same_memory_then_holds_is_said():
+    # 8 × (1024 + 128) and a gradient grow with the batch; 7 × 1024 of that is freed.
+    finding = one(trained(layers=8, activation=1024), "memory-activations")
+    times = float(finding.fix.steps[-1].split("about ")[1].split(" times")[0])
+    assert times == pytest.approx(9216 / (9216 - 7168), rel=0.1)
+
+
 def test_what_frees_too_little_to_be_worth_computing_twice_is_low():
     assert one(trained(layers=8, activation=128), "memory-activations").severity == "low"
     assert "no backward pass" in clear(_served(), "memory-activations")

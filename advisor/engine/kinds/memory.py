@@ -70,7 +70,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             events=snapshot.events,
             recorded=Recorded(shapes=False, stacks=bool(snapshot.stacks), steps=memory.steps, memory=True),
         ),
-        devices=tuple(DeviceInfo(id=device.device, name=f"GPU {device.device}", sm_count=0) for device in snapshot.devices),
+        devices=tuple(DeviceInfo(id=device.device, name=f"{'rank' if snapshot.ranks else 'GPU'} {device.device}", sm_count=0) for device in snapshot.devices),
         window=None,
         time=None,
         health=health(workspace),
@@ -105,6 +105,9 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> 
     most = max(parts, key=parts.__getitem__, default="nothing")
     share = parts.get(most, 0) / memory.peak_allocated_bytes if memory.peak_allocated_bytes else 0.0
     summary = f"The peak is {peak:.3g} GB allocated, {reserved:.3g} GB reserved; {share:.0%} of it is {most}."
+    if snapshot.ranks and len(memory.devices) > 1:
+        median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
+        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {peak * 1e9 / max(median, 1):.2g} times the median. {summary}"
     if loud and isinstance(loud[0].saving, BytesSaved):
         saving = loud[0].saving
         summary += f" {loud[0].fix.title}: {saving.expected / 1e9:.3g} GB less {saving.of}."
