@@ -33,6 +33,15 @@ def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subproce
     )
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End it now; what it was asked is lost, and nothing is left behind."""
+    assert process.stdin and process.stdout
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
 def _elsewhere(root: str) -> list[str]:
     """Where else this process finds packages, the current directory left out: a trace may lie among files of anyone."""
     known = {"", os.getcwd(), root}

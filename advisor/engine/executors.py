@@ -63,11 +63,7 @@ class _Worker:
         """End it now; what it was asked is lost."""
         process, self._process = self._process, None
         if process is not None:
-            assert process.stdin and process.stdout
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            isolated.end(process)
 
     def _last_words(self, code: int) -> str:
         if code == -9:

@@ -59,11 +59,7 @@ class Helper:
         """End it now and leave nothing behind; what it was given is lost."""
         process, self._process = self._process, None
         if process is not None:
-            assert process.stdin and process.stdout
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            isolated.end(process)
 
     @property
     def free(self) -> bool:
