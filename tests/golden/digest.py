@@ -43,7 +43,8 @@ def digest(recording: Path) -> dict[str, Any]:
         report = advisor.analyze(recording)
     except advisor.AdvisorError as error:
         return {"refused": type(error).__name__}
-    return digested(json.loads(report.to_json()))
+    # Commands that a report gives name the file, wherever this checkout lies.
+    return digested(json.loads(report.to_json().decode().replace(str(recording), name(recording))))
 
 
 def digested(report: dict[str, Any]) -> dict[str, Any]:
