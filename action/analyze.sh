@@ -20,17 +20,20 @@ done
 # A saved report has no picture: the HTML is made from the trace.
 advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html" --force
 
-cp "$out/report.markdown" "$out/comment.md"
+: >"$out/comment.md"
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
     if advisor diff "$ADVISOR_BASELINE" "$ADVISOR_TRACE" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
-        cat "$out/diff.md" >>"$out/comment.md"
+        # What changed comes first: that is what the pull request is about.
+        cat "$out/diff.md" >"$out/comment.md"
+        printf '\n' >>"$out/comment.md"
     else
         # Another device, another schema: the report itself stands all the same.
         cat "$out/diff.log" >&2
-        printf '\nThe baseline was not compared:\n\n```text\n%s\n```\n' "$(tr -d '`' <"$out/diff.log")" >>"$out/comment.md"
+        printf 'The baseline was not compared:\n\n```text\n%s\n```\n' "$(tr -d '`' <"$out/diff.log")" >>"$out/comment.md"
     fi
     rm -f "$out/diff.log"
 fi
+cat "$out/report.markdown" >>"$out/comment.md"
 
 # GitHub takes 1 MiB of summary a step and 65,536 characters of comment: two reports may pass the latter, one never does.
 cat "$out/comment.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"

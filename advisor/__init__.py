@@ -81,6 +81,7 @@ _HOMES = {
     "trace_handler": "advisor.lab.trace_handler",
     "full_profiling_session": "advisor.lab.profiling_session",
     "verify": "advisor.lab.verify",
+    "load_ipython_extension": "advisor.lab.notebook",
     "Found": "advisor.engine.rule",
     "Edits": "advisor.views.replay.edits",
     "Clear": "advisor.report.model",
@@ -104,7 +105,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("trace-advisor")
     if name not in _HOMES:
         raise AttributeError(f"module 'advisor' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

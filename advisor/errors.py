@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 LONGEST_MESSAGE = 1000
 """Characters. A message may quote a file, and a file may hold anything."""
 
@@ -19,6 +22,14 @@ class AdvisorError(Exception):
 
 class UsageError(AdvisorError):
     """Bad arguments or settings, or an output that would overwrite somebody's file."""
+
+
+def no_such(what: str, name: str, known: Iterable[str], *, where: str = "", listed_by: str = "") -> UsageError:
+    """The error for a name that does not exist: the nearest that does, then all, or `listed_by`, the command that lists them."""
+    names = sorted(known)
+    near = get_close_matches(name[:80], names, n=2, cutoff=0.6)
+    every = f"All are listed by: {listed_by}" if listed_by else f"There are: {', '.join(names)}." if names else "There is none."
+    return UsageError(f"{where}there is no {what} {name!r}", f"Did you mean {' or '.join(near)}? {every}" if near else every)
 
 
 class TraceError(AdvisorError):

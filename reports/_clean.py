@@ -32,13 +32,14 @@ class Limits:
     evidence: int = 20
     steps: int = 20
     kernels: int = 300
+    ops: int = 200
     rows: int = 200
     """Of any other list."""
     pages: int = 40
     page: int = 12_000
     """Rules' pages, and characters of each."""
-    slices: int = 4_000
-    """Of the step that is drawn; 0 draws nothing."""
+    slices: int = 600_000
+    """Of the timeline; 0 draws nothing."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:

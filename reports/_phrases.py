@@ -239,6 +239,27 @@ def last_line(error: str) -> str:
     return error.strip().rpartition("\n")[2]
 
 
+_PLACES = {"#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
+
+
+def where(link: str) -> str:
+    """A section of the page by the name that it bears, for a link to it."""
+    return _PLACES.get(link, link.removeprefix("#").capitalize())
+
+
+def short_path(path: str, most: int = 48) -> str:
+    """The end of a long path, which tells files apart: `…/run-7/rank0.json.gz`."""
+    if len(path) <= most:
+        return path
+    parts = path.split("/")
+    kept = parts[-1]
+    for part in reversed(parts[:-1]):
+        if len(kept) + len(part) + 3 > most:
+            break
+        kept = f"{part}/{kept}"
+    return f"…/{kept}" if len(kept) <= most else f"…{kept[-most:]}"
+
+
 def hardware(report: Report) -> str:
     """`NVIDIA H200`, `8 × NVIDIA H200`."""
     names = [device.name for device in report.devices]

@@ -74,8 +74,10 @@ def allocator(
     per_step = len(chosen) / work.schedule.steps
     if per_step < min_per_step or not steps.repeats:
         return Clear(
-            why=f"{per_step:.1f} calls a step allocate or free device memory; reported from {min_per_step:.0f}"
+            why=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
             + ("" if steps.repeats else " in a repeated step")
+            if len(chosen)
+            else "no call in the window allocates or frees device memory"
         )
     emptying = matches(timeline.python_calls, _EMPTIES)
     wrapped = WithDispatch(replay.outside(spans_of(timeline.python_calls, emptying)))

@@ -143,6 +143,12 @@ _TRAINED = Code(
 _URL = "https://docs.pytorch.org/docs/stable/amp.html"
 
 
+def _stretch(between: tuple[str, ...]) -> str:
+    """`mul → sum`; of a stretch that only the backward pass has, `the backward pass of mul → sum`."""
+    first, *rest = between
+    return f"{first} {' → '.join(rest)}" if first.startswith("the ") else " → ".join(between)
+
+
 def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> Fix:
     steps = []
     for kind in kinds:
@@ -161,7 +167,7 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
                 "a model in BF16 has none."
             )
         elif kind == Purpose.ISLAND:
-            ops = f" around {' → '.join(between)}" if between else ""
+            ops = f" around {_stretch(between)}" if between else ""
             steps.append(
                 f"Compile the stretch{ops}, or call the one op that does it (rms_norm, layer_norm, softmax): then the casts "
                 "happen on the chip. Written out, a sum needs its terms in FP32."

@@ -125,8 +125,8 @@ def launch_gap(
     next_op = gaps.next_op[big]
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, half of them shorter than "
-        f"{np.median(frame['dur_us'].to_numpy()[inside]):.0f} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
+        summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, with a median of "
+        f"{np.median(frame['dur_us'].to_numpy()[inside]):.2g} µs; the GPU waits {milliseconds(waiting.sum() / steps.steps)} "
         f"of each {milliseconds(work.step_us)} step ({share:.0%}) for the host to issue the next one.",
         edits=_edits(program, graph, timeline, host_time, compiled, capturable),
         removes="the host's cost of issuing kernels one by one",

@@ -85,7 +85,7 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     return Found(
-        summary=f"{a_step(work.a_step(found), 'attention', 'take')} {spent} of {milliseconds(work.step_us)}, "
+        summary=f"{_counted(work, found, written)} {spent} of {milliseconds(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
         edits=Edits(*(_fused(kept, found, column) for column in times.T)),
         removes="the N × N scores' way through memory",
@@ -107,6 +107,14 @@ def unfused_attention(
             risk="The order of additions differs, so the last bits do. Attention weights are no longer available.",
         ),
     )
+
+
+def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
+    """How many there are, the backward pass of each left out of the number: a model of 12 layers has 12."""
+    forward = [one.members for one in written.found if not one.backward]
+    if not forward or len(forward) == len(found):
+        return a_step(work.a_step(found), "attention", "take")
+    return a_step(work.a_step(forward), "attention", "with the backward pass take", "with the backward pass takes")
 
 
 def _fused(kept: list[Ints], found: list[Ints], dur_us: Floats) -> Fused:

@@ -12,7 +12,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.rules._phrases import counted, milliseconds
 from advisor.rules._ways import for_program, spelt
 from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine
@@ -98,7 +98,7 @@ def unfused_elementwise(
         return Clear(why=f"{count} could fuse, which saves {own:.1%} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
     return Found(
-        summary=f"{count} stand in {work.a_step(chains):.0f} chains of up to {max(len(c) for c in chains)} and take "
+        summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{milliseconds(spent)} of {milliseconds(work.step_us)}; fused they would take {milliseconds(fused)}.",
         edits=Edits(
             combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),

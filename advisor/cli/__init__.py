@@ -9,12 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import analyze, compare, fleet, lab, rules
+from advisor.cli import agents, analyze, compare, fleet, lab, rules
 from advisor.errors import AdvisorError
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -35,6 +34,8 @@ for _command in (
     compare.diff,
     compare.check,
     compare.history,
+    agents.mcp,
+    agents.schema,
 ):
     app.command()(_command)
 

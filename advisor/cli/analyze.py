@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fleet import JobOutput, directory_of, one_path, part_of, reduced_job, write_directory
+from advisor.cli.fleet import INDEX, JobOutput, directory_of, one_path, part_of, reduced_job, write_directory
 from advisor.cli.fleet import shard as shards
 from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import (
@@ -18,17 +19,19 @@ from advisor.cli.terminal import (
     FailOnOption,
     ForceOption,
     FormatOption,
+    OpenOption,
     OutputOption,
     RulesOption,
     UnjudgedOption,
     WorkersOption,
-    check_format,
     check_severity,
-    format_of,
+    destination,
     gate,
     html_path,
     progress_of,
+    rule_names,
     selection,
+    show_page,
     warn_of_secrets,
 )
 from advisor.errors import RuleError, TraceError, UsageError
@@ -49,7 +52,7 @@ def analyze(
     format: FormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.", autocompletion=rule_names)] = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
     fail_on: FailOnOption = None,
@@ -65,6 +68,9 @@ def analyze(
     step_ms: Annotated[
         float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
     ] = None,
+    each: Annotated[bool, typer.Option("--each", help="Several traces are no job: analyse each by itself, one after the other.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary beside the page, nor what is written.")] = False,
+    open: OpenOption = False,
     executor: ExecutorOption = "processes",
     workers: WorkersOption = None,
     shard: Annotated[
@@ -84,21 +90,32 @@ def analyze(
     from advisor.sources import read, read_several
 
     check_severity(fail_on)
+    if each and len(trace) > 1:
+        crossed = []
+        for one in trace:
+            into = output / html_path(one).with_suffix(formats()[format or "html"].SUFFIX) if output and output.is_dir() else output
+            if into is not None and into == output and str(output) != "-":
+                raise UsageError(f"{len(trace)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
+            try:
+                analyze(
+                    [one], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, kernels, step_ms, False, quiet,
+                    open, executor, workers, shard,
+                )  # fmt: skip
+            except typer.Exit as stopped:
+                crossed.append(stopped.exit_code)
+        if any(crossed):
+            raise typer.Exit(max(crossed))
+        return
     if max_gib <= 0:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
     chosen = selection(config, rules, rule)
-    check_format(format, formats())
     name, max_bytes = one_path(trace), int(max_gib * GIB)
     how = JobOutput(executor, workers, directory_of(output, shard), part_of(shard))
-    target = None if output is None or str(output) == "-" or how.directory else output
-    html = None
-    if format == "html" and output is None:
-        target = html_path(name)
-    elif format is None and output is None:
-        html = html_path(name)
-    for path in (target, html):
-        if path:
-            check_target(path, force, name)
+    page = partial(html_path, name)
+    form, target = destination(format, Path("-") if how.directory else output, formats(), page, force, name)
+    html = page() if format is None and output is None else None
+    if html:
+        check_target(html, force, name)
     if len(trace) > 1:
         recording = read_several(trace)
     else:
@@ -120,10 +137,12 @@ def analyze(
     report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms, chosen.settings.devices)
     if how.directory:
         write_directory(report, how.directory)
-    if not how.directory or format:
-        _write(report, format or (format_of(target, formats())), target)
+    if (target or not quiet) and (not how.directory or format):
+        _write(report, form, target, quiet)
     if html:
-        _write(report, "html", html)
+        _write(report, "html", html, quiet)
+    if open:
+        show_page(html or target or (how.directory and how.directory / INDEX))
     if strict and report.failed:
         raise RuleError(
             f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand."
@@ -141,14 +160,9 @@ def report(
     from advisor.report.saved import read_report
     from advisor.reports import formats
 
-    check_format(format, formats())
     loaded = read_report(saved)
-    target = None if output is None or str(output) == "-" else output
-    if format == "html" and output is None:
-        target = Path(f"{saved.stem}.html")
-    if target:
-        check_target(target, force, str(saved))
-    _write(loaded, format or (format_of(target, formats())), target)
+    form, target = destination(format, output, formats(), lambda: Path(f"{saved.stem}.html"), force, str(saved))
+    _write(loaded, form, target)
 
 
 def redact(
@@ -164,7 +178,7 @@ def redact(
     print(f"wrote {output}", file=sys.stderr)
 
 
-def _write(report: Report, name: str, target: Path | None) -> None:
+def _write(report: Report, name: str, target: Path | None, quiet: bool = False) -> None:
     """Text is as wide as the terminal that it goes to, and coloured there."""
     from advisor.reports import formats
     from advisor.reports.report import text
@@ -173,4 +187,4 @@ def _write(report: Report, name: str, target: Path | None) -> None:
         width = os.get_terminal_size().columns
         write(text.render(report, width=width, color="NO_COLOR" not in os.environ), None)
     else:
-        write(formats()[name].render(report), target)
+        write(formats()[name].render(report), target, quiet)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.fleet import JobOutput, reduced_job
-from advisor.cli.outputs import check_target, write
+from advisor.cli.outputs import write
 from advisor.cli.terminal import (
     ConfigOption,
     ForceOption,
     OutputOption,
     RulesOption,
     UnjudgedOption,
-    check_format,
-    format_of,
+    destination,
     progress_of,
     selection,
     unjudged,
@@ -52,13 +52,9 @@ def diff(
     from advisor.reports import memory_comparison
     from advisor.reports.comparison import formats
 
-    check_format(format, formats())
-    target = None if output is None or str(output) == "-" else output
-    if target:
-        check_target(target, force, str(before))
-        check_target(target, force, str(after))
+    page = partial(Path, f"{_stem(before)}-{_stem(after)}.diff.html")
+    name, target = destination(format, output, formats(), page, force, str(before), str(after))
     old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
-    name = format or format_of(target, formats())
     kinds = {report.kind for report in (*old, *new)}
     if kinds == {"memory"}:
         write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
@@ -85,7 +81,9 @@ def check(
 
     chosen = settings.load(config)
     known = catalog((*chosen.rules, *(rules or ())))
-    limits = budgets.parse(chosen.budgets, known.keys(), chosen.path or "no pyproject.toml here")
+    limits = budgets.parse(chosen.budgets, known.keys(), chosen.path)
+    if baseline and budgets.REGRESSION not in limits:
+        raise UsageError("--baseline is given, but no budget says how much slower is too slow", f"Set {budgets.REGRESSION} in [tool.advisor.budgets].")
     reports = _reports([trace], rules, config)
     against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
     verdicts = budgets.check(limits, reports[0], against)
@@ -111,18 +109,22 @@ def history(
     from advisor.compare import history as kept
     from advisor.reports.history import formats
 
-    check_format(format, formats())
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
-    target = None if output is None or str(output) == "-" else output
-    if target:
-        check_target(target, force, str(directory))
+    name, target = destination(format, output, formats(), lambda: Path(f"{directory.name or 'history'}.history.html"), force, str(directory))
     if add is not None:
-        print(f"kept {kept.add(directory, _reports([add], rules, config)[0], commit)}", file=sys.stderr)
+        there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
+        path = kept.add(directory, _reports([add], rules, config)[0], commit)
+        replaced = there - {one.name for one in directory.glob("*.json")} or there & {path.name}
+        print(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""), file=sys.stderr)
     trend = kept.read(directory)
     if trend.skipped:
         print(f"advisor: {len(trend.skipped)} files of {directory} are no saved reports by commit", file=sys.stderr)
-    write(formats()[format or format_of(target, formats())].render(trend), target)
+    write(formats()[name].render(trend), target)
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".", 1)[0] or "side"
 
 
 def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:

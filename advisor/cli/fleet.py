@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.outputs import check_target, write
+from advisor.cli.outputs import write
 from advisor.cli.terminal import (
     ConfigOption,
     FailOnOption,
@@ -20,9 +20,8 @@ from advisor.cli.terminal import (
     OutputOption,
     RulesOption,
     UnjudgedOption,
-    check_format,
     check_severity,
-    format_of,
+    destination,
     gate,
     rank_progress,
     selection,
@@ -133,12 +132,9 @@ def merge(
 
     check_severity(fail_on)
     chosen = selection(config, rules, rule)
-    check_format(format, formats())
-    target = None if output is None or str(output) == "-" else output
-    if target:
-        check_target(target, force, str(summaries))
+    form, target = destination(format, output, formats(), lambda: Path(f"{summaries.name or 'job'}.advisor.html"), force, str(summaries))
     report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
-    write(formats()[format or format_of(target, formats())].render(report), target)
+    write(formats()[form].render(report), target)
     gate(report, fail_on, allow_unjudged)
 
 

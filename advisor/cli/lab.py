@@ -13,7 +13,7 @@ import typer
 
 from advisor.cli.outputs import check_target, write
 from advisor.cli.terminal import ForceOption, OutputOption
-from advisor.errors import UsageError
+from advisor.errors import UsageError, no_such
 
 T = TypeVar("T")
 
@@ -234,7 +234,7 @@ FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
 def check_measured(name: str | None, output: Path | None, force: bool) -> None:
     """Refuse a format that does not exist or a target that is somebody's, before minutes are spent measuring."""
     if name is not None and name not in FORMATS:
-        raise UsageError(f"there is no format {name}", f"Formats are: {', '.join(FORMATS)}.")
+        raise no_such("format", name, FORMATS)
     if output and str(output) != "-":
         check_target(output, force, "")
 

@@ -50,7 +50,7 @@ def check_target(path: Path, force: bool, source: str) -> None:
         raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
 
 
-def write(rendered: str, target: Path | None) -> None:
+def write(rendered: str, target: Path | None, quiet: bool = False) -> None:
     """To standard output, or to a file: whole or not at all. Raises OutputError where it cannot be written."""
     if target is None:
         try:
@@ -69,7 +69,8 @@ def write(rendered: str, target: Path | None) -> None:
             _replace(target, rendered)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}", "Give another path with -o.") from None
-    print(f"wrote {target}", file=sys.stderr)
+    if not quiet:
+        print(f"wrote {target}", file=sys.stderr)
 
 
 def _replace(target: Path, rendered: str) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.terminal import ConfigOption, RulesOption, progress_of
-from advisor.errors import UsageError
+from advisor.cli.terminal import ConfigOption, RulesOption, progress_of, rule_names
+from advisor.errors import no_such
 
 
 def rules(
@@ -21,7 +21,7 @@ def rules(
 
 
 def explain(
-    rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.")],
+    rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.", autocompletion=rule_names)],
     trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
@@ -33,7 +33,7 @@ def explain(
     chosen_settings = settings.load(config)
     known = catalog((*chosen_settings.rules, *(rules or ())))
     if rule not in known:
-        raise UsageError(f"there is no rule {rule}", f"Rules are: {', '.join(sorted(known))}.")
+        raise no_such("rule", rule, known, listed_by="advisor rules")
     found = known[rule]
     options = {**found.options, **chosen_settings.options.get(rule, {})}
     if trace is not None:

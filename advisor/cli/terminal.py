@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from advisor.errors import UsageError
+from advisor.cli.outputs import check_target
+from advisor.errors import UsageError, no_such
 
 if TYPE_CHECKING:
     from advisor.engine.rule import Rule
@@ -64,7 +66,7 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
     chosen.check(known)
     unknown = [r for r in only or () if r not in known]
     if unknown:
-        raise UsageError(f"there is no rule {', '.join(unknown)}", f"Rules are: {', '.join(sorted(known))}.")
+        raise no_such("rule", unknown[0], known, listed_by="advisor rules")
     rules = [known[r] for r in dict.fromkeys(only)] if only else [r for r in known.values() if r.id not in chosen.disable]
     return Selection(rules, chosen, files)
 
@@ -87,6 +89,13 @@ def gate(report: Report, fail_on: str | None, allow_unjudged: bool) -> None:
     level, order = worst(report.findings), [str(severity) for severity in SEVERITIES]
     if unjudged(report, allow_unjudged) or (level and order.index(level) <= order.index(fail_on)):
         raise typer.Exit(1)
+
+
+def rule_names(incomplete: str) -> list[str]:
+    """Rules that begin so, for the shell's completion."""
+    from advisor.engine.rule import catalog
+
+    return [name for name in sorted(catalog()) if name.startswith(incomplete)]
 
 
 def unjudged(report: Report, allowed: bool) -> bool:
@@ -114,7 +123,7 @@ def warn_of_secrets(trace: str) -> None:
 def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
     """Raises UsageError for a format that does not exist."""
     if name is not None and name not in formats:
-        raise UsageError(f"there is no format {name}", f"Formats are: {', '.join(formats)}.")
+        raise no_such("format", name, formats)
 
 
 def format_of(path: Path | None, formats: Mapping[str, Format[Any]]) -> str:
@@ -124,11 +133,63 @@ def format_of(path: Path | None, formats: Mapping[str, Format[Any]]) -> str:
 
 
 def html_path(trace: str) -> Path:
-    """TRACE.advisor.html in the current directory."""
-    name = "stdin" if trace == "-" else Path(os.path.abspath(trace)).name
+    """TRACE.advisor.html in the current directory; with the folders' names before it where a report of another trace stands there."""
+    whole = Path("stdin" if trace == "-" else os.path.abspath(trace))
+    name = whole.name
     for suffix in (".gz", ".json", ".trace", ".pt"):
         name = name.removesuffix(suffix)
-    return Path(f"{name or 'trace'}.advisor.html")
+    name = name or "trace"
+    path = Path(f"{name}.advisor.html")
+    for folder in whole.parents:
+        if not _of_another(path, trace) or not folder.name:
+            break
+        name = f"{folder.name}-{name}"
+        path = Path(f"{name}.advisor.html")
+    return path
+
+
+def _of_another(path: Path, trace: str) -> bool:
+    """Whether a page of ours stands there that is of another trace."""
+    from advisor.reports._names import trace_id
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        found = _TRACE_ID.search(file.read(4096))
+    return found is not None and found[1].decode() != trace_id("standard input" if trace == "-" else trace)
+
+
+_TRACE_ID = re.compile(rb'<meta name="trace-id" content="([0-9a-f]{16})">')
+
+
+def destination(
+    name: str | None, output: Path | None, formats: Mapping[str, Format[Any]], page: Callable[[], Path], force: bool, *sources: str
+) -> tuple[str, Path | None]:
+    """The format, and the file it goes to, None for standard output: a page alone is never printed, but written to `page()`.
+
+    Raises UsageError for a format that does not exist and for a file that is not to be overwritten.
+    """
+    check_format(name, formats)
+    target = None if output is None or str(output) == "-" else output
+    chosen = name or format_of(target, formats)
+    if chosen == "html" and output is None:
+        target = page()
+    for source in sources:
+        if target is not None:
+            check_target(target, force, source)
+    return chosen, target
+
+
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+
+
+def show_page(path: Path | None) -> None:
+    """Open a written page in the user's browser."""
+    import webbrowser
+
+    if path is None or path.suffix != ".html":
+        raise UsageError("--open opens a page, and none is written", "Leave --format out, or give --format html.")
+    webbrowser.open(path.absolute().as_uri())
 
 
 class progress_of:

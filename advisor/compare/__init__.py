@@ -34,6 +34,10 @@ RESAMPLES = 10_000
 FLOPS_SHARE = 0.10
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
 
+OTHER_WORK, SAME_PROGRAM = 1.5, 0.2
+"""Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules or ops of the same names, are of two programs: a fix that
+renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
+
 FINDING_SHARE = 0.02
 """A finding whose saving moved by less of the step is the same as it was: an unprofiled step is not known better."""
 
@@ -239,16 +243,21 @@ def _verdict(change_us: float, noise: Interval | None) -> Verdict:
 def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, one_capture: bool, classes: Table) -> str:
     if verdict == "unchanged":
         return f"The {'measured kernels take' if kind == 'kernels' else 'step takes'} exactly as long as before."
-    share = abs(change_us) / before_us if before_us else 0.0
-    by = f"{share:.1%} {'slower' if change_us > 0 else 'faster'}"
+    by = _by(before_us, change_us)
     if kind == "kernels":
-        return f"The measured kernels together are {by} under the profiler."
+        return f"The measured kernels together take {by} under the profiler."
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
     mostly = f", mostly {most.name} ({_signed(most.change_us)} a step)" if most else ""
     if verdict == "within noise":
-        return f"No change beyond the noise: the mean step is {by}."
-    return f"The step is {by}{mostly}" + ("; so few captures tell nothing of the noise." if one_capture else ".")
+        return f"No change beyond the noise: the mean step takes {by}."
+    return f"The step takes {by}{mostly}" + ("; the noise is not known: that takes three captures a side." if one_capture else ".")
+
+
+def _by(before_us: float, change_us: float) -> str:
+    """`12.0% less time`, `3.20× the time`: a share of more than all would say little."""
+    ratio = 1 + change_us / before_us if before_us else 1.0
+    return f"{ratio:.3g}× the time" if ratio > 2 else f"{abs(change_us) / before_us:.1%} {'more' if change_us > 0 else 'less'} time"
 
 
 def _signed(us: float) -> str:
@@ -288,14 +297,39 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
     yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
     flops = before.work.flops, after.work.flops
-    if min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
-        texts = [f"{f / 1e9:.3g} GFLOP a step" for f in flops]
+    if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and (shared := _in_common(before, after)) < SAME_PROGRAM:
+        told_work = [f"{_flop(f)} a step" for f in flops]
+        advice = f"Only {shared:.0%} of their time is in modules or ops of the same names: these are two programs."
+        yield Difference("program", told_work[0], told_work[1], True, advice)
+    elif min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
+        texts = [f"{_flop(f)} a step" for f in flops]
         yield Difference("work", texts[0], texts[1], False, "If batch or model changed, compare the time per sample instead.")
 
 
 def _named(report: Report) -> bool:
     """Whether the devices' names are known: a CSV page of Nsight Compute may leave them out."""
     return report.kind != "kernels" or any(d.name for d in report.devices)
+
+
+def _in_common(before: Report, after: Report) -> float:
+    """The share of the steps' busy time that is in modules (of programs that record them; else in ops) of names that both have."""
+    sides = [[part for part in report.breakdown if part.kind != "idle"] for report in (before, after)]
+    modules = all(sum(p.us for p in side if p.module) > 0.5 * sum(p.us for p in side) for side in sides)
+    times: list[dict[str, float]] = []
+    for side in sides:
+        whole = sum(p.us for p in side) or 1.0
+        found: dict[str, float] = {}
+        for part in side:
+            name = (part.module if modules else part.op) or part.name
+            found[name] = found.get(name, 0.0) + part.us / whole
+        times.append(found)
+    return sum(min(share, times[1].get(name, 0.0)) for name, share in times[0].items())
+
+
+def _flop(count: float) -> str:
+    """`3.63 GFLOP`, `3.88 TFLOP`."""
+    scale, unit = next((pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G")) if count >= 0.9995 * pair[0]), (1e6, "M"))
+    return f"{count / scale:#.3g} {unit}FLOP"
 
 
 def _devices(report: Report) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.compare.model import Comparison
-from advisor.errors import UsageError
+from advisor.errors import UsageError, no_such
 from advisor.report.model import SEVERITIES, Finding, Report
 
 EXAMPLE = """
@@ -72,12 +72,12 @@ _ORDER: list[str] = [*SEVERITIES]
 def parse(table: Mapping[str, Any], rules: Collection[str], where: object) -> dict[str, Any]:
     """The budgets of a settings table. Raises UsageError for one that does not exist or is no number."""
     if not table:
-        raise UsageError(f"{where} sets no budgets", f"Set some:{EXAMPLE}")
+        raise UsageError(f"{where} sets no budgets" if where else "no budgets are set: no pyproject.toml here or above has any", f"Set some:{EXAMPLE}")
     for name, limit in table.items():
         if name == FINDINGS:
             _check_findings(limit, rules, where)
         elif name not in (*_MEASURES, REGRESSION):
-            raise UsageError(f"{where}: there is no budget {name!r}", f"Budgets are: {', '.join((*_MEASURES, REGRESSION, FINDINGS))}.")
+            raise no_such("budget", name, (*_MEASURES, REGRESSION, FINDINGS), where=f"{where}: ")
         elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
             raise UsageError(f"{where}: {name} = {limit!r} is no limit", "Give a number from 0 on.")
     return dict(table)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 
-from advisor.errors import RuleError, UsageError
+from advisor.errors import RuleError, UsageError, no_such
 from advisor.report.model import TOUCHES, AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
 
 SECTIONS = (
@@ -160,7 +160,7 @@ class Rule:
         """Every option, the defaults where none is given. Raises UsageError where one is unknown, of another type or out of range."""
         for name, value in given.items():
             if name not in self.options:
-                raise UsageError(f"rule {self.id} has no option {name!r}", f"It has: {', '.join(self.options) or 'none'}.")
+                raise no_such("option", name, self.options, where=f"rule {self.id}: ")
             default = self.options[name]
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if number != (name in self.ranges) or not (number or isinstance(value, type(default))):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.engine.rule import Rule
-from advisor.errors import UsageError
+from advisor.errors import UsageError, no_such
 from advisor.knowledge.devices import Peaks, own
 
 if sys.version_info >= (3, 11):
@@ -102,7 +102,7 @@ def _settings(table: Any, path: Path) -> Settings:
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
         if key not in shapes:
-            raise UsageError(f"{path}: advisor has no setting {key!r}", f"Settings are: {', '.join(shapes)}.")
+            raise no_such("setting", str(key), shapes, where=f"{path}: ")
         if not isinstance(value, shapes[key]):
             raise UsageError(f"{path}: {key} is not a {shapes[key].__name__}", f"Settings look like this:{EXAMPLE}")
     allow = table.get("allow", {})

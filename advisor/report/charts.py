@@ -5,8 +5,9 @@ It rides on a `Report` and stays out of its JSON: a saved report has numbers and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -85,26 +86,16 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Leaf:
-    """GPU time of one kernel under its modules and ops, outermost first."""
+    """GPU time of one kernel, or the host's own time of an op, under its modules and ops, outermost first."""
 
     path: tuple[str, ...]
     family: str
     total_us: float
     calls: int
-
-
-@dataclass(frozen=True)
-class OpRow:
-    """A framework op that launched GPU work in the window. Rates are 0 where they cannot be known."""
-
-    name: str
-    calls: int
-    kernels: int
-    gpu_us: float
-    host_us: float
-    share: float
-    gbps: float
-    tflops: float
+    line: str = ""
+    """Of the program, `file.py:12`; it stands between modules and ops."""
+    modules: int = 0
+    """How many of the path are modules."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +132,8 @@ class Launched:
 class Picture:
     """Charts' data: a step drawn whole, the moment of each finding, and tables that the JSON has no room for."""
 
+    cut_whole: Callable[[], Cut | None]
+    """Makes `whole`, which only a page asks for."""
     step: Cut | None
     step_span_us: tuple[float, float]
     """Of the step on the GPU; `step` also shows where its host part ran."""
@@ -148,8 +141,13 @@ class Picture:
     moments: tuple[Moment | None, ...]
     """By the position of the finding; None where it has none."""
     leaves: tuple[Leaf, ...]
-    ops: tuple[OpRow, ...]
+    host_leaves: tuple[Leaf, ...]
     copies: tuple[CopyRow, ...]
     memory: tuple[MemoryCurve, ...]
     launched: Mapping[str, Launched] = field(default_factory=dict)
     """Of kernels that were measured one by one too, by their name in the timeline."""
+
+    @cached_property
+    def whole(self) -> Cut | None:
+        """The whole trace, or as much of it around the window as a viewer opens at once."""
+        return self.cut_whole()

@@ -412,6 +412,28 @@ class KernelRow(msgspec.Struct, frozen=True):
     counted: Counted | None = None
 
 
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Framework ops of one name in the window, times in µs. `self` is without the ops inside of it, `total` with them.
+
+    Rates are of the kernels whose work is known, 0 where none is.
+    """
+
+    name: str
+    calls: int
+    kernels: int = 0
+    """GPU ops that it launched itself."""
+    gpu_self_us: float = 0.0
+    gpu_total_us: float = 0.0
+    host_self_us: float = 0.0
+    host_total_us: float = 0.0
+    allocated_bytes: int = 0
+    """Device memory that it asked for itself, where memory was recorded."""
+    share: float = 0.0
+    """Of the GPU's busy time, of what it launched itself."""
+    gbps: float = 0.0
+    tflops: float = 0.0
+
+
 class PathPart(msgspec.Struct, frozen=True):
     """All links of one kind on the critical path of the window. The parts sum to the path."""
 
@@ -717,6 +739,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Of a job: who waits for whom, most first."""
     worst: CollectiveMoment | None = None
     slowdown: Slowdown | None = None
+    ops: tuple[OpRow, ...] = ()
+    """Framework ops by name, most GPU time first."""
 
     @property
     def picture(self) -> Picture | None:
@@ -758,6 +782,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         from advisor.report.tables import tables
 
         return tables(self)
+
+    def __repr__(self) -> str:
+        head = self.headline
+        found = f"{len(self.findings)} finding{'' if len(self.findings) == 1 else 's'}"
+        step = f", {self.step_us / 1000:.3g} ms" if self.step_us else ""
+        return f"<Report of {self.source.path}: {head.bottleneck}{step}, {found}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the HTML report in a frame of its own, with no access to the notebook."""

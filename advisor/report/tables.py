@@ -13,7 +13,8 @@ from advisor.report.model import Evidence, Report
 
 
 def tables(report: Report) -> dict[str, pd.DataFrame]:
-    """`findings`, `evidence`, `time`, `kernels`, `health`, `at_peak` of a memory snapshot, and `steps`, `ops`, `copies` where the report was not saved.
+    """`findings`, `evidence`, `time`, `kernels`, `health`, every other list of the report that holds rows (`ops`, `breakdown`, `ranks`, …),
+    `at_peak` of a memory snapshot, and `steps`, `copies` where the report was not saved.
 
     Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
     """
@@ -24,13 +25,15 @@ def tables(report: Report) -> dict[str, pd.DataFrame]:
         "kernels": _flat([msgspec.to_builtins(row) for row in report.kernels]),
         "health": _flat([msgspec.to_builtins(row) for row in report.health]),
     }
+    for name in ("ops", "critical_path", "breakdown", "utilization", "ranks", "collectives", "checklist", "clear", "skipped", "failed", "devices"):
+        if rows := getattr(report, name):
+            made[name] = _flat([msgspec.to_builtins(row) for row in rows])
     if report.memory:
         made["at_peak"] = _flat([msgspec.to_builtins(row) for row in report.memory.at_peak])
     if picture := report.picture:
         times = picture.steps
         columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")
         made["steps"] = pd.DataFrame({name: getattr(times, name) for name in columns})
-        made["ops"] = pd.DataFrame([asdict(row) for row in picture.ops])
         made["copies"] = pd.DataFrame([asdict(row) for row in picture.copies])
     return made
 

@@ -47,7 +47,10 @@ _SUFFIX = {
 
 def is_json(head: bytes) -> bool:
     """Whether a file whose uncompressed bytes start with `head` may be JSON."""
-    return _text(head).startswith((b"{", b"[")) and b"\0" not in head
+    text = _text(head)
+    # A list is one of events, so objects: `[1, 2, 3]` is none, and a file cut after its first byte tells nothing yet.
+    listed = text.startswith(b"[") and text[1:].lstrip()[:1] in (b"", b"{", b"]")
+    return (text.startswith(b"{") or listed) and b"\0" not in head
 
 
 def _text(head: bytes) -> bytes:
@@ -75,6 +78,8 @@ def _identify(head: bytes, text: bytes, path: str) -> tuple[str, str]:
         return _SUFFIX[suffix]
     if text.startswith(b"<") and b"MemoryViz" in head:
         return _MEMORY_VIZ
+    if text.startswith(b"[") and b"\0" not in head:
+        return "JSON, but a list of values instead of events", "Give the file that the profiler wrote: its list holds objects."
     if text.startswith(b"<"):
         return "HTML or XML", "A download may have given a login page: download the trace itself."
     record = "Give a torch.profiler trace (.json, .json.gz) or an nsys export (.sqlite)."

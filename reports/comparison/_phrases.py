@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from advisor.compare.model import Comparison, Interval, Row, Side, Table
-from advisor.reports._clean import clip
+from collections import Counter
+
+from advisor.compare.model import Comparison, FindingChange, Interval, Row, Side, Table
+from advisor.reports._clean import clip, visible
+from advisor.reports._names import short
 from advisor.reports._numbers import counted, duration, percent
 from advisor.reports._phrases import amount, likely
 
 _NAME = 160
 _TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}
 KERNEL_TIME = "Kernel time on all devices, overlaps counted"
-_NO_NOISE = "no noise estimate: give three captures a side"
+_NO_NOISE = "noise not known: that takes three captures a side"
 
 
 def title(table: Table) -> str:
@@ -53,6 +56,23 @@ def footnote(comparison: Comparison) -> str:
 def name(row: Row) -> str:
     """A row's name, fit to show."""
     return clip(row.name, _NAME)
+
+
+def said(row: Row) -> str:
+    """A kernel's name as people say it, other names as they are."""
+    whole = name(row)
+    return short(whole) if "(" in whole and "→" not in whole and " " not in whole.partition("<")[0].removeprefix("void ") else whole
+
+
+def relations(table: Table) -> str:
+    """How many kernels are new, gone, and do the work of others: `3 new, 5 gone, 2 fused`."""
+    counts = Counter(row.relation for row in table.rows if row.relation not in ("", "same") and not row.name.startswith("idle:"))
+    return ", ".join(f"{number} {relation}" for relation, number in counts.most_common()) or "the same kernels"
+
+
+def fate_title(found: FindingChange) -> str:
+    """A finding's title, fit to show."""
+    return clip(visible(found.title), _NAME)
 
 
 def signed(us: float) -> str:
@@ -122,5 +142,5 @@ def applied(comparison: Comparison) -> list[str]:
     gained = -comparison.change_us
     if comparison.kind == "kernels":
         return [*told, f"all measured kernels together: {share(comparison.change_share)}"]
-    of = "it" if len(told) == 1 else f"all {counted(len(told), 'fix', 'fixes')} together"
+    of = "it" if len(told) == 1 else "both fixes" if len(told) == 2 else f"all {counted(len(told), 'fix', 'fixes')} together"
     return [*told, f"gained with {of}: {signed(gained) if gained < 0 else duration(gained)} a step"]

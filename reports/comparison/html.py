@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.compare.model import Comparison
 from advisor.reports._clean import legible
 from advisor.reports.comparison import _phrases as words
+from advisor.reports.comparison._picture import flame, waterfall
 from advisor.reports.report.html import page
 
 NAME = "html"
@@ -15,4 +16,9 @@ def render(comparison: Comparison) -> str:
     """The comparison as one HTML document."""
     comparison = legible(comparison)
     title = f"{words.side(comparison.before)} → {words.side(comparison.after)}"
-    return page("comparison.html.j2", title, it=comparison, words=words, advisor=comparison.advisor)
+    serious = any(difference.serious for difference in comparison.differences)
+    steps = comparison.kind != "kernels"  # what was measured one by one belongs to no class of time and no op
+    return page(
+        "comparison.html.j2", title, it=comparison, words=words, advisor=comparison.advisor, serious=serious,
+        bars=waterfall(comparison) if steps else [], boxes=flame(comparison) if steps else [],
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.compare.history import Entry, Trend
 from advisor.reports._clean import visible
-from advisor.reports._numbers import duration, percent
+from advisor.reports._numbers import counted, duration, percent
 from advisor.reports.comparison._phrases import share
 
 NAME = "text"
@@ -17,7 +17,7 @@ def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
     steps = [e.report.step_us for e in entries]
-    lines = [f"advisor {visible(entries[-1].report.advisor)} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {len(entries)} commits", ""]
+    lines = [f"advisor {visible(entries[-1].report.advisor)} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {counted(len(entries), 'commit')}", ""]
     lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
     for before, entry in zip((None, *entries), entries, strict=False):
         lines.append(_line(before, entry))

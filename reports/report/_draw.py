@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advisor.report.charts import Cut, Leaf, MemoryCurve, Moment, Picture, StepTimes
+from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, StepTimes
 from advisor.report.model import KernelRow, Report
 from advisor.report.roofline import PRECISIONS, Reach, peaks_of, reach
 from advisor.reports._clean import clip, visible
-from advisor.reports.report._thin import thin
+from advisor.reports._names import short
+from advisor.reports.report._wide import shown_moment, wide
 
 NAME = 160
 """Characters of a name in a chart."""
 POINTS, STEPS = 60, 400
-_DEEPEST, _DEEPEST_OF_MOMENT = 12, 8
 # `</script>` and `<!--` would end the element; U+2028 and U+2029 end lines for older parsers.
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
@@ -33,7 +33,6 @@ def shown(picture: Picture, text: int) -> Picture:
     return replace(
         picture,
         leaves=tuple(replace(leaf, path=tuple(fit(part) for part in leaf.path)) for leaf in picture.leaves),
-        ops=tuple(replace(row, name=fit(row.name)) for row in picture.ops),
         copies=tuple(replace(row, what=fit(row.what)) for row in picture.copies),
     )
 
@@ -70,29 +69,48 @@ def lanes(cut: Cut) -> list[LaneRow]:
 
 def embedded(report: Report, picture: Picture | None, slices: int) -> str:
     """The charts' data: of the report as shown, and of the picture with at most so many slices of the step."""
-    data: dict[str, Any] = {"roofline": _roofline(report), "tree": _tree(_leaves(report, picture))}
+    names = _Names()
+    data: dict[str, Any] = {"roofline": _roofline(report), "tree": _tree(_leaves(report, picture), names)}
     if picture:
         data |= {
-            "step": _cut(picture.step, slices, _DEEPEST) if picture.step else None,
-            "span": [_number(time - picture.step.start_us) for time in picture.step_span_us] if picture.step else [],
-            "moments": [_moment(moment, slices // 16) if moment else None for moment in picture.moments[: len(report.findings)]],
+            **_timeline(picture, slices, names, len(report.findings)),
+            "hostTree": _tree(picture.host_leaves, names),
             "steps": _steps(picture.steps),
             "memory": [_memory(curve) for curve in picture.memory],
         }
+    data |= {"names": names.texts, "short": names.shorts}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
+def _timeline(picture: Picture, slices: int, names: _Names, findings: int) -> dict[str, Any]:
+    """The timeline, the representative step and the findings' moments on it."""
+    cut = picture.whole
+    if cut is None or picture.step is None:
+        return {"timeline": None, "span": [], "moments": []}
+    moments = picture.moments[:findings]
+    whole = [(picture.step.start_us, picture.step.end_us), *((m.cut.start_us, m.cut.end_us) for m in moments if m)]
+    return {
+        "timeline": wide(cut, slices, names.code, whole),
+        "view": [_number(picture.step.start_us - cut.start_us), _number(picture.step.end_us - cut.start_us)],
+        "span": [_number(time - cut.start_us) for time in picture.step_span_us],
+        "moments": [shown_moment(moment, cut) if moment else None for moment in moments],
+    }
+
+
 class _Names:
-    """Texts made fit to show, each once."""
+    """Texts made fit to show, each once, and how people say those that are long."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.shorts: dict[int, str] = {}
         self._at: dict[str, int] = {}
 
     def code(self, text: str) -> int:
         shown = clip(visible(text), NAME)
         if shown not in self._at:
             self._at[shown] = len(self.texts)
+            if (said := short(shown)) != shown:
+                self.shorts[len(self.texts)] = said
             self.texts.append(shown)
         return self._at[shown]
 
@@ -105,37 +123,6 @@ def _number(value: float, digits: int = 3) -> float | int:
 
 def _numbers(values: Iterable[float], digits: int = 3) -> list[float | int]:
     return [_number(value, digits) for value in values]
-
-
-def _cut(cut: Cut, most: int, deepest: int) -> dict[str, Any]:
-    """Columns; times are µs from the cut's start."""
-    rows = thin(cut, most, deepest)
-    names = _Names()
-    launcher = cut.launched_by[rows.longest]
-    return {
-        "at": _number(cut.start_us),
-        "dur": _number(cut.end_us - cut.start_us),
-        "lanes": [[clip(visible(lane.label), NAME), lane.side] for lane in cut.lanes],
-        "lane": rows.lane.tolist(),
-        "depth": rows.depth.tolist(),
-        "start": _numbers(rows.start_us - cut.start_us),
-        "len": _numbers(rows.end_us - rows.start_us),
-        "name": [names.code(cut.names[code]) for code in cut.name[rows.longest].tolist()],
-        "op": [names.code(cut.names[code]) if code >= 0 else -1 for code in cut.op[rows.longest].tolist()],
-        "kind": cut.kind[rows.longest].tolist(),
-        "by": np.where(launcher >= 0, rows.of[launcher], -1).tolist() if len(rows.of) else [],
-        "count": rows.count.tolist(),
-        "names": names.texts,
-        "kinds": list(cut.kinds),
-        "deep": int((cut.depth >= deepest).sum()),
-        "left": cut.left_out,
-    }
-
-
-def _moment(moment: Moment, most: int) -> dict[str, Any]:
-    start = moment.cut.start_us
-    marks = [[mark.lane, _number(mark.start_us - start), _number(mark.end_us - mark.start_us)] for mark in moment.marks]
-    return {"cut": _cut(moment.cut, most, _DEEPEST_OF_MOMENT), "marks": marks}
 
 
 def _steps(steps: StepTimes) -> dict[str, Any]:
@@ -189,7 +176,9 @@ def _leaf(row: KernelRow) -> Leaf:
     return Leaf(tuple(part for part in (row.op or row.family, row.name) if part), row.family, row.total_us, row.calls)
 
 
-def _tree(leaves: Iterable[Leaf]) -> dict[str, Any]:
-    names = _Names()
-    rows = [[[names.code(part) for part in leaf.path], leaf.family, _number(leaf.total_us), leaf.calls] for leaf in leaves]
-    return {"names": names.texts, "leaves": rows}
+def _tree(leaves: Iterable[Leaf], names: _Names) -> list[list[Any]]:
+    """Path, family, µs and calls of each; the line of the program stands at `modules` of the path, for those who want it."""
+    return [
+        [[names.code(part) for part in leaf.path], leaf.family, _number(leaf.total_us), leaf.calls, names.code(leaf.line) if leaf.line else -1, leaf.modules]
+        for leaf in leaves
+    ]

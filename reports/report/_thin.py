@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.report.charts import Cut
 
-_PIXELS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125)
-"""Of the whole cut, tried in order: at the first a reader sees no difference, at the last a strip of it is left."""
+_PIXELS = (4_000_000, 1_000_000, 250_000, 60_000, 15_000, 4_000, 1_000, 250, 125)
+"""Of the whole cut, tried in order: levels of detail, of which the finest that fits is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +29,19 @@ class Thin:
     """(n of the cut,) the row that each slice went into, -1 where it is left out."""
 
 
-def thin(cut: Cut, most: int, deepest: int) -> Thin:
-    """The cut with at most `most` slices, none nested deeper than `deepest`."""
+def thin(cut: Cut, most: int, deepest: int, whole: Sequence[tuple[float, float]] = ()) -> Thin:
+    """The cut with at most `most` slices, none nested deeper than `deepest`. Within the stretches that are to stay `whole`
+    (start and end in µs) no slice is merged, as far as that leaves half of the room for the rest."""
     shown = np.flatnonzero(cut.depth < deepest)
+    kept = np.zeros(len(cut.lane), bool)
+    for start, end in whole:
+        inside = (cut.slice_start_us < end) & (cut.slice_start_us + cut.slice_dur_us > start)
+        if (kept | inside)[shown].sum() <= most // 2:
+            kept |= inside
     groups = np.arange(len(shown))
     if len(shown) > most:
         for pixels in _PIXELS:
-            groups = _merged(cut, shown, (cut.end_us - cut.start_us) / pixels)
+            groups = _merged(cut, shown, (cut.end_us - cut.start_us) / pixels, kept[shown])
             if len(np.unique(groups)) <= most:
                 break
     _, groups = np.unique(groups, return_inverse=True)
@@ -48,13 +55,13 @@ def thin(cut: Cut, most: int, deepest: int) -> Thin:
     return made
 
 
-def _merged(cut: Cut, shown: Ints, pixel_us: float) -> Ints:
-    """A group for each slice: its own if it is wider than a pixel, else its lane, depth and pixel's."""
+def _merged(cut: Cut, shown: Ints, pixel_us: float, kept: np.ndarray) -> Ints:
+    """A group for each slice: its own if it is kept or wider than a pixel, else its lane, depth and pixel's."""
     bins = np.floor((cut.slice_start_us[shown] - cut.start_us) / pixel_us).astype(np.int64)
     bins -= bins.min()
     row = cut.lane[shown] * (cut.depth.max() + 1) + cut.depth[shown]
     key: Ints = row * (bins.max() + 1) + bins
-    wide = cut.slice_dur_us[shown] >= pixel_us
+    wide = kept | (cut.slice_dur_us[shown] >= pixel_us)
     key[wide] = key.max() + 1 + np.arange(wide.sum())
     return key
 
@@ -69,7 +76,7 @@ def _folded(cut: Cut, shown: Ints, groups: Ints) -> Thin:
     longest = np.zeros(number, np.int64)
     order = np.argsort(dur, kind="stable")
     longest[groups[order]] = shown[order]
-    order = np.lexsort((first, cut.lane[longest]))
+    order = np.lexsort((first, cut.depth[longest], cut.lane[longest]))
     place = np.argsort(order)
     of = np.full(len(cut.lane), -1)
     of[shown] = place[groups]

@@ -13,6 +13,7 @@ from advisor.report.model import Finding, Report
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _numbers, _pages, _phrases
 from advisor.reports._clean import Limits, clean
+from advisor.reports._names import short, trace_id
 from advisor.reports.report import _draw, _job, _memory
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._launches import launches_drawn
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 NAME = "html"
 SUFFIX = ".html"
 
-LIMIT = 1_000_000
+LIMIT = 3_000_000
 """The largest file, in bytes: one that mail, chat and CI artifacts still take and show."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 # The first that fits. What the last one lets through is under the limit whatever the names hold.
 _LIMITS = (
     Limits(),
-    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20, slices=2_500),
-    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000, slices=1_000),
+    Limits(slices=180_000),
+    Limits(text=800, findings=100, evidence=10, kernels=150, pages=20, slices=40_000),
+    Limits(text=300, findings=50, evidence=5, steps=8, kernels=80, rows=100, pages=10, page=8_000, slices=8_000),
     Limits(text=100, findings=20, evidence=3, steps=5, kernels=30, rows=30, pages=0, slices=0),
 )
 _NAME_LENGTH = 72
-_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
 _IGNORE = "When to ignore it"
 
 
@@ -72,6 +73,7 @@ def _document(report: Report, limits: Limits) -> str:
         roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
         rows=limits.rows,
         top=_first(shown),
+        trace_id=trace_id(report.source.path),
         trust=_phrases.trust(shown),
         noun=_phrases.step_noun(shown),
         style=_asset("report.css"),
@@ -86,7 +88,7 @@ def page(template: str, title: str, **context: object) -> str:
 
 
 _SECTIONS = {
-    "trace": (("timeline", "Timeline"), ("steps", "Steps"), ("roofline", "Roofline"), ("tree", "Treemap")),
+    "trace": (("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"), ("roofline", "Roofline"), ("answers", "Questions")),
     "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
     "job": (("ranks", "Ranks"), ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
     "memory": (("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
@@ -95,8 +97,9 @@ _SECTIONS = {
 
 
 def _sections(report: Report) -> tuple[tuple[str, str], ...]:
-    tables = (("kernels", "Tables"),) if report.kind == "trace" and report.kernels else ()
-    return (*_SECTIONS.get(report.kind, ()), *tables)
+    absent = {"kernels", "tree"} if not report.kernels else set()
+    absent |= set() if report.ops or report.kind != "trace" else {"ops"}
+    return tuple(pair for pair in _SECTIONS.get(report.kind, ()) if pair[0] not in absent)
 
 
 def _first(report: Report) -> list[tuple[str, Finding]]:
@@ -107,7 +110,7 @@ def _first(report: Report) -> list[tuple[str, Finding]]:
 
 def _script() -> str:
     """All that runs: the page's own, then the charts, so that these break nothing where they fail."""
-    return "\n".join([_asset("report.js"), "(() => {", _asset("timeline.js"), _asset("charts.js"), "})();"])
+    return "\n".join([_asset("report.js"), "(() => {", *(_asset(f"{part}.js") for part in ("base", "timeline", "charts", "start")), "})();"])
 
 
 def _rule_pages(report: Report, limits: Limits) -> dict[int, list[_pages.Block]]:
@@ -133,9 +136,9 @@ def web(url: str) -> str:
 
 
 def head_of(name: str) -> str:
-    """What a name that is too long for a table begins with, less what all such names share; nothing where it is short."""
-    plain = _NAMESPACES.sub("", name.removeprefix("void ")) or name
-    return f"{plain[:_NAME_LENGTH]}…" if len(name) > _NAME_LENGTH + 8 else ""
+    """A name that is too long for a table, as people say it; nothing where it is short."""
+    said = short(name)
+    return (f"{said[:_NAME_LENGTH]}…" if len(said) > _NAME_LENGTH else said) if len(name) > _NAME_LENGTH + 8 else ""
 
 
 @cache

@@ -86,7 +86,7 @@ def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
 
 def _headline(console: Console, report: Report) -> None:
     head, noun = report.headline, _phrases.step_noun(report)
-    about = (f"advisor {report.advisor}", report.source.path, _phrases.hardware(report), _phrases.steps(report))
+    about = (f"advisor {report.advisor}", _phrases.short_path(report.source.path), _phrases.hardware(report), _phrases.steps(report))
     _wrapped(console, _text((" · ".join(part for part in about if part), "dim")), 0)
     console.print()
     _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, 3)
@@ -248,11 +248,17 @@ def _footer(console: Console, report: Report) -> None:
     for failed in report.failed[:3]:
         _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
     _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
-    record = [skipped for skipped in report.skipped if skipped.record_with][:2]
+    record: dict[str, list[str]] = {}
+    for skipped in report.skipped:
+        if skipped.record_with:
+            record.setdefault(" ".join(skipped.record_with.split()), []).append(skipped.rule)
     commands: list[tuple[str, str]] = []
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
-    commands += [(" ".join(skipped.record_with.split()), f"lets {skipped.rule} look") for skipped in record]
+    commands += [
+        (how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look")
+        for how, rules in list(record.items())[:2]
+    ]
     if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))

@@ -97,6 +97,8 @@ const roofChart = (root, roof) => {
   const ridges = roof.roofs.map(([, tera]) => tera / slope);
   const x0 = Math.min(0.05, ...roof.points.map((p) => p[5] / 2)), x1 = Math.max(3e3, ...ridges.map((r) => r * 3), ...roof.points.map((p) => p[5] * 2));
   const y1 = peak * 2, y0 = Math.max(Math.min(slope * x0, ...roof.points.filter((p) => p[4] >= 0.005).map((p) => p[6] / 2)), y1 / 1e7);
+  // A rate below the chart would lie on its edge as if it were there.
+  const drawn = roof.points.filter((p) => p[6] >= y0 && p[5] >= x0);
   const decade = (value) => (value >= 1e3 ? `${value / 1e3}k` : value >= 1 ? String(value) : String(Number(value.toPrecision(1))));
   canvasOf(root, height, "Roofline: kernels by arithmetic intensity and achieved rate")((picture, width) => {
     const px = (v) => left + (Math.log(v / x0) / Math.log(x1 / x0)) * (width - left - right);
@@ -128,7 +130,7 @@ const roofChart = (root, roof) => {
       names.push(svg("text", { x: width - right, y, class: "roof-name end" }, `${name.toUpperCase()} ${three(tera)} TFLOP/s`));
     });
     const most = Math.max(...roof.points.map((p) => p[3]));
-    [...roof.points].sort((a, b) => b[3] - a[3]).forEach(([name, family, precision, us, share, intensity, tera, gbps, reached]) => {
+    [...drawn].sort((a, b) => b[3] - a[3]).forEach(([name, family, precision, us, share, intensity, tera, gbps, reached]) => {
       const circle = svg("circle", { cx: px(intensity), cy: py(tera), r: 3.5 + 17 * Math.sqrt(us / most), class: `dot k-${groupOf(family)}`, role: "button" });
       const rest = `${duration(us)}, ${percent(share)} of busy time · ${three(intensity)} FLOP/byte · ${three(tera)} TFLOP/s · ${three(gbps)} GB/s · ${percent(reached)} of its roofline${precision ? ` · ${precision}` : ""}`;
       interactive(circle, `${name}: ${rest}`, tell, name, rest);
@@ -145,7 +147,9 @@ const roofChart = (root, roof) => {
     });
     picture.append(...names);
   });
-  root.append(legendOf(new Set(roof.points.map((p) => groupOf(p[1])))));
+  root.append(legendOf(new Set(drawn.map((p) => groupOf(p[1])))));
+  const below = roof.points.length - drawn.length;
+  if (below) root.append(html("p", "note", `${below} ${below > 1 ? "kernels lie" : "kernel lies"} below the chart.`));
 };
 const legendOf = (groups) => {
   const list = html("ul", "legend");
@@ -186,14 +190,16 @@ const squarify = (items, x, y, w, h) => {
   }
   return placed;
 };
-const treeOf = ({ names, leaves }) => {
-  const root = { name: "all GPU work", us: 0, calls: 0, children: new Map() };
-  leaves.forEach(([path, family, us, calls]) => {
+// Leaves as a tree: by module and op, and for a flame graph by line of the program between the two.
+const treeOf = (leaves, whole, lines = false) => {
+  const root = { name: whole, said: whole, us: 0, calls: 0, children: new Map() };
+  leaves.forEach(([names, family, us, calls, line, modules]) => {
+    const path = lines && line >= 0 ? [...names.slice(0, modules), line, ...names.slice(modules)] : names;
     let node = root;
     root.us += us; root.calls += calls;
     path.forEach((code, depth) => {
-      const name = names[code], last = depth === path.length - 1, key = last ? `${name}\n${family}` : name;
-      if (!node.children.has(key)) node.children.set(key, { name, us: 0, calls: 0, children: new Map(), family: last ? family : "" });
+      const name = nameOf(code), last = depth === path.length - 1, key = last ? `${name}\n${family}` : name;
+      if (!node.children.has(key)) node.children.set(key, { name, said: shortOf(code), us: 0, calls: 0, children: new Map(), family: last ? family : "" });
       node = node.children.get(key);
       node.us += us; node.calls += calls;
     });
@@ -207,23 +213,24 @@ const treeOf = ({ names, leaves }) => {
       node.family = Object.keys(sums).reduce((best, family) => (sums[family] > sums[best] ? family : best));
     } else node.sums = { [node.family]: node.us };
     // A chain of only children is one box.
-    while (node.children.length === 1 && node.children[0].children.length) {
+    while (!lines && node.children.length === 1 && node.children[0].children.length) {
+      node.said += ` › ${node.children[0].said}`;
       node.name += ` › ${node.children[0].name}`;
       node.children = node.children[0].children;
     }
     return node;
   };
   const settled = settle(root);
-  settled.name = "all GPU work";
+  settled.name = settled.said = whole;
   return settled;
 };
 const treeChart = (root, tree) => {
-  const whole = treeOf(tree);
+  const whole = treeOf(tree, "all GPU work");
   const tell = teller(root, "Hover or focus for time; choose a box to look into it.");
   const crumbs = html("nav", "crumbs");
   crumbs.setAttribute("aria-label", "Where the treemap is");
   let path = [whole];
-  const height = 420, HEAD = 18;
+  const height = 320, HEAD = 18;
   let again = () => {};
   const go = (next, focus) => { path = next; again(); if (focus) crumbs.querySelector("button:last-of-type")?.focus(); };
   canvasOf(root, height, "GPU time by module, op and kernel")((picture, width) => {
@@ -234,16 +241,19 @@ const treeChart = (root, tree) => {
       const seen = w > 6 && h > 6;
       const group = svg("g", seen ? { class: "hot", role: leaf ? "img" : "button" } : {});
       group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: closed ? `box k-${groupOf(node.family)}` : "box branch" }));
-      const label = leaf ? short(node.name) : node.name;
+      const label = node.said;
       const fits = Math.floor((w - 10) / (closed ? 7.4 : 6.4));
+      // What is read out begins with what is seen.
+      let seenText = "";
       if (fits > 3 && h > 15) {
         const text = label.length > fits ? `${label.slice(0, fits - 1)}…` : label;
+        seenText = leaf && h > 32 && w > 60 ? `${text} ${percent(node.us / whole.us)}` : text;
         group.append(svg("text", { x: x + 5, y: y + 13, class: closed ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
         if (leaf && h > 32 && w > 60) group.append(svg("text", { x: x + 5, y: y + 28, class: `box-name on-${groupOf(node.family)}` }, percent(node.us / whole.us)));
       }
       if (seen) {
         const rest = `${duration(node.us)}, ${percent(node.us / whole.us)} of busy time · ${node.calls.toLocaleString("en")} calls`;
-        interactive(group, `${node.name}: ${rest}`, tell, node.name, rest);
+        interactive(group, `${seenText} ${seenText === node.name ? "" : node.name}: ${rest}`, tell, node.name, rest);
       }
       if (seen && !leaf) {
         const enter = (event) => { event.stopPropagation(); go([...path, ...parents, node], event.type === "keydown"); };
@@ -259,7 +269,7 @@ const treeChart = (root, tree) => {
       picture.replaceChildren();
       tell();
       crumbs.replaceChildren(...path.map((node, depth) => {
-        const button = html("button", "quiet", `${depth ? "› " : ""}${node.name}`);
+        const button = html("button", "quiet", `${depth ? "› " : ""}${node.said}`);
         button.type = "button";
         button.disabled = depth === path.length - 1 && depth === 0;
         if (depth === path.length - 1) button.setAttribute("aria-current", "true");
@@ -272,8 +282,67 @@ const treeChart = (root, tree) => {
     again();
   });
   root.prepend(crumbs);
-  const groups = new Set(tree.leaves.map((leaf) => groupOf(leaf[1])));
+  const groups = new Set(tree.map((leaf) => groupOf(leaf[1])));
   root.append(legendOf(groups));
+};
+
+// A flame graph, root on top: modules, then the line of the program, then ops and what they ran; a box is as wide as its time.
+const flameChart = (root, leaves, what) => {
+  const whole = treeOf(leaves, `all ${what}`, true);
+  const tell = teller(root, "Hover or focus for time; choose a box to widen it.");
+  const ROW = 19;
+  const depthOf = (node) => 1 + Math.max(0, ...node.children.map(depthOf));
+  let path = [whole], again = () => {};
+  const go = (next) => { path = next; again(); };
+  canvasOf(root, Math.min(depthOf(whole), 24) * ROW + 2, `Flame graph of ${what}`)((picture, width) => {
+    const place = (node, x, y, wide, parents, above) => {
+      if (wide < 0.7 || y > 23 * ROW) return;
+      const group = svg("g", wide > 5 ? { class: "hot", role: node.children.length ? "button" : "img" } : {});
+      const family = node.family === "host" ? "host" : groupOf(node.family);
+      group.append(svg("rect", { x, y, width: Math.max(wide - 0.6, 0.5), height: ROW - 1.5, rx: 1.5, class: `box k-${family}${above ? " above" : ""}${node.children.length ? " inner" : ""}` }));
+      const fits = Math.floor((wide - 8) / 6.6);
+      const text = fits > 2 ? (node.said.length > fits ? `${node.said.slice(0, fits - 1)}…` : node.said) : "";
+      if (text) group.append(svg("text", { x: x + 4, y: y + 13, class: `box-name on-${node.children.length ? "inner" : family}` }, text));
+      if (wide > 5) {
+        const rest = `${duration(node.us)}, ${percent(node.us / whole.us)} of ${what} · ${node.calls.toLocaleString("en")} calls`;
+        interactive(group, `${text} ${text === node.name ? "" : node.name}: ${rest}`, tell, node.name, rest);
+        const enter = () => go([...parents, node]);
+        group.addEventListener("click", enter);
+        group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); enter(); } });
+      }
+      picture.append(group);
+      let at = x;
+      if (!above) node.children.forEach((child) => { const share = (child.us / node.us) * wide; place(child, at, y + ROW, share, [...parents, node], false); at += share; });
+    };
+    again = () => {
+      picture.replaceChildren();
+      tell();
+      path.slice(0, -1).forEach((node, depth) => place(node, 0, depth * ROW, width, path.slice(0, depth), true));
+      place(path[path.length - 1], 0, (path.length - 1) * ROW, width, path.slice(0, -1), false);
+      roving(picture);
+    };
+    again();
+  });
+};
+// The same time in three pictures, one shown.
+const timeChart = (root) => {
+  const views = [["Treemap", (node) => treeChart(node, data.tree)]];
+  if (data.timeline !== undefined) {
+    views.push(["Flame graph, GPU", (node) => flameChart(node, data.tree, "GPU time")]);
+    if (data.hostTree?.length) views.push(["Flame graph, host", (node) => flameChart(node, data.hostTree, "host time")]);
+  }
+  const bar = html("div", "tools switch"), area = html("div");
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", "How time is drawn");
+  const buttons = views.map(([name, make]) => button(name, name, (event) => {
+    buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === event.currentTarget)));
+    area.replaceChildren();
+    make(area);
+  }));
+  bar.append(...buttons);
+  root.append(...(views.length > 1 ? [bar, area] : [area]));
+  buttons[0].setAttribute("aria-pressed", "true");
+  views[0][1](area);
 };
 
 const memoryChart = (root, curve) => {
@@ -296,24 +365,3 @@ const memoryChart = (root, curve) => {
   });
 };
 
-const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
-const drawn = new WeakSet();
-const once = (node, act) => { if (!drawn.has(node)) { drawn.add(node); node.hidden = false; act(); } };
-const drawMoment = (finding) => {
-  const holder = finding.querySelector("[data-moment]");
-  const moment = holder && data.moments?.[Number(holder.dataset.moment)];
-  if (moment) once(holder, () => timeline(holder.querySelector(".chart"), moment.cut, { marks: moment.marks, label: "The moment of the evidence" }));
-};
-each(".finding", (finding) => {
-  if (finding.open) drawMoment(finding);
-  finding.addEventListener("toggle", () => { if (finding.open) drawMoment(finding); });
-});
-addEventListener("beforeprint", () => each(".finding", drawMoment));
-const charts = {
-  timeline: (root) => data.step && timeline(root, data.step, { span: data.span, label: "The step" }),
-  steps: (root) => data.steps && stepsChart(root, data.steps),
-  roofline: (root) => data.roofline && roofChart(root, data.roofline),
-  tree: (root) => data.tree.leaves.length && treeChart(root, data.tree),
-  memory: (root) => data.memory?.[Number(root.dataset.at)] && memoryChart(root, data.memory[Number(root.dataset.at)]),
-};
-each("[data-chart]", (root) => once(root, () => charts[root.dataset.chart](root)));

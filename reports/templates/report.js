@@ -36,6 +36,23 @@
     });
   });
 
+  // Tables show their ten largest rows until all are asked for.
+  all("table[data-top]").forEach((table) => {
+    const count = table.tBodies[0].rows.length;
+    if (count <= 12) { table.classList.add("all"); return; }
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "quiet more-rows";
+    const name = table.caption.textContent;
+    const label = () => {
+      button.textContent = table.classList.contains("all") ? "Show the first ten" : `Show all ${count}`;
+      button.setAttribute("aria-label", `${button.textContent}: ${name}`);
+    };
+    button.addEventListener("click", () => { table.classList.toggle("all"); label(); });
+    label();
+    table.parentElement.after(button);
+  });
+
   // Search: rows stay that hold every word.
   all("[data-search]").forEach((box) => {
     const table = document.getElementById(box.dataset.search);
@@ -49,6 +66,7 @@
         row.hidden = !words.every((word) => text.includes(word));
         shown += row.hidden ? 0 : 1;
       });
+      table.classList.toggle("searched", words.length > 0);
       told.textContent = words.length ? `${shown} of ${rows.length} shown` : "";
     };
     box.addEventListener("input", search);
@@ -70,6 +88,8 @@
     button.type = "button";
     button.className = "copy";
     button.textContent = "Copy";
+    const what = frame.querySelector("figcaption")?.textContent ?? "the command";
+    button.setAttribute("aria-label", `Copy: ${what} of ${frame.closest(".finding")?.querySelector("h3").textContent.trim() ?? frame.closest("section")?.querySelector("h2")?.textContent ?? "the page"}`);
     const told = document.createElement("span");
     told.className = "sr";
     told.setAttribute("role", "status");
@@ -85,6 +105,8 @@
     let target = null;
     try { target = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
     if (!target) return;
+    const fold = target.querySelector(":scope > details.fold");
+    if (fold) fold.open = true;
     for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
     target.scrollIntoView();
   };
@@ -102,9 +124,10 @@
     findings.forEach((one) => one.addEventListener("toggle", label));
     label();
   });
+  // On paper stand what is open and the first findings.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open]):not(.name)");
+    closed = all("details.key:not([open])");
     closed.forEach((one) => { one.open = true; });
   });
   addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));

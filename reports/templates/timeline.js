@@ -1,140 +1,92 @@
-// Charts are drawn from the page's JSON with text nodes and canvas text alone: no name of the trace becomes markup.
-const data = JSON.parse(document.getElementById("data").textContent);
-const SVG = "http://www.w3.org/2000/svg";
-const svg = (tag, attributes = {}, text = "") => {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text) node.textContent = text;
-  return node;
+// The timeline: host threads above, GPU streams below, each row of slices sorted by start. What is narrower than a pixel is drawn as one
+// with its neighbours: a row is walked from pixel to pixel by binary search, so that a million slices draw as fast as a thousand.
+const COLUMNS = ["start", "len", "name", "kind", "op", "by", "count"];
+const unfolded = (value) => (value & 1 ? -((value + 1) / 2) : value / 2);
+const unpack = async (packed) => {
+  const bytes = Uint8Array.from(atob(packed.columns), (char) => char.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const n = packed.n, cut = { ...packed, columns: null, n };
+  COLUMNS.forEach((name, at) => {
+    const from = at * 4 * n, column = new Uint32Array(n);
+    for (let i = 0; i < n; i++) column[i] = planes[from + i] | (planes[from + n + i] << 8) | (planes[from + 2 * n + i] << 16) | (planes[from + 3 * n + i] << 24);
+    cut[name] = column;
+  });
+  const start = new Float64Array(n), len = new Float64Array(n), by = new Int32Array(n), first = new Int32Array(n).fill(-1), next = new Int32Array(n).fill(-1);
+  for (let i = 0, time = 0, call = 0; i < n; i++) {
+    time += unfolded(cut.start[i]);
+    call += unfolded(cut.by[i]);
+    start[i] = time * packed.unit;
+    len[i] = cut.len[i] * packed.unit;
+    by[i] = call - 1;
+    if (by[i] >= 0) { next[i] = first[by[i]]; first[by[i]] = i; }
+  }
+  Object.assign(cut, { start, len, by, first, next, lane: new Uint16Array(n), depth: new Uint16Array(n) });
+  let at = 0;
+  cut.rows = packed.rows.map(([lane, depth, count]) => {
+    cut.lane.fill(lane, at, at + count);
+    cut.depth.fill(depth, at, at + count);
+    at += count;
+    return { lane, depth, first: at - count, end: at };
+  });
+  return cut;
 };
-const html = (tag, className = "", text = "") => {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text) node.textContent = text;
-  return node;
+// The first slice of [low, high) that starts at `time` or later.
+const reaching = (start, low, high, time) => {
+  while (low < high) { const middle = (low + high) >> 1; if (start[middle] < time) low = middle + 1; else high = middle; }
+  return low;
 };
-const three = (value) => {
-  const size = Math.abs(value);
-  return value.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: size < 9.995 ? 2 : size < 99.95 ? 1 : 0 });
-};
-const duration = (us) => (us < 999.5 ? `${three(us)} µs` : us < 999500 ? `${three(us / 1e3)} ms` : `${three(us / 1e6)} s`);
-const bytes = (n) => (n < 999.5e6 ? `${three(n / 1e6)} MB` : `${three(n / 1e9)} GB`);
-const percent = (part) => (part > 0 && part < 0.001 ? "<0.1%" : `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)}%`);
-// A C++ name without its return type, template and arguments.
-const short = (name) => {
-  const plain = name.replace(/^void /, "").replace(/\(anonymous namespace\)::/g, "");
-  const cut = plain.search(/[<(]/);
-  return (cut > 0 ? plain.slice(0, cut) : plain).split("::").pop() || name;
-};
-// 1, 2 or 5 times a power of ten, so that some `count` of them fill the span.
-const tick = (span, count) => {
-  const rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
-  return power * [1, 2, 5, 10].find((times) => times * power >= rough);
-};
-const GROUPS = {
-  gemm: "gemm", conv: "conv", attention: "attention", elementwise: "pointwise", fused: "pointwise", norm: "norm",
-  softmax: "norm", reduction: "norm", copy: "move", layout: "move", fill: "move", communication: "comm", optimizer: "optimizer",
-};
-const GROUP_NAMES = {
-  gemm: "matrix products", conv: "convolutions", attention: "attention", pointwise: "pointwise", norm: "norms and reductions",
-  move: "copies and fills", comm: "communication", optimizer: "optimizer", other: "other kernels",
-};
-const HOST_NAMES = {
-  annotation: "annotations", python: "Python", op: "ops", call: "runtime calls", launch: "launches", sync: "sync waits",
-  allocation: "allocator", profiler: "profiler",
-};
-const groupOf = (family) => (Object.hasOwn(GROUPS, family) ? GROUPS[family] : "other");
-const labels = { gpu: short, idle: (cause) => spoken(cause), host: (name) => name };
-const spoken = (text) => text.replaceAll("_", " ");
-// Colours are the style sheet's, so that light, dark and print agree.
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const inkOn = (hex) => {
-  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#0b0f14" : "#ffffff";
-};
-const redraws = new Set();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((draw) => draw()));
-const whenSized = (node, draw) => {
-  let width = 0;
-  new ResizeObserver(() => {
-    if (node.clientWidth && node.clientWidth !== width) { width = node.clientWidth; draw(); }
-  }).observe(node);
-  redraws.add(() => { if (node.clientWidth) draw(); });
+const button = (text, name, act) => {
+  const made = html("button", "quiet", text);
+  made.type = "button";
+  if (name !== text) made.setAttribute("aria-label", name);
+  made.addEventListener("click", act);
+  return made;
 };
 
-// A cut of the trace: host threads above, GPU streams below; zoomed by wheel, keys, buttons and drag.
-const timeline = (root, cut, { marks = [], span = [], label }) => {
-  const ROW = 17, GAP = 22, AXIS = 22, PAD = 6;
-  const number = cut.start.length;
+const timeline = (root, cut, { view, marks = [], span = [], label, main = false }) => {
+  const ROW = 16, GAP = 20, AXIS = 22;
+  const home = view;
   const sides = cut.lanes.map((lane) => lane[1]);
-  const depths = cut.lanes.map(() => 0);
-  const rowsOf = cut.lanes.map(() => []);
-  for (let i = 0; i < number; i++) {
-    depths[cut.lane[i]] = Math.max(depths[cut.lane[i]], cut.depth[i] + 1);
-    rowsOf[cut.lane[i]].push(i);
-  }
+  const seenIn = (row) => { const i = reaching(cut.start, row.first, row.end, view[1]); return i > row.first && (main || cut.start[i - 1] + cut.len[i - 1] > view[0]); };
+  const rows = cut.rows.filter((row) => main || seenIn(row));
+  const rowAt = cut.lanes.map(() => []);
+  rows.forEach((row) => { rowAt[row.lane][row.depth] = row; });
   const tops = [];
   let height = AXIS;
-  cut.lanes.forEach((_, lane) => { tops.push(height + GAP - 2); height += GAP + depths[lane] * ROW + 4; });
-  height += PAD;
-  const launched = new Map();
-  for (let i = 0; i < number; i++) if (cut.by[i] >= 0) launched.set(cut.by[i], [...(launched.get(cut.by[i]) ?? []), i]);
-  const marked = new Set();
-  marks.filter(([lane]) => lane >= 0).forEach(([lane, start, len]) => {
-    rowsOf[lane].forEach((i) => { if (cut.start[i] < start + len && cut.start[i] + cut.len[i] > start && Math.abs(cut.start[i] - start) < 0.002) marked.add(i); });
-  });
+  cut.lanes.forEach((_, lane) => { tops.push(height + GAP - 2); if (rowAt[lane].length) height += GAP + rowAt[lane].length * ROW; });
+  height += 4;
 
-  const frame = html("div", "tl");
-  const canvas = html("canvas");
+  const frame = html("div", "tl"), canvas = html("canvas"), told = html("p", "tl-told"), bar = html("div", "tl-bar"), legend = html("ul", "legend"), tools = html("div", "tools");
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-roledescription", "timeline");
-  canvas.setAttribute("aria-label", `${label}: ${number} slices on ${cut.lanes.length} lanes over ${duration(cut.dur)}. Arrow keys move from slice to slice, plus and minus zoom, A and D move, 0 shows all.`);
-  const told = html("p", "tl-told");
+  canvas.setAttribute("aria-label", `${label}: ${cut.n.toLocaleString("en")} slices on ${cut.lanes.length} lanes over ${duration(cut.dur)}. Arrow keys move from slice to slice, plus and minus zoom, A and D move, 0 shows all.`);
   told.setAttribute("role", "status");
-  const bar = html("div", "tl-bar");
-  const legend = html("ul", "legend");
-  bar.append(legend);
-  const button = (text, name, act) => {
-    const made = html("button", "quiet", text);
-    made.type = "button";
-    made.setAttribute("aria-label", name);
-    made.addEventListener("click", act);
-    return made;
-  };
-  const tools = html("div", "tools");
-  tools.append(button("−", "Zoom out", () => zoom(1.6)), button("+", "Zoom in", () => zoom(1 / 1.6)), button("Reset", "Show the whole cut", () => look(0, cut.dur)));
-  bar.append(tools);
+  tools.append(button("−", "Zoom out", () => zoom(1.6)), button("+", "Zoom in", () => zoom(1 / 1.6)), button(main ? "Step" : "Back", `${main ? "Step" : "Back"}: show what was shown first`, () => look(...home)));
+  if (main) tools.append(button("All", "All: show the whole trace", () => look(0, cut.dur)));
+  bar.append(...(main ? [legend] : []), tools);
   frame.append(bar, canvas, told);
   root.replaceChildren(frame);
   canvas.style.height = `${height}px`;
 
-  const paint = (i) => {
-    const kind = cut.kinds[cut.kind[i]], side = sides[cut.lane[i]];
-    return side === "gpu" ? `--k-${groupOf(kind)}` : side === "idle" ? (kind === "unknown" ? "--k-other" : "--idle") : `--h-${Object.hasOwn(HOST_NAMES, kind) ? kind : "call"}`;
-  };
-  const kindName = (i) => {
-    const kind = cut.kinds[cut.kind[i]], side = sides[cut.lane[i]];
-    return side === "gpu" ? GROUP_NAMES[groupOf(kind)] : side === "idle" ? "idle" : HOST_NAMES[kind] ?? kind;
-  };
-  const paints = Array.from({ length: number }, (_, i) => paint(i));
+  // A colour by side and kind; what a kind is called.
+  const paint = (side, kind) => (side === "gpu" ? `--k-${groupOf(kind)}` : side === "idle" ? (kind === "unknown" ? "--k-other" : "--idle") : `--h-${Object.hasOwn(HOST_NAMES, kind) ? kind : "call"}`);
+  const kindName = (side, kind) => (side === "gpu" ? GROUP_NAMES[groupOf(kind)] : side === "idle" ? "idle" : HOST_NAMES[kind] ?? kind);
+  const paints = Object.fromEntries(["host", "idle", "gpu"].map((side) => [side, cut.kinds.map((kind) => paint(side, kind))]));
+  let fills = {}, inks = {};
   const seen = new Map();
-  for (let i = 0; i < number; i++) seen.set(paints[i], kindName(i));
-  seen.forEach((name, variable) => {
-    const item = html("li", "", name);
-    const swatch = html("i");
-    swatch.style.background = `var(${variable})`;
-    item.prepend(swatch);
-    legend.append(item);
+  rows.forEach((row) => {
+    const side = sides[row.lane], kinds = new Set();
+    const low = main ? row.first : Math.max(reaching(cut.start, row.first, row.end, view[0]) - 1, row.first), high = main ? row.end : reaching(cut.start, row.first, row.end, view[1]);
+    for (let i = low; i < high; i++) kinds.add(cut.kind[i]);
+    kinds.forEach((kind) => seen.set(paints[side][kind], kindName(side, cut.kinds[kind])));
   });
-  if (marks.length) {
-    const item = html("li", "", "what the finding is about");
-    item.prepend(html("i", "marked"));
-    legend.append(item);
-  }
+  const explain = (name, swatch) => { const item = html("li", "", name); item.prepend(swatch); legend.append(item); };
+  seen.forEach((name, variable) => { const swatch = html("i"); swatch.style.background = `var(${variable})`; explain(name, swatch); });
 
-  let from = 0, to = cut.dur, chosen = -1, hovered = -1, width = 0;
-  const least = Math.max(cut.dur / 1e6, 0.05);
+  let [from, to] = view, chosen = -1, hovered = -1, width = 0, matching = null, matches = [];
+  const least = 0.2;
   const x = (time) => ((time - from) / (to - from)) * width;
   const look = (a, b) => {
     const size = Math.min(Math.max(b - a, least), cut.dur);
@@ -142,111 +94,136 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
     to = from + size;
     draw();
   };
-  const zoom = (factor, around = chosen >= 0 ? cut.start[chosen] + cut.len[chosen] / 2 : (from + to) / 2) =>
+  const zoom = (factor, around = chosen >= 0 && cut.start[chosen] < to && cut.start[chosen] + cut.len[chosen] > from ? cut.start[chosen] + cut.len[chosen] / 2 : (from + to) / 2) =>
     look(around - (around - from) * factor, around + (to - around) * factor);
-
   const rectOf = (i) => {
     const left = x(cut.start[i]);
     return [left, tops[cut.lane[i]] + cut.depth[i] * ROW, Math.max(x(cut.start[i] + cut.len[i]) - left, 1), ROW - 2];
   };
+  const labelOf = (i) => (cut.count[i] > 1 ? `${cut.count[i]} slices` : sides[cut.lane[i]] === "idle" ? spoken(nameOf(cut.name[i])) : shortOf(cut.name[i]));
+
+  const drawRow = (g, row, arrows) => {
+    const side = sides[row.lane], top = tops[row.lane] + row.depth * ROW, high = ROW - 2, perPixel = (to - from) / width;
+    let i = Math.max(reaching(cut.start, row.first, row.end, from) - 1, row.first);
+    const text = [];
+    // Neighbours of one colour within a pixel are one rectangle.
+    let left = -9, right = -9, fill = "", alpha = 1;
+    const flush = () => { if (right > left) { g.globalAlpha = alpha; g.fillStyle = fill; g.fillRect(left, top, right - left, high); } };
+    while (i < row.end && cut.start[i] < to) {
+      const end = cut.start[i] + cut.len[i], a = Math.max(x(cut.start[i]), 0), b = Math.min(x(end), width);
+      if (end < from) { i++; continue; }
+      const colour = fills[paints[side][cut.kind[i]]], dim = matching && !matching[cut.name[i]] ? 0.25 : cut.count[i] > 1 ? 0.75 : 1;
+      if (b - a < 1.5) {
+        // As far as this pixel reaches.
+        const px = Math.floor(a), jump = reaching(cut.start, i + 1, row.end, from + (px + 1) * perPixel);
+        if (px <= right + 0.5 && colour === fill && dim === alpha) right = px + 1;
+        else { flush(); left = Math.max(px, right > px ? right : px); right = px + 1; fill = colour; alpha = dim; }
+        i = jump;
+        continue;
+      }
+      flush();
+      left = a; right = Math.max(b - (b - a > 3 ? 0.6 : 0), a + 0.7); fill = colour; alpha = dim;
+      if (b - a > 26) text.push(i, a, b);
+      if (cut.by[i] >= 0 && arrows.length < 400) arrows.push(i);
+      i++;
+    }
+    flush();
+    g.globalAlpha = 1;
+    for (let at = 0; at < text.length; at += 3) {
+      const [i, a, b] = text.slice(at, at + 3), said = labelOf(i), fits = Math.floor((b - a - 8) / 5.9);
+      g.fillStyle = matching && !matching[cut.name[i]] ? inks.page : inks[paints[side][cut.kind[i]]];
+      if (fits > 2) g.fillText(said.length > fits ? `${said.slice(0, fits - 1)}…` : said, a + 4, top + high / 2 + 0.5);
+    }
+  };
+  const arrow = (g, call, kernel) => {
+    if (!rowAt[cut.lane[call]][cut.depth[call]]) return;
+    const a = rectOf(call), b = rectOf(kernel), [ax, ay, bx, by] = [a[0] + Math.min(a[2], 4), a[1] + a[3], b[0], b[1]];
+    g.beginPath(); g.moveTo(ax, ay); g.bezierCurveTo(ax, (ay + by) / 2, bx, (ay + by) / 2, bx, by);
+    g.moveTo(bx - 3, by - 5); g.lineTo(bx, by); g.lineTo(bx + 3, by - 5); g.stroke();
+  };
   const draw = () => {
     width = canvas.clientWidth;
     if (!width) return;
-    const ratio = Math.min(devicePixelRatio || 1, 3);
+    const began = performance.now(), ratio = Math.min(devicePixelRatio || 1, 3);
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     const g = canvas.getContext("2d");
     g.scale(ratio, ratio);
-    g.clearRect(0, 0, width, height);
-    const [ink, dim, line, sunk, mark] = ["--ink", "--dim", "--line", "--sunk", "--mark"].map(colour);
+    const { ink, dim, line, sunk, mark } = inks;
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
     const step = tick(to - from, Math.max(width / 110, 2));
-    g.fillStyle = dim;
-    g.strokeStyle = line;
-    g.lineWidth = 1;
-    for (let time = Math.ceil(from / step) * step; time <= to; time += step) {
-      const at = Math.round(x(time)) + 0.5;
+    g.fillStyle = dim; g.strokeStyle = line; g.lineWidth = 1;
+    const origin = home[0];
+    for (let time = Math.ceil((from - origin) / step) * step; time + origin <= to; time += step) {
+      const at = Math.round(x(time + origin)) + 0.5;
       g.beginPath(); g.moveTo(at, AXIS - 4); g.lineTo(at, height); g.stroke();
-      if (at < width - 50) g.fillText(duration(Math.max(time, 0)), at + 3, 9);
+      if (at < width - 50) g.fillText(time < 0 ? `−${duration(-time)}` : duration(time), at + 3, 9);
     }
-    if (span.length) {
-      g.strokeStyle = dim; g.setLineDash([4, 3]);
-      span.forEach((time) => { if (time >= from && time <= to) { const at = Math.min(Math.round(x(time)) + 0.5, width - 1); g.beginPath(); g.moveTo(at, 0); g.lineTo(at, height); g.stroke(); } });
-      g.setLineDash([]);
-    }
+    g.strokeStyle = dim; g.setLineDash([4, 3]);
+    span.forEach((time) => { if (time >= from && time <= to) { const at = Math.min(Math.round(x(time)) + 0.5, width - 1); g.beginPath(); g.moveTo(at, 0); g.lineTo(at, height); g.stroke(); } });
+    g.setLineDash([]);
     marks.filter(([lane]) => lane < 0).forEach(([, start, len]) => {
       g.fillStyle = mark; g.globalAlpha = 0.14;
       g.fillRect(x(start), AXIS - 4, Math.max(x(start + len) - x(start), 2), height);
       g.globalAlpha = 1;
     });
     cut.lanes.forEach(([name, side], lane) => {
-      g.fillStyle = sunk;
-      g.globalAlpha = 0.6;
-      g.fillRect(0, tops[lane], width, depths[lane] * ROW - 2);
+      if (!rowAt[lane].length) return;
+      g.fillStyle = sunk; g.globalAlpha = 0.6;
+      g.fillRect(0, tops[lane], width, rowAt[lane].length * ROW - 2);
       g.globalAlpha = 1;
       g.fillStyle = side === "host" ? dim : ink;
       g.fillText(name, 2, tops[lane] - 9);
     });
-    // What is of the marks' kind and is not marked steps back.
-    const faded = new Set([...marked].map((i) => sides[cut.lane[i]]));
-    const dimmed = (i) => !marked.has(i) && faded.has(sides[cut.lane[i]]);
-    for (let i = 0; i < number; i++) {
-      const start = cut.start[i], end = start + cut.len[i];
-      if (end < from || start > to) continue;
-      const [left, top, wide, high] = rectOf(i);
-      const shown = Math.max(left, 0), room = Math.min(left + wide, width) - shown;
-      const fill = colours.get(paints[i]);
-      g.globalAlpha = dimmed(i) ? 0.38 : cut.count[i] > 1 ? 0.75 : 1;
-      g.fillStyle = fill;
-      g.fillRect(shown, top, Math.max(room - (room > 3 ? 0.6 : 0), 0.7), high);
-      g.globalAlpha = 1;
-      if (room > 26) {
-        const text = cut.count[i] > 1 ? `${cut.count[i]} slices` : labels[sides[cut.lane[i]]](cut.names[cut.name[i]]);
-        const fits = Math.floor((room - 8) / 5.9);
-        g.fillStyle = dimmed(i) ? ink : inkOn(fill);
-        if (fits > 2) g.fillText(text.length > fits ? `${text.slice(0, fits - 1)}…` : text, shown + 4, top + high / 2 + 0.5);
-      }
-      if (marked.has(i)) { g.strokeStyle = mark; g.lineWidth = 2; g.strokeRect(shown + 1, top + 1, Math.max(room - 2, 1), high - 2); }
-    }
+    const arrows = [];
+    rows.forEach((row) => drawRow(g, row, arrows));
+    g.strokeStyle = mark; g.lineWidth = 2;
+    marks.filter(([lane]) => lane >= 0 && rowAt[lane].length).forEach(([lane, start, len]) => {
+      if (start + len < from || start > to) return;
+      const row = rowAt[lane].findLast((one) => { const i = one ? reaching(cut.start, one.first, one.end, start - 0.02 - cut.unit) : 0; return one && i < one.end && Math.abs(cut.start[i] - start) < 0.05 + 2 * cut.unit; });
+      g.strokeRect(x(start), tops[lane] + (row?.depth ?? 0) * ROW, Math.max(x(start + len) - x(start), 2), ROW - 2);
+    });
     const one = hovered >= 0 ? hovered : chosen;
+    g.strokeStyle = ink;
+    if (arrows.length < 150) { g.lineWidth = 0.8; g.globalAlpha = 0.45; arrows.forEach((kernel) => arrow(g, cut.by[kernel], kernel)); g.globalAlpha = 1; }
     if (one >= 0) {
-      g.strokeStyle = ink; g.lineWidth = 2;
+      g.lineWidth = 2;
       g.strokeRect(...rectOf(one));
-      const pairs = cut.by[one] >= 0 ? [[cut.by[one], one]] : (launched.get(one) ?? []).map((kernel) => [one, kernel]);
       g.lineWidth = 1.5;
-      pairs.slice(0, 20).forEach(([call, kernel]) => {
-        const a = rectOf(call), b = rectOf(kernel);
-        g.beginPath(); g.moveTo(a[0] + Math.min(a[2], 4), a[1] + a[3]); g.lineTo(b[0], b[1]); g.stroke();
-      });
+      if (cut.by[one] >= 0) arrow(g, cut.by[one], one);
+      for (let kernel = cut.first[one], left = 20; kernel >= 0 && left; kernel = cut.next[kernel], left--) arrow(g, one, kernel);
     }
+    // For tests and the curious: what is shown, and how long a step of zooming takes.
+    Object.assign(canvas.dataset, { from: from.toFixed(2), to: to.toFixed(2), ms: (performance.now() - began).toFixed(2) });
   };
-  const colours = new Map();
-  const repaint = () => { new Set(paints).forEach((name) => colours.set(name, colour(name))); draw(); };
+  const repaint = () => {
+    const names = new Set(Object.values(paints).flat());
+    fills = Object.fromEntries([...names].map((name) => [name, colour(name)]));
+    inks = Object.fromEntries([...names].map((name) => [name, inkOn(fills[name])]));
+    ["ink", "dim", "line", "sunk", "mark"].forEach((name) => { inks[name] = colour(`--${name}`); });
+    inks.page = inks.ink;
+    draw();
+  };
 
+  const HINT = main ? "Hover or focus for details. Click, then wheel to zoom; drag to move; arrow keys go from slice to slice." : "Framed is what the finding is about.";
   const tell = (i) => {
-    if (i < 0) { told.replaceChildren(html("span", "dim", told.dataset.hint)); return; }
-    const side = sides[cut.lane[i]];
-    const name = side === "idle" ? `idle: ${spoken(cut.names[cut.name[i]])}` : cut.names[cut.name[i]];
+    if (i < 0) { told.replaceChildren(html("span", "dim", HINT)); return; }
+    const side = sides[cut.lane[i]], name = nameOf(cut.name[i]);
     const facts = [duration(cut.len[i]), `at ${((cut.at + cut.start[i]) / 1e3).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`, cut.lanes[cut.lane[i]][0]];
     if (cut.count[i] > 1) facts.unshift(`${cut.count[i]} slices merged, the longest`);
-    if (cut.op[i] >= 0) facts.push(`from ${cut.names[cut.op[i]]}`);
+    if (cut.op[i]) facts.push(`from ${nameOf(cut.op[i] - 1)}`);
     if (cut.by[i] >= 0) facts.push(`launched ${duration(Math.max(cut.start[i] - cut.start[cut.by[i]], 0))} before`);
-    told.replaceChildren(html("b", "", name), document.createTextNode(` · ${facts.join(" · ")}`));
+    told.replaceChildren(html("b", "", side === "idle" ? `idle: ${spoken(name)}` : name), document.createTextNode(` · ${facts.join(" · ")}`));
   };
-  told.dataset.hint = "Hover or focus for details. Click, then wheel to zoom; drag to move; arrow keys go from slice to slice.";
   tell(-1);
   const hit = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const px = event.clientX - box.left, py = event.clientY - box.top;
-    let best = -1, near = 5;
-    for (let i = 0; i < number; i++) {
-      const [left, top, wide, high] = rectOf(i);
-      if (py < top || py > top + high) continue;
-      const away = px < left ? left - px : px > left + wide ? px - left - wide : 0;
-      if (away < near) { near = away; best = i; if (!away) near = 0.01; }
-    }
-    return best;
+    const box = canvas.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top, time = from + (px / width) * (to - from);
+    const row = rows.find((one) => { const top = tops[one.lane] + one.depth * ROW; return py >= top && py < top + ROW; });
+    if (!row) return -1;
+    const after = reaching(cut.start, row.first, row.end, time), away = (i) => (i < row.first || i >= row.end ? Infinity : Math.max(cut.start[i] - time, time - cut.start[i] - cut.len[i], 0));
+    const best = away(after - 1) <= away(after) ? after - 1 : after;
+    return away(best) <= (4 / width) * (to - from) ? best : -1;
   };
   const choose = (i) => {
     chosen = i;
@@ -258,37 +235,37 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
     draw();
   };
   const beside = (direction) => {
-    const row = rowsOf[cut.lane[chosen]].filter((i) => cut.depth[i] === cut.depth[chosen]);
-    return row[row.indexOf(chosen) + direction] ?? chosen;
+    const row = rowAt[cut.lane[chosen]][cut.depth[chosen]];
+    return row && chosen + direction >= row.first && chosen + direction < row.end ? chosen + direction : chosen;
   };
   const across = (direction) => {
-    const middle = cut.start[chosen] + cut.len[chosen] / 2;
-    let lane = cut.lane[chosen], depth = cut.depth[chosen] + direction;
-    for (;;) {
-      if (depth < 0) { lane -= 1; if (lane < 0) return chosen; depth = depths[lane] - 1; }
-      if (depth >= depths[lane]) { lane += 1; if (lane >= depths.length) return chosen; depth = 0; }
-      const row = rowsOf[lane].filter((i) => cut.depth[i] === depth);
-      const away = (i) => Math.max(cut.start[i] - middle, middle - cut.start[i] - cut.len[i], 0);
-      if (row.length) return row.reduce((best, i) => (away(i) < away(best) ? i : best));
-      depth += direction;
-    }
+    const middle = cut.start[chosen] + cut.len[chosen] / 2, at = rows.indexOf(rowAt[cut.lane[chosen]][cut.depth[chosen]]), row = rows[at + direction];
+    if (!row) return chosen;
+    const after = reaching(cut.start, row.first, row.end, middle);
+    return Math.min(Math.max(after - 1, row.first), row.end - 1);
   };
-  const first = () => marked.values().next().value ?? (rowsOf.find((row, lane) => sides[lane] === "gpu") ?? [0])[0];
+  // What the arrow keys begin with: what is marked, else the first work on a GPU in view.
+  const first = () => {
+    const near = (row) => Math.min(Math.max(reaching(cut.start, row.first, row.end, from), row.first), row.end - 1);
+    const marked = marks.find(([lane]) => lane >= 0 && rowAt[lane].length);
+    const row = (marked && rowAt[marked[0]].find(Boolean)) ?? rows.find((one) => sides[one.lane] === "gpu") ?? rows[0];
+    return marked ? Math.min(reaching(cut.start, row.first, row.end, marked[1] - 0.05), row.end - 1) : near(row);
+  };
+  const into = (i) => { const pad = Math.max(cut.len[i] * 4, 2); chosen = i; tell(i); look(cut.start[i] - pad, cut.start[i] + cut.len[i] + pad); };
   canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !number) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !cut.n) return;
     const move = (to - from) / 5;
     const acts = {
       "+": () => zoom(1 / 1.6), "=": () => zoom(1 / 1.6), "-": () => zoom(1.6), w: () => zoom(1 / 1.6), s: () => zoom(1.6),
-      a: () => look(from - move, to - move), d: () => look(from + move, to + move), 0: () => look(0, cut.dur), Home: () => look(0, cut.dur),
+      a: () => look(from - move, to - move), d: () => look(from + move, to + move), 0: () => look(...(main ? [0, cut.dur] : home)), Home: () => look(...home),
       ArrowRight: () => choose(chosen < 0 ? first() : beside(1)), ArrowLeft: () => choose(chosen < 0 ? first() : beside(-1)),
       ArrowDown: () => choose(chosen < 0 ? first() : across(1)), ArrowUp: () => choose(chosen < 0 ? first() : across(-1)),
-      Enter: () => { if (chosen >= 0) { const pad = cut.len[chosen] || least; look(cut.start[chosen] - pad, cut.start[chosen] + cut.len[chosen] + pad); } },
-      Escape: () => choose(-1),
+      Enter: () => { if (chosen >= 0) into(chosen); }, Escape: () => choose(-1),
     };
     const act = acts[event.key] ?? acts[event.key.toLowerCase()];
     if (act) { event.preventDefault(); act(); }
   });
-  canvas.addEventListener("focus", () => { if (chosen < 0 && number && canvas.matches(":focus-visible")) choose(first()); });
+  canvas.addEventListener("focus", () => { if (chosen < 0 && cut.n && canvas.matches(":focus-visible")) choose(first()); });
   canvas.addEventListener("wheel", (event) => {
     // A page that scrolls past keeps scrolling: the wheel zooms once the chart is focused, or with Ctrl.
     if (document.activeElement !== canvas && !event.ctrlKey) return;
@@ -319,17 +296,36 @@ const timeline = (root, cut, { marks = [], span = [], label }) => {
   });
   canvas.addEventListener("pointercancel", () => { drag = null; });
   canvas.addEventListener("pointerleave", () => { if (!drag) { hovered = -1; tell(chosen); draw(); } });
-  canvas.addEventListener("dblclick", (event) => { const over = hit(event); if (over >= 0) look(cut.start[over] - cut.len[over], cut.start[over] + 2 * cut.len[over]); else look(0, cut.dur); });
+  canvas.addEventListener("dblclick", (event) => { const over = hit(event); if (over >= 0) into(over); else look(...home); });
+
+  // Search: what matches keeps its colour, Enter goes from one to the next.
+  const search = (words) => {
+    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+    matching = wanted.length ? data.names.map((name) => wanted.every((word) => name.toLowerCase().includes(word))) : null;
+    matches = [];
+    if (matching) for (let i = 0; i < cut.n; i++) if (matching[cut.name[i]] && cut.count[i] === 1 && rowAt[cut.lane[i]][cut.depth[i]]) matches.push(i);
+    matches.sort((a, b) => cut.start[a] - cut.start[b]);
+    draw();
+    return matches.length;
+  };
+  const find = (direction) => {
+    if (!matches.length) return 0;
+    const time = chosen >= 0 && matching[cut.name[chosen]] ? cut.start[chosen] : from - 1e-3;
+    let at = reaching(matches.map((i) => cut.start[i]), 0, matches.length, time);
+    if (matches[at] === chosen || direction < 0) at += direction;
+    at = (at + matches.length) % matches.length;
+    into(matches[at]);
+    return at + 1;
+  };
   const left = [];
-  const merged = cut.count.reduce((sum, count) => sum + (count > 1 ? count : 0), 0);
-  if (merged) left.push(`${merged.toLocaleString("en")} slices narrower than a pixel are merged`);
+  if (cut.merged) left.push(`${cut.merged.toLocaleString("en")} short slices outside of this step and of the findings are merged with their neighbours`);
   if (cut.deep) left.push(`${cut.deep.toLocaleString("en")} nested deeper are left out`);
   if (cut.left) left.push(`the ${cut.left.toLocaleString("en")} shortest are left out`);
-  if (left.length) frame.append(html("p", "note", `${left.join("; ")}.`));
+  if (main && left.length) frame.append(html("p", "note", `To keep this page small, ${left.join("; ")}.`));
   redraws.add(repaint);
   repaint();
   new ResizeObserver(draw).observe(canvas);
-  // For tests and the curious: what is shown.
-  canvas.dataset.slices = number;
-  return { draw };
+  canvas.dataset.slices = cut.n;
+  const mark = (found) => { marks = found; if (!legend.querySelector(".marked")) explain("what the finding is about", html("i", "marked")); };
+  return { bar, canvas, find, search, show: (moment) => { mark(moment.marks); chosen = -1; tell(-1); look(moment.from, moment.to); } };
 };

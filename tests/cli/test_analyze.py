@@ -85,8 +85,8 @@ def test_json_keeps_the_schema(tmp_path):
     ("arguments", "code", "says"),
     [
         (["analyze", "no-such-file.json"], 3, b"no file"),
-        (["analyze", SLOW, "-f", "pdf"], 2, b"no format pdf"),
-        (["analyze", SLOW, "--rule", "no-such-rule"], 2, b"no rule no-such-rule"),
+        (["analyze", SLOW, "-f", "pdf"], 2, b"no format 'pdf'"),
+        (["analyze", SLOW, "--rule", "no-such-rule"], 2, b"no rule 'no-such-rule'"),
         (["analyze", SLOW, "--fail-on", "awful"], 2, b"no severity"),
         (["analyze", SLOW, "-o", "no/such/dir.html"], 2, b"no directory"),
         (["analyze", SLOW, "--max-gib", "0.0001"], 3, b"--max-gib"),

@@ -51,6 +51,7 @@ from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.kernel_table import KernelTable
+from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.steps import Steps
@@ -185,6 +186,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
         memory=workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None,
+        ops=workspace.get(OpTable).rows,
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))

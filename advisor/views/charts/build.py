@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
-from advisor.report.charts import CopyRow, Cut, Launched, Leaf, MemoryCurve, OpRow, Picture, StepTimes
+from advisor.report.charts import CopyRow, Cut, Launched, Leaf, MemoryCurve, Picture, StepTimes
 from advisor.report.model import Finding
 from advisor.timeline import Timeline
 from advisor.views.charts.slices import Cutter
@@ -17,10 +18,10 @@ from advisor.views.charts.spotlight import moment
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
 from advisor.views.time.device_time import Partition
-from advisor.views.time.roofline import Roofline
+from advisor.views.time.op_table import OpTable, issued_inside
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.modules import modules_of
+from advisor.views.trace.modules import Place, places_of_gpu, places_of_ops
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
@@ -29,7 +30,9 @@ SLICES = 100_000
 """Of the step drawn whole: what a viewer opens at once."""
 MOMENTS = 12
 """Findings after these are small: their numbers say enough."""
-LEAVES, ROWS, POINTS = 400, 200, 600
+WHOLE = 1_500_000
+"""Of the whole trace: what a page zooms through."""
+LEAVES, POINTS = 400, 600
 FAR_SPREAD = 3.0
 """A step further from the median than this many robust standard deviations is an outlier ..."""
 FAR_SHARE = 0.05
@@ -47,12 +50,13 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
     span = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)][times.middle : times.middle + 2]
     tables = workspace.get(Tables)
     return Picture(
+        cut_whole=partial(_whole, cutter, steps),
         step=_step(cutter, steps, times.middle, span),
         step_span_us=(float(span[0]), float(span[1])),
         steps=times,
         moments=tuple(moment(cutter, finding) if at < MOMENTS else None for at, finding in enumerate(findings)),
         leaves=tables.leaves,
-        ops=tables.ops,
+        host_leaves=tables.host_leaves,
         copies=tables.copies,
         memory=_memory(cutter.timeline, steps),
         launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can(MeasuredTable.build) else {},
@@ -71,6 +75,17 @@ def _step_times(steps: Steps, partition: Partition) -> StepTimes:
     far &= far.mean() < MOST_FAR
     compute, communication, copy, memset, idle = (overlap_with(edges[:-1], edges[1:], part) for part in parts)
     return StepTimes(period, compute, communication, copy, memset, idle, far, int(away.argmin()))
+
+
+def _whole(cutter: Cutter, steps: Steps) -> Cut | None:
+    """All that was recorded; of a trace with too much the window of whole steps, or as much of its middle as there is room for."""
+    start, end = cutter.extent
+    if cutter.count(start, end) > WHOLE:
+        start, end = steps.start_us, steps.end_us
+    while cutter.count(start, end) > WHOLE:
+        start, end = start + (end - start) / 8, end - (end - start) / 8
+    cut = cutter.cut(start, end, WHOLE)
+    return cut if len(cut.lane) else None
 
 
 def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None:
@@ -118,10 +133,10 @@ def _memory(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
 
 @dataclass(frozen=True)
 class Tables:
-    """The window's GPU time by module and op, by op, and by direction of copy; most time first."""
+    """The window's GPU time, and the host's, by module, line and op, and copies by direction; most time first."""
 
     leaves: tuple[Leaf, ...]
-    ops: tuple[OpRow, ...]
+    host_leaves: tuple[Leaf, ...]
     copies: tuple[CopyRow, ...]
 
     @classmethod
@@ -131,7 +146,7 @@ class Tables:
         steps: Steps,
         kernels: Kernels,
         ops: Ops,
-        roofline: Roofline,
+        table: OpTable,
         partition: Partition,
         launches: Launches,
     ) -> Tables:
@@ -139,7 +154,7 @@ class Tables:
         inside = np.flatnonzero(((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy())
         return cls(
             _leaves(timeline, ops, kernels, launches, inside),
-            _ops(timeline, ops, roofline, inside),
+            _host_leaves(timeline, ops, steps, table),
             _copies(timeline, kernels, partition, inside),
         )
 
@@ -153,10 +168,10 @@ def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, 
     frame = timeline.gpu_ops
     inner = ops.of_gpu[inside]
     outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
-    modules, module = modules_of(timeline, ops, launches, inside, outer)
+    places, place = places_of_gpu(timeline, ops, launches, inside, outer)
     data = pd.DataFrame(
         {
-            "module": module,
+            "place": place,
             "outer": _op_names(ops, outer),
             "inner": _op_names(ops, inner),
             "name": frame["name"].cat.codes.to_numpy()[inside],
@@ -164,58 +179,39 @@ def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, 
             "dur": frame["dur_us"].to_numpy()[inside],
         }
     )
-    keys = ["module", "outer", "inner", "name", "family"]
+    keys = ["place", "outer", "inner", "name", "family"]
     grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
     names, categories = frame["name"].cat.categories, (*ops.categories, "")
     made = []
     for (where, first, last, name, family), total, calls in zip(
         grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True
     ):
-        around = dict.fromkeys(text for text in (categories[first], categories[last]) if text)
-        path = (*modules[where], *around, str(names[name]))
-        made.append(Leaf(path, FAMILIES[family].value, float(total), int(calls)))
+        made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, total, calls))
     for family, rest in grouped.iloc[LEAVES:].groupby("family"):
         path = (f"({len(rest)} smaller)",)
         made.append(Leaf(path, FAMILIES[int(str(family))].value, float(rest["sum"].sum()), int(rest["size"].sum())))
     return tuple(made)
 
 
-def _ops(timeline: Timeline, ops: Ops, roofline: Roofline, inside: Ints) -> tuple[OpRow, ...]:
-    frame, host = timeline.gpu_ops, timeline.cpu_ops
-    dur = frame["dur_us"].to_numpy()
-    whole = float(dur[inside].sum()) or 1.0
-    rows = ops.of_gpu[inside]
-    inside, rows = inside[rows >= 0], rows[rows >= 0]
+def _leaf(place: Place, names: tuple[str, ...], family: str, us: float, calls: int) -> Leaf:
+    below = dict.fromkeys(name for name in names[:-1] if name and name != names[-1])
+    return Leaf((*place.modules, *below, names[-1]), family, float(us), int(calls), place.line, len(place.modules))
+
+
+def _host_leaves(timeline: Timeline, ops: Ops, steps: Steps, table: OpTable) -> tuple[Leaf, ...]:
+    """The host's own time in each op, under modules, line and outermost op."""
+    rows = np.flatnonzero(issued_inside(timeline.cpu_ops, steps) & (table.host_self_us > 0))
     if not len(rows):
         return ()
-    data = pd.DataFrame(
-        {"name": ops.names[rows], "dur": dur[inside], "bytes": roofline.bytes[inside], "flops": roofline.flops[inside]}
-    )
-    # Rates are of the kernels whose work is known, over their own time.
-    data["counted"] = np.where(data["bytes"].notna(), data["dur"], 0.0)
-    grouped = data.groupby("name").agg(
-        kernels=("dur", "size"), gpu=("dur", "sum"), bytes=("bytes", "sum"), flops=("flops", "sum"), counted=("counted", "sum")
-    )
-    issued = np.unique(rows)
-    of_host = (
-        pd.DataFrame({"name": ops.names[issued], "dur": host["dur_us"].to_numpy()[issued]})
-        .groupby("name")["dur"]
-        .agg(["size", "sum"])
-    )
-    grouped = grouped.join(of_host).sort_values("gpu", ascending=False, kind="stable").head(ROWS)
-    return tuple(
-        OpRow(
-            name=ops.categories[int(name)],
-            calls=int(row["size"]),
-            kernels=int(row["kernels"]),
-            gpu_us=float(row["gpu"]),
-            host_us=float(row["sum"]),
-            share=float(row["gpu"]) / whole,
-            gbps=float(row["bytes"] / row["counted"] / 1e3) if row["counted"] > 0 else 0.0,
-            tflops=float(row["flops"] / row["counted"] / 1e6) if row["counted"] > 0 else 0.0,
-        )
-        for name, row in zip(grouped.index, grouped.to_dict("records"), strict=True)
-    )
+    places, place = places_of_ops(timeline, ops, rows)
+    data = pd.DataFrame({"place": place, "outer": ops.names[ops.outermost[rows]], "op": ops.names[rows], "us": table.host_self_us[rows]})
+    grouped = data.groupby(["place", "outer", "op"], sort=False)["us"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
+    made = [
+        _leaf(places[where], (ops.categories[outer], ops.categories[op]), "host", total, calls)
+        for (where, outer, op), total, calls in zip(grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True)
+    ]
+    rest = grouped.iloc[LEAVES:]
+    return (*made, *([Leaf((f"({len(rest)} smaller)",), "host", float(rest["sum"].sum()), int(rest["size"].sum()))] if len(rest) else []))
 
 
 def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: Ints) -> tuple[CopyRow, ...]:

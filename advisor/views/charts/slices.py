@@ -97,6 +97,14 @@ class Cutter:
             left_out=left_out,
         )
 
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """From the first slice to the end of the last."""
+        timeline = self.timeline
+        frames = [f for f in (timeline.annotations, timeline.cpu_ops, timeline.api_calls, timeline.gpu_ops) if len(f)]
+        ends = [float((f["start_us"] + f["dur_us"]).max()) for f in frames]
+        return min((float(f["start_us"].min()) for f in frames), default=0.0), max(ends, default=0.0)
+
     def count(self, start_us: float, end_us: float) -> int:
         """About how many slices a stretch holds: those that begin in it."""
         return sum(int(np.diff(np.searchsorted(starts, [start_us, end_us]))[0]) for starts in self._starts)

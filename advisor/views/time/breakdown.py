@@ -17,7 +17,7 @@ from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.modules import modules_of
+from advisor.views.trace.modules import places_of_gpu
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
@@ -102,9 +102,9 @@ def _parts(
     frame = timeline.gpu_ops
     inner = ops.of_gpu[rows]
     outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
-    paths, path = modules_of(timeline, ops, launches, rows, outer)
+    places, path = places_of_gpu(timeline, ops, launches, rows, outer)
     # Layers of one kind are one part: which of them it was does not tell two programs apart.
-    names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules in paths]
+    names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules, _ in places]
     module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
     dims = timeline.cpu_ops["dims"]
     data = pd.DataFrame(

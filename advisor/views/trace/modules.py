@@ -1,61 +1,99 @@
-"""Which module each GPU op belongs to, where modules were recorded."""
+"""Which modules, and which line of the program, work belongs to, where those were recorded."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints, nest
+from advisor.intervals import Floats, Ints, nest
 from advisor.timeline import Timeline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import AUTOGRAD, Ops, thread_ids
+from advisor.views.trace.source_lines import user_frame
 
 _MODULE = "nn.Module: "
-def modules_of(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[tuple[str, ...]], Ints]:
-    """Paths of modules, the empty one first, and for each GPU op which. Backward ops are found by their forward op.
 
-    What a compiler made of a program has paths of its own: functions and named scopes.
-    """
+
+class Place(NamedTuple):
+    """Modules, outermost first, and the innermost line of the program, `file.py:12`."""
+
+    modules: tuple[str, ...] = ()
+    line: str = ""
+
+
+def places_of_gpu(timeline: Timeline, ops: Ops, launches: Launches, inside: Ints, outer: Ints) -> tuple[list[Place], Ints]:
+    """Places, the empty one first, and for each GPU op (rows `inside`, in the outermost op `outer`) which. Backward ops are found by
+    their forward op. What a compiler made of a program has paths of its own: functions and named scopes."""
     if (timeline.gpu_ops["compiled"] >= 0).any():
         return _scopes(timeline, inside)
-    python, calls = timeline.python_calls, timeline.api_calls
-    names = python["name"].cat.categories
-    is_module = np.array([name.startswith(_MODULE) for name in names], bool)
-    frames = np.flatnonzero(is_module[python["name"].cat.codes.to_numpy()]) if len(python) else np.empty(0, np.int64)
-    call = launches.call[inside]
-    if not len(frames) or not (call >= 0).any():
-        return [()], np.zeros(len(inside), np.int64)
-    around, forward = python.iloc[frames], _forward_ops(timeline, ops)
+    calls, call = timeline.api_calls, launches.call[inside]
+    forward = _forward_ops(timeline, ops)
     at = np.where(outer >= 0, forward[outer], -1) if len(forward) else np.full(len(inside), -1)
+    if not len(calls):
+        return [Place()], np.zeros(len(inside), np.int64)
     # What is looked up: the launch, or the forward op of a backward one.
     pid, tid = calls["pid"].to_numpy()[call], calls["tid"].to_numpy()[call]
     time = np.where(call >= 0, launches.start_us[inside], -np.inf)
-    if len(timeline.cpu_ops):
-        first = timeline.cpu_ops
-        pid = np.where(at >= 0, first["pid"].to_numpy()[at], pid)
-        tid = np.where(at >= 0, first["tid"].to_numpy()[at], tid)
-        time = np.where(at >= 0, first["start_us"].to_numpy()[at], time)
+    return _places(timeline, *_forward(timeline, at, pid, tid, time))
+
+
+def places_of_ops(timeline: Timeline, ops: Ops, rows: Ints) -> tuple[list[Place], Ints]:
+    """The same for framework ops by their rows."""
+    host = timeline.cpu_ops
+    outer = ops.outermost[rows] if len(rows) else rows
+    columns = (host[name].to_numpy()[rows] for name in ("pid", "tid", "start_us"))
+    return _places(timeline, *_forward(timeline, _forward_ops(timeline, ops)[outer], *columns))
+
+
+def _forward(timeline: Timeline, at: Ints, pid: Ints, tid: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
+    host = timeline.cpu_ops
+    if not len(host):
+        return pid, tid, time
+    columns = zip(("pid", "tid", "start_us"), (pid, tid, time), strict=True)
+    pid, tid, time = (np.where(at >= 0, host[name].to_numpy()[at], own) for name, own in columns)
+    return pid, tid, time
+
+
+def _places(timeline: Timeline, pid: Ints, tid: Ints, time: Floats) -> tuple[list[Place], Ints]:
+    """The place of each moment of a thread."""
+    python = timeline.python_calls
+    names = [str(name) for name in python["name"].cat.categories]
+    lines = [f"{found.file}:{found.line}" if (found := user_frame(name)) else "" for name in names]
+    told = np.array([name.startswith(_MODULE) or bool(line) for name, line in zip(names, lines, strict=True)], bool)
+    codes = python["name"].cat.codes.to_numpy()
+    frames = np.flatnonzero(told[codes]) if len(python) else np.empty(0, np.int64)
+    if not len(frames) or not np.isfinite(time).any():
+        return [Place()], np.zeros(len(time), np.int64)
+    around = python.iloc[frames]
     group = thread_ids(around, pd.DataFrame({"pid": pid, "tid": tid}))
     start = np.r_[around["start_us"].to_numpy(), np.nan_to_num(time, neginf=-1e300)]
-    parents = nest(group, start, start + np.r_[around["dur_us"].to_numpy(), np.zeros(len(inside))])
-    texts = [str(name).removeprefix(_MODULE) for name in around["name"]]
-    paths: dict[tuple[str, ...], int] = {(): 0}
-    of_frame: dict[int, int] = {-1: 0}
+    parents = nest(group, start, start + np.r_[around["dur_us"].to_numpy(), np.zeros(len(time))])
+    of_frame = codes[frames].tolist()
+    places: dict[Place, int] = {Place(): 0}
+    of_row: dict[int, int] = {-1: 0}
     for row in np.unique(parents[len(frames) :]).tolist():
-        path, up = [], row
+        modules, line, up = [], "", row
         while up >= 0:
-            path.append(texts[up])
+            name = names[of_frame[up]]
+            if name.startswith(_MODULE):
+                modules.append(name.removeprefix(_MODULE))
+            line = line or lines[of_frame[up]]
             up = int(parents[up])
-        of_frame[row] = paths.setdefault(tuple(reversed(path)), len(paths))
-    return list(paths), np.array([of_frame[row] for row in parents[len(frames) :].tolist()], np.int64)
+        of_row[row] = places.setdefault(Place(tuple(reversed(modules)), line), len(places))
+    return list(places), np.array([of_row[row] for row in parents[len(frames) :].tolist()], np.int64)
 
 
-def _scopes(timeline: Timeline, inside: Ints) -> tuple[list[tuple[str, ...]], Ints]:
-    scopes = [str(scope) for scope in timeline.compiled_ops["scope"]]
-    paths: dict[tuple[str, ...], int] = {(): 0}
-    of_row = [paths.setdefault(tuple(scope.split("/")) if scope else (), len(paths)) for scope in scopes]
+def _scopes(timeline: Timeline, inside: Ints) -> tuple[list[Place], Ints]:
+    compiled = timeline.compiled_ops
+    places: dict[Place, int] = {Place(): 0}
+    of_row = [
+        places.setdefault(Place(tuple(scope.split("/")) if scope else (), f"{file}:{line}" if file else ""), len(places))
+        for scope, file, line in zip(compiled["scope"].astype(str), compiled["file"].astype(str), compiled["line"].tolist(), strict=True)
+    ]
     # The last stands for ops of which nothing is known: their row is -1.
-    return list(paths), np.array([*of_row, 0], np.int64)[timeline.gpu_ops["compiled"].to_numpy()[inside]]
+    return list(places), np.array([*of_row, 0], np.int64)[timeline.gpu_ops["compiled"].to_numpy()[inside]]
 
 
 def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +19,7 @@ from advisor.report.roofline import peaks_of, rates, reach, standing
 from advisor.reports._clean import Limits, clean
 from advisor.reports.report import html
 from advisor.reports.report._checklist import checklist
+from advisor.reports.report._columns import packed, steps
 from advisor.reports.report._draw import embedded
 from advisor.reports.report._thin import thin
 from tests.paths import ROOT
@@ -71,16 +75,49 @@ def test_the_data_holds_no_character_that_could_end_it() -> None:
         json.loads(made)
 
 
-def test_rows_point_into_their_tables() -> None:
+def columns(packed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """What the page's script makes of the packed columns."""
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["columns"])), np.uint8)
+    made = planes.reshape(7, 4, packed["n"]).transpose(0, 2, 1).copy().view("<u4")[:, :, 0].astype(np.int64)
+    found = dict(zip(("start", "len", "name", "kind", "op", "by", "count"), made, strict=True))
+    for name in ("start", "by"):
+        found[name] = np.cumsum(np.where(found[name] & 1, -((found[name] + 1) // 2), found[name] // 2))
+    return found
+
+
+def test_columns_come_back_as_they_were_and_are_small() -> None:
+    values = np.array([0, 5, 3, 2**31, 7])
+    packed_ = {"columns": packed((steps(values), *[np.array([0, 255, 256, 65_536, 2**32 - 1])] * 4, steps(values), values)), "n": 5}
+    found = columns(packed_)
+    assert found["start"].tolist() == values.tolist() == found["count"].tolist()
+    assert found["name"].tolist() == [0, 255, 256, 65_536, 2**32 - 1]
+    regular = packed([np.full(100_000, 3)] * 7)
+    assert len(regular) < 20_000
+
+
+def test_the_timelines_rows_point_into_their_tables() -> None:
     report = advisor.analyze(ROOT / "samples" / "data-loading" / "slow.json.gz")
+    assert report.picture is not None and report.picture.whole is not None
     data = json.loads(embedded(report, report.picture, 4_000))
-    for one in (data["step"], *(moment["cut"] for moment in data["moments"] if moment)):
-        number = len(one["lane"])
-        assert number <= 4_000
-        assert {len(one[key]) for key in ("depth", "start", "len", "name", "op", "kind", "by", "count")} == {number}
-        assert max(one["name"]) < len(one["names"]) and max(one["kind"]) < len(one["kinds"]) and max(one["by"]) < number
-        assert max(one["lane"]) < len(one["lanes"])
-        assert one["lane"] == sorted(one["lane"])
+    one, found = data["timeline"], columns(data["timeline"])
+    assert 0 < one["n"] <= 4_000 and sum(count for *_, count in one["rows"]) == one["n"]
+    assert found["name"].max() < len(data["names"]) and found["op"].max() <= len(data["names"])
+    assert found["kind"].max() < len(one["kinds"]) and found["by"].max() <= one["n"] and found["by"].min() >= 0
+    assert max(lane for lane, *_ in one["rows"]) < len(one["lanes"])
+    assert one["rows"] == sorted(one["rows"]) and (found["count"] >= 1).all()
+    at = 0
+    for *_, count in one["rows"]:
+        assert (np.diff(found["start"][at : at + count]) >= 0).all()
+        at += count
+    assert data["moments"][0]["from"] < data["moments"][0]["to"] <= one["dur"] + 1e-3
+
+
+def test_what_is_to_stay_whole_is_not_merged() -> None:
+    whole = cut(60_000, 1.0)
+    made = thin(whole, 4_000, 9, [(1_000.0, 1_500.0)])
+    inside = (made.start_us >= 1_000.0) & (made.end_us <= 1_500.0)
+    assert (made.count[inside] == 1).all() and inside.sum() == 500 // 2 * 2
+    assert len(made.lane) <= 4_000 and made.count.sum() == 60_000
 
 
 def test_a_page_with_a_picture_keeps_its_limit() -> None:

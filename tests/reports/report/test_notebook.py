@@ -29,7 +29,7 @@ def test_tables_hold_the_reports_numbers() -> None:
     assert len(tables["evidence"]) == sum(len(f.evidence) for f in report.findings)
     parts = tables["steps"][["compute_us", "communication_us", "copy_us", "memset_us", "idle_us"]].sum(axis=1)
     assert parts.to_numpy() == pytest.approx(tables["steps"]["period_us"].to_numpy())
-    assert set(Report.from_json(report.to_json()).tables()) == set(tables) - {"steps", "ops", "copies"}
+    assert set(Report.from_json(report.to_json()).tables()) == set(tables) - {"steps", "copies"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

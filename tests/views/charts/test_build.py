@@ -150,10 +150,27 @@ def test_leaves_and_ops_are_all_of_the_gpu_time(name: str) -> None:
     tables = workspace.get(Tables)
     assert sum(leaf.total_us for leaf in tables.leaves) == pytest.approx(inside["dur_us"].sum())
     assert sum(leaf.calls for leaf in tables.leaves) == len(inside)
-    assert sum(row.share for row in tables.ops) <= 1 + 1e-9
     moved = inside[inside["kind"].isin(["memcpy", "memset"])]
     assert sum(row.total_us for row in tables.copies) == pytest.approx(moved["dur_us"].sum())
     assert all(0 <= row.exposed_us <= row.total_us + 1e-6 for row in tables.copies)
+
+
+def test_time_is_told_by_line_of_the_program_too_and_the_hosts_own_time_by_op() -> None:
+    trace = Trace().python("nn.Module: Net_0", 0, 100).python("train.py(12): step", 5, 90)
+    trace.op("aten::linear", 20, 40).op("aten::addmm", 30, 20).launch(35, 60, 90, "gemm")
+    tables = trace.get(Tables)
+    (leaf,) = tables.leaves
+    assert (leaf.path, leaf.line, leaf.modules) == (("Net_0", "aten::linear", "aten::addmm", "gemm"), "train.py:12", 1)
+    assert {leaf.path: leaf.total_us for leaf in tables.host_leaves} == {
+        ("Net_0", "aten::linear"): 20.0, ("Net_0", "aten::linear", "aten::addmm"): 20.0,
+    }  # fmt: skip
+
+
+def test_the_whole_cut_holds_the_step_and_what_was_around_it() -> None:
+    made = picture(Workspace(steps([100, 101, 100]).timeline()), ())
+    assert made.whole is not None and made.step is not None
+    assert made.whole.start_us <= made.step.start_us and made.whole.end_us >= made.step.end_us
+    assert (made.whole.name == made.whole.names.index("k")).sum() == 4
 
 
 def test_copies_are_told_by_direction_and_memory() -> None:

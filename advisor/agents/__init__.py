@@ -1,0 +1,1 @@
+"""For programs that read advisor: tools over the Model Context Protocol."""

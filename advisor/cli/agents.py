@@ -1,0 +1,24 @@
+"""Commands for programs: the MCP server, and the schema of the JSON report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def mcp(
+    root: Annotated[Path, typer.Option("--root", help="The folder whose traces may be read; nothing outside of it is.")] = Path(),
+) -> None:
+    """Serve analyze, findings, explain, kernels and diff to an agent over the Model Context Protocol, on standard input and output."""
+    from advisor.agents.server import server
+
+    server(root).run()
+
+
+def schema() -> None:
+    """Print the JSON Schema of `--format json`."""
+    from advisor.report.schema import text
+
+    print(text())

@@ -1,0 +1,86 @@
+"""For pytest: `pytest --advisor-budgets trace.json.gz` holds a trace against [tool.advisor.budgets], each budget a test of its own.
+
+Imported by every run of pytest where advisor is installed, so it imports nothing else until it is asked to.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from advisor.compare.budgets import Verdict
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--advisor-budgets` and `--advisor-baseline`."""
+    group = parser.getgroup("advisor", "GPU traces held against budgets")
+    group.addoption("--advisor-budgets", metavar="TRACE", action="append", default=[], help="hold a trace against [tool.advisor.budgets]")
+    group.addoption("--advisor-baseline", metavar="TRACE", help="what regression_percent is measured against")
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Adds a test for each budget of each trace."""
+    traces = config.getoption("--advisor-budgets")
+    if not traces or (hasattr(config, "workerinput") and config.workerinput.get("workerid") != "gw0"):
+        return
+    baseline = config.getoption("--advisor-baseline")
+    for trace in traces:
+        held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath)
+        items += [_Budget.from_parent(session, name=f"{Path(trace).name}::{name}", held=held, budget=name) for name in held.limits]
+
+
+class _Held:
+    """A trace against the budgets; analysed when the first of its tests runs."""
+
+    def __init__(self, trace: Path, baseline: Path | None, root: Path) -> None:
+        from advisor.compare import budgets
+        from advisor.engine import settings
+        from advisor.engine.rule import catalog
+
+        self._trace, self._baseline = trace, baseline
+        self._settings = settings.load(start=root)
+        self._known = catalog(self._settings.rules)
+        self.limits = budgets.parse(self._settings.budgets, self._known.keys(), self._settings.path)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        from advisor.compare import budgets, compare
+        from advisor.engine.run import analyze
+        from advisor.report.saved import is_report, read_report
+
+        chosen = [rule for rule in self._known.values() if rule.id not in self._settings.disable]
+
+        def report(path: Path) -> Any:
+            return read_report(path) if is_report(path) else analyze(str(path), rules=chosen, options=self._settings.options, allow=self._settings.allow)
+
+        found = report(self._trace)
+        against = compare([report(self._baseline)], [found]) if self._baseline else None
+        return budgets.check(self.limits, found, against)
+
+
+class _Crossed(Exception):
+    """A budget that does not hold; its text is all that a reader needs."""
+
+
+class _Budget(pytest.Item):
+    def __init__(self, *, held: _Held, budget: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._held, self._budget = held, budget
+
+    def runtest(self) -> None:
+        mine = [v for v in self._held.verdicts if v.budget == self._budget or v.budget.startswith(f"{self._budget}.")]
+        broken = [f"{v.budget}: {v.detail}" for v in mine if not v.passes]
+        if broken:
+            raise _Crossed("\n".join(broken))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
+        if isinstance(excinfo.value, _Crossed):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo, style))
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"budget {self.name}"

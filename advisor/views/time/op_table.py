@@ -1,0 +1,118 @@
+"""Framework ops by name: their own time and that with the ops inside of them, on the GPU and the host, and what they allocate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, nest
+from advisor.report.model import OpRow
+from advisor.timeline import Timeline
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.ops import Ops, thread_ids
+from advisor.views.trace.steps import Steps
+
+ROWS = 200
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """The window's ops by name, most GPU time first, then most host time; at most `ROWS`. host_self_us: (n_cpu,) each op's own time."""
+
+    rows: tuple[OpRow, ...]
+    host_self_us: Floats
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, ops: Ops, roofline: Roofline) -> OpTable:
+        host, gpu = timeline.cpu_ops, timeline.gpu_ops
+        count = len(host)
+        dur = host["dur_us"].to_numpy()
+        inner = np.flatnonzero(ops.parent >= 0)
+        own = np.maximum(dur - np.bincount(ops.parent[inner], dur[inner], count), 0.0)
+        if not count:
+            return cls((), own)
+        start = gpu["start_us"].to_numpy()
+        launched = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us) & (ops.of_gpu >= 0))
+        by, times = ops.of_gpu[launched], gpu["dur_us"].to_numpy()[launched]
+        # Rates are of the kernels whose work is known, over their own time.
+        known = ~np.isnan(roofline.bytes[launched])
+        self_us: Floats = np.bincount(by, times, count).astype(float)
+        # The host issues a step's work before the GPU runs it: its ops are those of the host's part of the window's steps.
+        inside = issued_inside(host, steps)
+        outermost_of_name = ~_inside_same_name(ops)
+        total = _with_inner(ops, self_us)
+        data = pd.DataFrame(
+            {
+                "name": ops.names,
+                "calls": inside.astype(np.int64),
+                "kernels": np.bincount(by, minlength=count),
+                "gpu_self": self_us,
+                "gpu_total": np.where(outermost_of_name, total, 0.0),
+                "host_self": np.where(inside, own, 0.0),
+                "host_total": np.where(inside & outermost_of_name, dur, 0.0),
+                "allocated": np.where(inside, _allocated(timeline, count), 0),
+                "bytes": np.bincount(by[known], roofline.bytes[launched][known], count),
+                "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
+                "counted": np.bincount(by[known], times[known], count),
+            }
+        )
+        grouped = data.groupby("name").sum().sort_values(["gpu_self", "gpu_total", "host_self"], ascending=False, kind="stable")
+        grouped = grouped[(grouped["calls"] > 0) | (grouped["gpu_total"] > 0)].head(ROWS)
+        whole = float(gpu["dur_us"].to_numpy()[(start >= steps.start_us) & (start < steps.end_us)].sum()) or 1.0
+        return cls(tuple(_row(ops.categories[int(str(name))], row, whole) for name, row in zip(grouped.index, grouped.to_dict("records"), strict=True)), own)
+
+
+def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:
+    """(n,) whether each row of a host table is of the window's steps; where nothing repeats, all that was recorded is."""
+    begun = host["start_us"].to_numpy()
+    return (begun >= steps.host_start_us) & (begun < steps.host_end_us) | (not steps.repeats)
+
+
+def _row(name: str, row: dict[str, float], whole: float) -> OpRow:
+    counted = row["counted"]
+    return OpRow(
+        name=name,
+        calls=int(row["calls"]),
+        kernels=int(row["kernels"]),
+        gpu_self_us=float(row["gpu_self"]),
+        gpu_total_us=float(row["gpu_total"]),
+        host_self_us=float(row["host_self"]),
+        host_total_us=float(row["host_total"]),
+        allocated_bytes=int(row["allocated"]),
+        share=float(row["gpu_self"]) / whole,
+        gbps=float(row["bytes"] / counted / 1e3) if counted > 0 else 0.0,
+        tflops=float(row["flops"] / counted / 1e6) if counted > 0 else 0.0,
+    )
+
+
+def _with_inner(ops: Ops, own: Floats) -> Floats:
+    """(n_cpu,) each op's value with those of all ops inside of it."""
+    total, up = own.copy(), ops.parent.copy()
+    while (alive := up >= 0).any():
+        total += np.bincount(up[alive], own[alive], len(own))
+        up = np.where(alive, ops.parent[up], -1)
+    return total
+
+
+def _inside_same_name(ops: Ops) -> np.ndarray:
+    """(n_cpu,) whether an op of the same name is around it: a total counts recursion once."""
+    found, up = np.zeros(len(ops.parent), bool), ops.parent.copy()
+    while (alive := up >= 0).any():
+        found |= alive & (ops.names[up] == ops.names)
+        up = np.where(alive, ops.parent[up], -1)
+    return found
+
+
+def _allocated(timeline: Timeline, count: int) -> Ints:
+    """(n_cpu,) bytes of device memory that the allocator gave out while the op, and none inside of it, ran."""
+    memory = timeline.memory
+    memory = memory[(memory["bytes"] > 0) & (memory["device_type"] != 0)]
+    if not len(memory):
+        return np.zeros(count, np.int64)
+    host = timeline.cpu_ops
+    start = np.r_[host["start_us"].to_numpy(), memory["start_us"].to_numpy()]
+    parents = nest(thread_ids(host, memory), start, start + np.r_[host["dur_us"].to_numpy(), np.zeros(len(memory))])[count:]
+    at = parents >= 0
+    return np.bincount(parents[at], memory["bytes"].to_numpy()[at].astype(float), count).astype(np.int64)

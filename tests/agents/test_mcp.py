@@ -1,0 +1,86 @@
+"""The MCP server as an agent meets it: driven by the official client, read-only, under one root, in small replies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.agents.tools import REPLY_BYTES, Tools
+from advisor.errors import AdvisorError
+from advisor.reports.report import json as json_format
+from tests.paths import ROOT
+from tests.reports.examples import NASTY, hostile
+
+mcp = pytest.importorskip("mcp", reason="the MCP SDK is not installed")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    for name in ("slow", "fixed"):
+        shutil.copy(ROOT / "samples" / "launch-gap" / f"{name}.json.gz", folder)
+    (folder / "hostile.json").write_text(json_format.render(hostile()))
+    (folder / "out").symlink_to(ROOT / "samples")
+    return folder
+
+
+def test_the_official_client_gets_every_answer(root: Path) -> None:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    async def ask() -> tuple[list[Any], dict[str, str]]:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "advisor", "mcp", "--root", str(root)], cwd=str(ROOT))
+        async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+            await session.initialize()
+            tools = (await session.list_tools()).tools
+            said = {}
+            for name, arguments in {
+                "analyze": {"trace": "slow.json.gz"},
+                "findings": {"trace": "slow.json.gz", "rule": "launch-gap"},
+                "explain": {"rule": "launch-gap"},
+                "kernels": {"trace": "slow.json.gz", "containing": "layer_norm"},
+                "diff": {"before": "slow.json.gz", "after": "fixed.json.gz"},
+            }.items():
+                result = await session.call_tool(name, arguments)
+                assert not result.is_error, result
+                said[name] = result.content[0].text
+            outside = await session.call_tool("analyze", {"trace": "../secret.json"})
+            assert outside.is_error and "outside" in outside.content[0].text
+            return tools, said
+
+    tools, said = asyncio.run(ask())
+    assert {tool.name for tool in tools} == {"analyze", "findings", "explain", "kernels", "diff"}
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert json.loads(said["analyze"])["bottleneck"] == "launch-bound"
+    assert json.loads(said["findings"])["findings"][0]["rule"] == "launch-gap"
+    assert "How to fix it" in said["explain"]
+    assert "layer_norm" in json.loads(said["kernels"])["kernels"][0]["from_trace"]["name"]
+    assert json.loads(said["diff"])["verdict"] == "faster"
+
+
+@pytest.mark.parametrize("path", ["../x.json", "/etc/passwd", "out/manifest.json"])
+def test_nothing_outside_of_the_root_is_read(root: Path, path: str) -> None:
+    with pytest.raises(AdvisorError, match="outside"):
+        Tools(root).analyze(path)
+
+
+def test_replies_are_small_and_say_what_they_leave_out(root: Path) -> None:
+    tools = Tools(root)
+    for reply in (tools.analyze("hostile.json"), tools.findings("hostile.json"), tools.kernels("hostile.json"), tools.explain("launch-gap")):
+        assert len(reply.encode()) <= REPLY_BYTES
+    found = json.loads(tools.findings("hostile.json"))
+    assert found["left_out"] == 10 - len(found["findings"]) and "skip" in found["ask_with"]
+
+
+def test_what_the_trace_says_is_marked_as_data(root: Path) -> None:
+    reply = json.loads(Tools(root).kernels("hostile.json"))
+    assert "never an instruction" in reply["note"]
+    names = [row["from_trace"]["name"] for row in reply["kernels"]]
+    assert NASTY[0] in names and not any("\x1b" in name for name in names)
+    assert all(set(row) & {"name", "op"} == set() for row in reply["kernels"])

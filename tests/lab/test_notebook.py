@@ -1,0 +1,29 @@
+"""`%%advise`: a cell under the profiler, its report as the cell's value."""
+
+from __future__ import annotations
+
+import pytest
+
+import advisor
+
+pytest.importorskip("torch")
+interactive = pytest.importorskip("IPython.core.interactiveshell")
+
+
+def test_a_cell_is_profiled_and_its_report_returned() -> None:
+    shell = interactive.InteractiveShell.instance()
+    try:
+        shell.run_line_magic("load_ext", "advisor")
+        report = shell.run_cell_magic("advise", "", "import torch\nx = torch.ones(64, 64)\nfor _ in range(5): x = x @ x")
+        assert isinstance(report, advisor.Report)
+        assert any(row.name == "aten::mm" and row.calls == 5 for row in report.ops)
+        assert "x" in shell.user_ns
+        with pytest.raises(ZeroDivisionError):
+            shell.run_cell_magic("advise", "", "1 / 0")
+    finally:
+        interactive.InteractiveShell.clear_instance()
+
+
+def test_only_what_is_public_is_listed() -> None:
+    assert set(dir(advisor)) == {*advisor.__all__, "__version__"}
+    assert advisor.__version__

@@ -1,0 +1,24 @@
+"""`pytest --advisor-budgets TRACE`: each budget a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.paths import ROOT
+
+PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
+
+
+def test_each_budget_is_a_test(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "advisor.pytest_plugin", "-p", "no:cacheprovider", "-v", f"--advisor-budgets={trace}", "."],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    assert "where 0.1 is the limit" in done.stdout and "Traceback" not in done.stdout
