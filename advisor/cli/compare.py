@@ -41,6 +41,9 @@ def diff(
     output: OutputOption = None,
     force: ForceOption = False,
     anyway: AnywayOption = False,
+    across: Annotated[
+        bool, typer.Option("--across", help="The same program on two devices or frameworks: hold each against its own peaks, without a verdict.")
+    ] = False,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -55,6 +58,14 @@ def diff(
     page = partial(Path, f"{_stem(before)}-{_stem(after)}.diff.html")
     name, target = destination(format, output, formats(), page, force, str(before), str(after))
     old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
+    if across:
+        from advisor.compare import across as two
+        from advisor.reports import across as across_formats
+
+        if len(old) > 1 or len(new) > 1:
+            raise UsageError("--across takes one capture a side", "Give two traces.")
+        write(across_formats.formats()[name].render(two.across(old[0], new[0])), target)
+        return
     kinds = {report.kind for report in (*old, *new)}
     if kinds == {"memory"}:
         write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
@@ -155,6 +166,6 @@ def _compared(before: list[Report], after: list[Report], anyway: bool) -> Compar
         first = serious[0]
         raise UsageError(
             f"the two sides are not comparable: {first.what} is {first.before} before and {first.after} after",
-            f"{first.advice} To compare all the same: --anyway",
+            f"{first.advice} To compare all the same: --anyway; one program on two devices: --across",
         )
     return comparison

@@ -1,0 +1,113 @@
+"""One program on two devices, or under two frameworks: how far each side is from what its device allows. No verdict on the code: the
+devices differ, so a shorter step says nothing of the program.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import msgspec
+
+from advisor.errors import UsageError
+from advisor.report.model import KernelRow, Report
+from advisor.report.roofline import peaks_of, reach
+
+
+class Family(msgspec.Struct, frozen=True):
+    """Kernels of one family on one side: time a step, its share of the step, and the mean share of the roofline where it is known."""
+
+    name: str
+    us: float = 0.0
+    share: float = 0.0
+    reached: float | None = None
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """One side. Shares of peaks are of the device's datasheet, over the time in which it works; None where they are not known."""
+
+    path: str
+    device: str
+    format: str
+    step_us: float
+    busy_us: float
+    idle_share: float
+    kernels: float
+    """A step."""
+    flops: float
+    """A step; 0 where shapes were not recorded."""
+    of_peak_flops: float | None = None
+    of_peak_bytes: float | None = None
+    families: tuple[Family, ...] = ()
+
+    def family(self, name: str) -> Family:
+        """The family of that name, without time where it did not run."""
+        return next((found for found in self.families if found.name == name), Family(name))
+
+
+class Across(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides, and what makes them two programs rather than one; "" where nothing does."""
+
+    schema: int = 1
+    advisor: str = ""
+    left: Where
+    right: Where
+    doubt: str = ""
+
+    @property
+    def families(self) -> list[str]:
+        """Of both sides, most time first."""
+        names = dict.fromkeys(found.name for found in (*self.left.families, *self.right.families))
+        return sorted(names, key=lambda name: -max(side.family(name).share for side in (self.left, self.right)))
+
+
+def across(left: Report, right: Report) -> Across:
+    """Both reports side by side. Raises UsageError where one is not of a trace."""
+    for report in (left, right):
+        if report.window is None or not report.step_us:
+            raise UsageError(f"{report.source.path} is a recording of kind {report.kind}, which has no step", "Give two traces.")
+    return Across(advisor=version("trace-advisor"), left=_where(left), right=_where(right), doubt=_doubt(left, right))
+
+
+def _where(report: Report) -> Where:
+    window, step = report.traced, report.step_us
+    rates = report.rates
+    known = sum(time.window_us for time in report.time or ()) or 1.0
+    return Where(
+        path=report.source.path,
+        device=", ".join(dict.fromkeys(device.name for device in report.devices)) or "no GPU",
+        format=report.source.format,
+        step_us=step,
+        busy_us=report.work.kernel_us,
+        idle_share=sum(time.idle_us - time.idle.profiler for time in report.time or ()) / known,
+        kernels=report.work.kernels,
+        flops=report.work.flops,
+        of_peak_flops=rates.flops_busy if rates else None,
+        of_peak_bytes=rates.bytes_busy if rates else None,
+        families=_families(report, window.steps, step),
+    )
+
+
+def _families(report: Report, steps: int, step_us: float) -> tuple[Family, ...]:
+    peaks = peaks_of(report)
+    rows: dict[str, list[KernelRow]] = {}
+    for row in report.kernels:
+        rows.setdefault(row.family, []).append(row)
+    made = []
+    for name, mine in rows.items():
+        known = [(row.total_us, at.share) for row in mine if (at := reach(row, peaks))]
+        weight = sum(us for us, _ in known)
+        us = sum(row.total_us for row in mine)
+        reached = sum(t * min(share, 1.0) for t, share in known) / weight if weight > us / 2 else None
+        made.append(Family(name, us / steps, us / steps / step_us if step_us else 0.0, reached))
+    return tuple(made)
+
+
+SAME_WORK = 0.25
+"""The same model under two frameworks differs in FLOPs by what each pads and fuses; by a quarter it is not the same model."""
+
+
+def _doubt(left: Report, right: Report) -> str:
+    a, b = left.work.flops, right.work.flops
+    if min(a, b) > 0 and abs(a - b) > SAME_WORK * max(a, b):
+        return f"a step does {a / 1e9:,.0f} GFLOP on one side and {b / 1e9:,.0f} on the other: batch or model differ"
+    return ""

@@ -1,0 +1,11 @@
+"""Formats of one program on two devices."""
+
+from __future__ import annotations
+
+from advisor.compare.across import Across
+from advisor.reports._discover import Format, formats_in
+
+
+def formats() -> dict[str, Format[Across]]:
+    """Every format by its name."""
+    return formats_in(__name__, __path__)
