@@ -19,6 +19,7 @@ from advisor.kernel_profiles import KernelProfiles
 from advisor.recording import Recording, with_kernels
 from advisor.sources import load, read
 from advisor.views.ranks.job import RankSummaries
+from tests.benchmarks.many_ranks import report
 from tests.kernels import kernel
 from tests.paths import ROOT
 
@@ -150,3 +151,9 @@ def test_measured_kernels_are_found_in_every_rank():
     job = reduced(with_kernels(read(JOB), measured), Judging(("low-occupancy",), options=options), executor="serial")
     # The other rank waits for this one, and gains nothing by itself.
     assert [[f.rule for f in rank.facts.findings] for rank in job.parts[0].ranks] == [["low-occupancy"], []]
+
+
+def test_among_hundreds_of_ranks_the_late_one_is_found():
+    made = report(300, late=123)
+    assert made.findings[0].rule == "straggler" and made.findings[0].ranks == (123,) and len(made.ranks) == 300
+    assert made.slowdown and made.slowdown.worst_ranks[0] == 123

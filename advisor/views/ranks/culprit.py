@@ -33,7 +33,7 @@ SAME_WORK = 1.05
 @dataclass(frozen=True)
 class Culprit:
     """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
-    all_gain: with every rank so. by_cause: the same gain for each cause alone. excess_us: a step, by cause. steady: in every step.
+    by_cause: the same gain for each cause alone. excess_us: a step, by cause. steady: in every step.
     late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is none.
     uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
     conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
@@ -44,7 +44,6 @@ class Culprit:
 
     at: int
     gain: float
-    all_gain: float
     by_cause: dict[str, float]
     excess_us: dict[str, float]
     steady: bool
@@ -84,7 +83,6 @@ class Culprit:
         return cls(
             at=at,
             gain=gains[at],
-            all_gain=replay.share(replay.corrected, AsOthers()),
             by_cause=by_cause,
             excess_us=excess,
             steady=_steady(job, at, CAUSES[max(by_cause, key=lambda c: (by_cause[c], excess[c]))]),

@@ -54,7 +54,7 @@ class Job:
         base = min(s.facts.base_ns for s in ranks)
         return cls(ranks, match(ranks, base), base)
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[int, ...]:
         return tuple(s.rank for s in self.ranks)
 
