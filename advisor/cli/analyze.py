@@ -98,8 +98,8 @@ def analyze(
                 raise UsageError(f"{len(trace)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
             try:
                 analyze(
-                    [one], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, kernels, step_ms, False, quiet,
-                    open, executor, workers, shard,
+                    [one], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
+                    quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
                 )  # fmt: skip
             except typer.Exit as stopped:
                 crossed.append(stopped.exit_code)
