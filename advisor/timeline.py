@@ -94,6 +94,8 @@ TABLES: dict[str, dict[str, str]] = {
     "compiled_ops": {
         "name": "str",
         "module": "str",
+        # Which of the compiled programs of that module's name it belongs to.
+        "program": "i8",
         "opcode": "str",
         "scope": "str",
         "backward": "i4",
@@ -103,6 +105,8 @@ TABLES: dict[str, dict[str, str]] = {
         "results": "str",
         "precision": "str",
     },
+    # Programs that were compiled several times under one name: what each takes, as `x: float32[8,16]; w: …`.
+    "programs": {"module": "str", "program": "i8", "parameters": "str"},
     # CUDA/HIP runtime and driver calls on host threads; sorted by start.
     "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
     # Framework ops (aten::mm, autograd nodes, compiled Triton calls). Dims, types, strides and concrete
@@ -276,6 +280,7 @@ class Timeline:
     gpu_metrics: pd.DataFrame
     threads: pd.DataFrame
     compiled_ops: pd.DataFrame
+    programs: pd.DataFrame
     base_ns: int = 0
 
     def __post_init__(self) -> None:

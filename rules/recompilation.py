@@ -106,7 +106,7 @@ def recompilation(
         quiet=f"compilation takes {spent} a step",
         evidence=folded(labels_of(timeline, spans), start, end - start, source=lambda _: line),
         confidence=0.95 if direct else 0.6,
-        fix=_fix_of_jax() if program.framework == "jax" else _fix(why),
+        fix=_fix_of_jax(why.argument) if program.framework == "jax" else _fix(why),
     )
 
 
@@ -134,10 +134,11 @@ def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
     return at, np.array([a[at], b[at]])
 
 
-def _fix_of_jax() -> Fix:
+def _fix_of_jax(changed: str) -> Fix:
     return Fix(
         title="Let jax.jit see the same shapes and static values in each step",
         steps=(
+            *((f"In this profile {changed}.",) if changed else ()),
             "Set jax.config.update('jax_explain_cache_misses', True): it names the argument that changed.",
             "If a shape changes: pad to a few sizes and mask, so that each size compiles once.",
             "If a static argument or a closed-over Python number changes: pass it as an array. Keep static_argnums for what rarely changes.",

@@ -18,7 +18,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks import generate, nsys_export
+from tests.benchmarks import generate, nsys_export, xplane
 from tests.benchmarks.measure import Cost, side_by_side
 
 TITLES = {
@@ -31,8 +31,9 @@ TITLES = {
     "hta": "HolisticTraceAnalysis, load and three breakdowns",
     "tensorboard": "torch-tb-profiler, load",
     "sqlite_rows": "sqlite3, every row",
+    "protobuf_walk": "Google's protobuf (upb), bare decode",
 }
-YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows"}
+YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows", "jax": "protobuf_walk"}
 SLOW = frozenset({"json_load", "hta", "tensorboard"})
 SLOW_ONCE_FROM = 500e6
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -68,6 +69,12 @@ def measure(args: argparse.Namespace, folder: Path) -> list[str]:
         nsys_export.generate(path, args.kernels)
         subjects = dict.fromkeys(("sqlite_rows", "load", "analyze"), sys.executable)
         lines += shown(table(f"nsys, {args.kernels:,} kernels", path, side_by_side(subjects, path, args.repeats), YARDSTICK["nsys"]))
+    for events in args.xplane:
+        path = folder / "vm.xplane.pb"
+        made = xplane.generate(path, events)
+        subjects = dict.fromkeys(("protobuf_walk", "load"), sys.executable)
+        lines += shown(table(f"XPlane, {made:,} events", path, side_by_side(subjects, path, args.repeats), YARDSTICK["jax"]))
+        path.unlink()
     return lines
 
 
@@ -109,6 +116,7 @@ def main() -> None:
     parser.add_argument("--mb", type=float, nargs="*", default=[10, 100, 1000])
     parser.add_argument("--variants", type=float, default=100, help="MB of each other layout and kind of trace; 0 for none")
     parser.add_argument("--kernels", type=int, default=1_000_000, help="kernels of the nsys export; 0 for none")
+    parser.add_argument("--xplane", type=int, nargs="*", default=[1_500_000, 15_000_000], help="events of profiles of JAX; needs protobuf")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--hta", help="an interpreter with HolisticTraceAnalysis")
     parser.add_argument("--tensorboard", help="an interpreter with torch-tb-profiler")

@@ -99,8 +99,37 @@ def sqlite_rows(path: str) -> None:
             pass
 
 
+def protobuf_walk(path: str) -> None:
+    """Every field of an XPlane decoded by Google's own parser (upb, in C), into objects that nobody looks at."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="xplane.proto", package="x", syntax="proto3")
+    messages = {
+        "Stat": [(1, kinds.TYPE_INT64), (2, kinds.TYPE_DOUBLE), (3, kinds.TYPE_UINT64), (4, kinds.TYPE_INT64), (5, kinds.TYPE_BYTES), (6, kinds.TYPE_BYTES), (7, kinds.TYPE_UINT64)],
+        "Event": [(1, kinds.TYPE_INT64), (2, kinds.TYPE_INT64), (3, kinds.TYPE_INT64), (4, "Stat")],
+        "Line": [(1, kinds.TYPE_INT64), (2, kinds.TYPE_BYTES), (3, kinds.TYPE_INT64), (4, "Event")],
+        "Plane": [(1, kinds.TYPE_INT64), (2, kinds.TYPE_BYTES), (3, "Line"), (4, kinds.TYPE_BYTES), (5, kinds.TYPE_BYTES), (6, "Stat")],
+        "Space": [(1, "Plane")],
+    }  # fmt: skip
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for number, kind in fields:
+            field = message.field.add(name=f"f{number}", number=number, label=kinds.LABEL_OPTIONAL)
+            if isinstance(kind, str):
+                field.type, field.type_name, field.label = kinds.TYPE_MESSAGE, f".x.{kind}", kinds.LABEL_REPEATED
+            else:
+                field.type = kind
+                if (name, number) in (("Plane", 4), ("Plane", 5)):
+                    field.label = kinds.LABEL_REPEATED
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    space = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Space"))
+    space.FromString(Path(path).read_bytes())
+
+
 SUBJECTS = {
-    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows)
+    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows, protobuf_walk)
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -81,6 +82,7 @@ class Programs:
         self._programs: dict[str, Program] = {}
         self._rows: dict[tuple[int, Instruction], int] = {}
         self.found: list[Instruction] = []
+        self._numbers: list[int] = []
 
     def add(self, programs: dict[str, memoryview]) -> None:
         """Programs as they stand in a profile: `jit_step(12)` and its serialised HloProto."""
@@ -98,6 +100,7 @@ class Programs:
         row = self._rows.setdefault((number, instruction), len(self.found))
         if row == len(self.found):
             self.found.append(instruction)
+            self._numbers.append(number)
         return row
 
     def program(self, module: str, number: int) -> Program | None:
@@ -112,13 +115,25 @@ class Programs:
     def table(self) -> pd.DataFrame:
         """`compiled_ops`: a row for each instruction that was asked for."""
         columns: dict[str, Any] = {
-            "name": [i.name for i in self.found], "module": [i.module for i in self.found], "opcode": [i.opcode for i in self.found],
+            "name": [i.name for i in self.found], "module": [i.module for i in self.found], "program": self._numbers, "opcode": [i.opcode for i in self.found],
             "scope": [i.scope for i in self.found], "backward": [int(i.backward) for i in self.found],
             "file": [i.file for i in self.found], "line": [i.line for i in self.found],
             "operands": [" ".join(map(str, i.operands)) for i in self.found], "results": [" ".join(map(str, i.results)) for i in self.found],
             "precision": [i.precision for i in self.found],
         }  # fmt: skip
         return table("compiled_ops", columns)
+
+    def compiled_again(self) -> pd.DataFrame:
+        """`programs`: of those that ran, those whose name several have."""
+        ran = {(instruction.module, number) for instruction, number in zip(self.found, self._numbers, strict=True)}
+        names = Counter(module for module, _ in ran)
+        rows = []
+        for module, number in sorted(ran):
+            program = self.program(module, number) if names[module] > 1 else None
+            if program and program.entry:
+                rows.append((module, number, "; ".join(f"{name}: {array}" for name, array in program.entry.parameters())))
+        modules, numbers, parameters = ([row[i] for row in rows] for i in range(3))
+        return table("programs", {"module": modules, "program": numbers, "parameters": parameters})
 
 
 class Program:

@@ -264,7 +264,7 @@ class Tables:
             raise self._nothing(path)
         first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)
         frames = {into: table(into, self._joined(into, first)) for into in list(self.pieces)}
-        frames["compiled_ops"] = self.programs.table()
+        frames |= {"compiled_ops": self.programs.table(), "programs": self.programs.compiled_again()}
         if self.bad_durations:
             detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
             issues.append(ReadIssue("durations", detail, events=self.bad_durations))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -71,10 +72,14 @@ class Recompilations:
     """Dims of one op in two steps, where they differ."""
     shapes: bool
     """Whether shapes were recorded at all."""
+    argument: str = ""
+    """Of a program of JAX what is different in two compilations of one function, in words."""
 
     @property
     def cause(self) -> str:
         """Why, in words."""
+        if self.argument:
+            return self.argument
         if self.varying:
             return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
         if self.renewed:
@@ -104,7 +109,39 @@ def why_compiled(timeline: Timeline, steps: Steps, compiling: Spans) -> Recompil
         renewed=len(functions) >= max(2, steps.steps) and all(n == 0 for _, n in ids),
         varying=_varying(timeline, steps, compiling),
         shapes=timeline.source.shapes,
+        argument=_argument(timeline),
     )
+
+
+def _argument(timeline: Timeline) -> str:
+    """What two compilations of one function differ in: of the function that was compiled most often among those whose arguments differ."""
+    programs = timeline.programs
+    often = [str(module) for module in programs["module"].value_counts(sort=True).index]
+    for module in often:
+        taken = [_parameters(text) for text in programs["parameters"][programs["module"] == module]]
+        told = (_difference(module.removeprefix("jit_"), first, second) for first, second in pairwise(taken))
+        if said := next((text for text in told if text), ""):
+            return said
+    what = "a static argument or a number closed over changes, or the function is made anew"
+    return f"{often[0].removeprefix('jit_')} gets arrays of the same shapes each time: {what}" if often else ""
+
+
+def _difference(function: str, first: list[tuple[str, str]], second: list[tuple[str, str]]) -> str:
+    """What two calls of a function differ in, "" where their arrays are alike."""
+    if len(first) != len(second):
+        return f"{function} is called with {len(first)} arrays, then with {len(second)}"
+    changed = [(a, b) for a, b in zip(first, second, strict=True) if a[1] != b[1]]
+    if not changed:
+        return ""
+    (argument, before), (_, after) = changed[0]
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"{function}'s argument {argument[:60]}{more} is {before}, then {after}"
+
+
+def _parameters(text: str) -> list[tuple[str, str]]:
+    """Name and array of each."""
+    pairs = [part.rpartition(": ") for part in text.split("; ")] if text else []
+    return [(name, array) for name, _, array in pairs]
 
 
 def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, str] | None:

@@ -1,0 +1,42 @@
+"""A report of a program of JAX speaks of JAX, whatever was found."""
+
+import re
+
+import msgspec
+import pytest
+
+import advisor
+from advisor.engine.rule import catalog
+from advisor.engine.terms import hint_of_jax
+from advisor.knowledge.data import load
+from tests.paths import SHARED, needs_shared
+
+OF_TORCH = re.compile(
+    r"torch|DataLoader|cudaProfiler|ProfilerActivity|record_shapes|with_stack|nn\.Module|autocast|aten::|prof\.step|schedule\(|empty_cache|pin_memory|non_blocking", re.IGNORECASE
+)
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted((SHARED / "corpus" / "jax").glob("*.gz")) + sorted((SHARED / "public" / "jax").glob("*")), ids=lambda p: p.name[:40])
+def test_no_report_of_jax_speaks_of_torch(path):
+    said = msgspec.json.encode(advisor.analyze(path)).decode()
+    assert [said[max(0, m.start() - 60) : m.end() + 40] for m in OF_TORCH.finditer(said)] == []
+
+
+def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
+    terms = load("jax_terms")
+    assert {*terms["fixes"], *terms["torch_only"]} <= set(catalog())
+    assert not OF_TORCH.search(str(terms["fixes"]))
+    assert all("title" in fix and fix["steps"] and fix["url"].startswith("https://") for fix in terms["fixes"].values())
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ("profile(record_shapes=True)", "nothing: a profile of JAX"),
+        ("run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)", "jax.profiler.trace"),
+        ("give the trace of one rank, as the profiler wrote it", "give the trace of one rank"),
+    ],
+)
+def test_hints_are_said_of_jax_s_profiler(hint, said):
+    assert hint_of_jax(hint).startswith(said) or said in hint_of_jax(hint)

@@ -1,0 +1,57 @@
+"""Columns of many messages against the same messages one by one."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.sources.jax import wire
+from advisor.sources.jax.walk import Walk
+from advisor.sources.protobuf import fields
+from advisor.sources.stream import Stream
+from tests.sources.jax.test_jax import field
+
+MESSAGES = st.lists(st.lists(st.tuples(st.integers(1, 20), st.one_of(st.integers(0, 2**64 - 1), st.binary(max_size=300))), max_size=6), min_size=1, max_size=20)
+
+
+def signed(number):
+    return number - (1 << 64) if number >> 63 else number
+
+
+@settings(deadline=None)
+@given(MESSAGES)
+def test_fields_in_turn_are_the_fields_of_each(messages):
+    bodies = [b"".join(field(number, value) for number, value in message) for message in messages]
+    data = b"".join(bodies) + wire.PADDING
+    stop = np.cumsum([len(body) for body in bodies])
+    start = stop - [len(body) for body in bodies]
+    array, found = np.frombuffer(data, np.uint8), [[] for _ in messages]
+    for part in wire.in_turn(array, start[stop > start], stop[stop > start]):
+        owners = np.flatnonzero(stop > start)[part.messages]
+        for owner, number, kind, value, begin, end in zip(owners.tolist(), *(column.tolist() for column in part[1:]), strict=True):
+            found[owner].append((number, value if kind == 0 else data[begin:end]))
+    expected = [[(n, signed(v) if isinstance(v, int) else bytes(v)) for n, v in fields(memoryview(body))] for body in bodies]
+    assert found == expected
+
+
+@pytest.mark.parametrize("body", [b"\x0a\x05abc", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0a" + b"\xff" * 9 + b"\x01"])
+def test_what_is_no_message_is_refused(body):
+    data = np.frombuffer(body + wire.PADDING, np.uint8)
+    with pytest.raises(ValueError, match="end"):
+        list(wire.in_turn(data, np.array([0]), np.array([len(body)])))
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_a_walk_gives_the_records_of_a_field_whatever_its_blocks_are(block, monkeypatch):
+    monkeypatch.setattr("advisor.sources.jax.walk._BLOCK", block)
+    events = [bytes([i]) * (i % 200) for i in range(250)]
+    body = b"".join(field(4, event) for event in events)
+    walk, found = Walk(Stream(BytesIO(field(2, "line") + body))), []
+    end = len(field(2, "line") + body)
+    walk.pass_to(walk.field(end)[2])
+    while walk.at < end:
+        data, starts, stops = walk.records(end, 4 << 3 | 2)
+        found += [bytes(data[a:b]) for a, b in zip(starts, stops, strict=True)]
+    assert found == events
