@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -116,7 +117,7 @@ def why_compiled(timeline: Timeline, steps: Steps, compiling: Spans) -> Recompil
 def _argument(timeline: Timeline) -> str:
     """What two compilations of one function differ in: of the function that was compiled most often among those whose arguments differ."""
     programs = timeline.programs
-    often = [str(module) for module in programs["module"].value_counts(sort=True).index]
+    often = [module for module, _ in Counter(programs["module"].astype(str)).most_common()]
     for module in often:
         taken = [_parameters(text) for text in programs["parameters"][programs["module"] == module]]
         told = (_difference(module.removeprefix("jit_"), first, second) for first, second in pairwise(taken))
