@@ -145,7 +145,7 @@ def _categories(device: DeviceMemory, origins: Origins, phase: npt.NDArray[np.in
     put(backward & ~recomputed & (outlives_run | (collected & np.isin(a.requested, parameters))), Category.GRADIENTS)
     put(in_window & (phase == Phase.OPTIMIZER) & outlives_run, Category.OPTIMIZER_STATE)
     put(in_window & ~known & (len(origins.of) == 1), Category.UNKNOWN)
-    _name_older(a, chosen, sets_up, known, kept)
+    _name_older(a, chosen, sets_up, known, kept, _replaced(a, runs))
     put(origins.column("workspace", a.stack).astype(bool) & (a.size <= LARGEST_WORKSPACE), Category.WORKSPACES)
     return chosen
 
@@ -182,9 +182,16 @@ def _last_start(runs: Runs) -> int:
     return int(runs.end[done[-1]]) if len(done) else 0
 
 
-def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, known: Bools, kept: Bools) -> None:
+def _replaced(a: Allocations, runs: Runs) -> Bools:
+    """What is given back in the middle of an optimizer's step: an update that is not in place makes its state anew."""
+    run = np.maximum(runs.of(a.freed), 0)
+    inside: Bools = (runs.phase[run] == Phase.OPTIMIZER) & (a.freed < _last_birth_of_run(a, runs)[run])
+    return inside
+
+
+def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, known: Bools, kept: Bools, replaced: Bools) -> None:
     """Name what is older than the window. A gradient's size tells its parameter; what else is held of such a size is the
-    optimizer's, as Adam holds two more of each."""
+    optimizer's, as Adam holds two more of each: kept, or replaced by its step."""
     left = held_at_once(a, chosen == CATEGORIES.index(Category.GRADIENTS))
     sized = set(left)
     for row in np.flatnonzero(a.born < 0).tolist():
@@ -195,7 +202,7 @@ def _name_older(a: Allocations, chosen: npt.NDArray[np.int8], sets_up: Bools, kn
             left[size] -= 1
             category = Category.PARAMETERS
         elif size in sized:
-            category = Category.OPTIMIZER_STATE if kept[row] else Category.GRADIENTS
+            category = Category.OPTIMIZER_STATE if kept[row] or replaced[row] else Category.GRADIENTS
         else:
             category = Category.HELD if known[row] else Category.OLDER
         chosen[row] = CATEGORIES.index(category)

@@ -279,7 +279,10 @@ def _close(free: dict[int, int], sizes: list[int], previous: int, at: int, until
 
 
 class _Layout:
-    """Free blocks by address as the recorded events leave them: how large a block was when it was taken."""
+    """Free blocks by address as the recorded events leave them: how large a block was when it was taken.
+
+    Where the history's start was overwritten events may contradict each other, and free blocks overlap: what is not found is left out.
+    """
 
     def __init__(self, settings: Settings, free: dict[int, int], segments: dict[int, int]) -> None:
         self._settings = settings
@@ -297,7 +300,7 @@ class _Layout:
         if have is None:
             self._held[address] = size
             return size
-        del self._by_end[address + have]
+        self._by_end.pop(address + have, None)
         if have > size and self._settings.splits(have, size):
             self._add(address + size, have - size)
             have = size
@@ -310,11 +313,11 @@ class _Layout:
             return
         if address + size in self._free and address + size not in self._segments:
             following = self._free.pop(address + size)
-            del self._by_end[address + size + following]
+            self._by_end.pop(address + size + following, None)
             size += following
         before = self._by_end.get(address)
-        if before is not None and address not in self._segments:
-            del self._by_end[address]
+        if before is not None and before in self._free and address not in self._segments:
+            self._by_end.pop(address, None)
             size += self._free.pop(before)
             address = before
         self._add(address, size)
@@ -327,7 +330,7 @@ class _Layout:
         self._segments.pop(address, None)
         size = self._free.pop(address, None)
         if size is not None:
-            del self._by_end[address + size]
+            self._by_end.pop(address + size, None)
 
     def _add(self, address: int, size: int) -> None:
         self._free[address] = size

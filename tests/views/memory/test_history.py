@@ -1,16 +1,23 @@
 """Peaks, lives and curves, worked out by hand; and torch's own figures of every sample."""
 
 import json
+from collections import Counter
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from advisor.sources import read
+from advisor.sources.memory.snapshot import from_value
+from advisor.views.memory.attribution import CATEGORIES, Attribution
+from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.history import MemoryHistory
 from advisor.views.memory.replay import MemoryReplay
+from advisor.views.memory.summary import MemorySummary
 from advisor.views.workspace import Workspace
-from tests.memory_build import MIB, Memory, at
+from tests.memory_build import MIB, Memory, at, backward, optimizer, parameter
 from tests.paths import ROOT, SHARED
 
 
@@ -98,3 +105,40 @@ def test_the_simulated_allocator_reserves_what_was_recorded(path, measured):
     assert replay.fidelity == 0
     if not (np.diff(replay.device.reserved) < 0).any():
         assert (replay.reserved_curve(replay.recorded)[births] == replay.device.reserved[births]).all()
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"]),
+        st.integers(0, 12).map(lambda n: n * MIB),
+        st.sampled_from([1, 512, MIB, 2 * MIB, 5 * MIB]),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_history_whose_start_was_overwritten_contradicts_itself_and_breaks_nothing(events, expandable):
+    trace = [{"action": a, "addr": at, "size": size, "stream": 0, "time_us": i, "frames": []} for i, (a, at, size) in enumerate(events)]
+    block = {"address": 3 * MIB, "size": MIB, "requested_size": 700_000, "state": "active_allocated", "frames": []}
+    segment = {"device": 0, "address": 0, "total_size": 6 * MIB, "stream": 0, "segment_type": "large", "blocks": [block], "is_expandable": expandable}
+    snapshot = from_value({"segments": [segment], "device_traces": [trace], "allocator_settings": {"expandable_segments": expandable}}, "s", 1)
+    workspace = Workspace(snapshot)
+    workspace.get(MemorySummary)
+    workspace.get(MemoryHealth)
+
+
+def test_state_that_an_update_makes_anew_is_the_optimizer_s():
+    """Two moments, older than the history, of a parameter whose gradient the window shows; the step gives both back for new ones."""
+    m = Memory()
+    m.older(64, parameter())
+    old = [m.older(64) for _ in range(2)]
+    m.alloc(64, backward())
+    for moment in old:
+        m.alloc(64, optimizer("add"))
+        m.free(moment)
+    m.alloc(1, optimizer("add"))
+    attribution = Workspace(m.snapshot()).get(Attribution)
+    found = Counter(CATEGORIES[c].value for c in attribution.category[attribution.device.allocations.born < 0])
+    assert found == {"parameters": 1, "optimizer state": 2}
