@@ -81,6 +81,7 @@ class TraceHealth:
                 _startup(steps, startup),
                 _recording_cost(replay),
                 _replay(timeline, replay),
+                *_poorer_format(timeline),
             )
         )
 
@@ -103,6 +104,14 @@ def _reading(timeline: Timeline, check: str, good: str, record_with: str) -> Hea
         status="failed" if failed else "degraded",
         detail="; ".join(i.detail for i in issues),
         record_with=record_with,
+    )
+
+
+def _poorer_format(timeline: Timeline) -> tuple[Health, ...]:
+    """What a file lacks that another one of the same recording holds; it touches no rule, since those that need it are skipped."""
+    issues = [i for i in timeline.source.issues if i.check == "poorer-format"]
+    return tuple(
+        Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with="give the .xplane.pb beside it") for i in issues
     )
 
 

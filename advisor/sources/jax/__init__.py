@@ -41,7 +41,7 @@ def _chrome(opened: Opened) -> Timeline:
     for plane in planes:
         tables.add(plane)
     lost = "a Chrome trace says neither which device it was nor which lines of the program its kernels come from"
-    issues = [ReadIssue("fallback-format", f"{lost}; the .xplane.pb beside it does")]
+    issues = [ReadIssue("poorer-format", f"{lost}; the .xplane.pb beside it does")]
     if spans >= chrome.MOST_EVENTS:
         detail = f"the exporter keeps {chrome.MOST_EVENTS:,} events, so this trace is cut; the .xplane.pb beside it is whole"
         issues.append(ReadIssue("complete-file", detail))

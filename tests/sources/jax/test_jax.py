@@ -171,6 +171,13 @@ def test_a_chrome_trace_is_recognised_by_its_processes(tmp_path):
     assert t.source.format == "jax" and t.gpu_ops["correlation"].tolist() == [9] and t.gpu_ops["dur_us"].tolist() == [1.0]
 
 
+def test_a_chrome_trace_says_what_it_lacks(tmp_path):
+    path = tmp_path / "vm.trace.json"
+    path.write_text(chrome([{"ph": "X", "pid": 1, "tid": 14, "ts": 2.5, "dur": 1.0, "name": "loop_add_fusion"}]))
+    check = next(c for c in advisor.analyze(path).health if c.check == "poorer-format")
+    assert check.status == "degraded" and ".xplane.pb" in check.record_with
+
+
 def test_a_damaged_chrome_trace_is_refused(tmp_path):
     path = tmp_path / "cut.json"
     path.write_text(chrome([])[:-5])
