@@ -46,9 +46,10 @@ class Line:
 @dataclass(frozen=True)
 class Plane:
     """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`). lines: read once, in turn.
-    programs: what XLA compiled, by name and number, as serialised `HloProto`."""
+    programs: what XLA compiled, by name and number, as serialised `HloProto`. categories: of a TPU's ops, by their names."""
 
     name: str
     lines: Iterable[Line] = ()
     stats: Stats = field(default_factory=dict)
     programs: dict[str, memoryview] = field(default_factory=dict)
+    categories: dict[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from advisor.sources.jax import names
 from advisor.sources.jax.planes import Events, Line, Plane, Stat
 from advisor.sources.jax.programs import Programs
 from advisor.sources.jax.texts import Texts, distinct
+from advisor.sources.jax.tpu import Tpu
 from advisor.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
 
 RECORD = "Record a few steps on a GPU: with jax.profiler.trace('log'): … and a jax.profiler.StepTraceAnnotation('train', step_num=i) around each."
@@ -61,6 +62,7 @@ class Tables:
         self.versions: dict[str, Any] = {}
         self.accelerators: set[str] = set()
         self.programs = Programs()
+        self.tpu = Tpu()
         self.events = self.bad_times = self.bad_durations = 0
         self.began_ns = 0
         self._base_ns: int | None = None
@@ -75,6 +77,8 @@ class Tables:
             self.accelerators.add(kind)
             if kind == "GPU":
                 self._device(number, plane)
+            elif kind == "TPU":
+                self.tpu.add(plane)
         elif plane.name.startswith(_HOST):
             for line in plane.lines:
                 self._thread(line)
@@ -290,7 +294,8 @@ class Tables:
     def _nothing(self, path: str) -> TraceError:
         other = sorted(self.accelerators - {"GPU"})
         if other:
-            return TraceError(f"{path} is a profile of a {other[0]}, and advice is for GPUs: it has no GPU's work", RECORD)
+            told = f"it has no GPU's work. It holds {self.tpu}" if str(self.tpu) else "it has no GPU's work"
+            return TraceError(f"{path} is a profile of a {other[0]}, and advice is for GPUs: {told}", RECORD)
         return TraceError(f"{path} is a profile of JAX without any GPU's work ({self.events:,} events)", RECORD)
 
 

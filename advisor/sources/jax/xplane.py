@@ -32,7 +32,9 @@ _STAT_ID, _DOUBLE, _UINT64, _INT64, _STRING, _BYTES, _REFERENCE = 1, 2, 3, 4, 5,
 _TITLE, _TITLE_STATS = 2, 5
 
 _EVENT_TAG = _EVENTS << 3 | 2
-_PROGRAM = "Hlo Proto"
+_PROGRAM, _CATEGORY = "Hlo Proto", "hlo_category"
+_DESCRIBED = ("/host:metadata", "/device:TPU")
+"""Planes whose titles have stats of their own that are read."""
 
 
 def recognises(head: bytes) -> bool:
@@ -61,6 +63,7 @@ class Head:
     names: dict[int, str] = field(default_factory=dict)
     stats: Stats = field(default_factory=dict)
     programs: dict[str, memoryview] = field(default_factory=dict)
+    categories: dict[str, str] = field(default_factory=dict)
 
 
 def heads(walk: Walk) -> list[Head]:
@@ -83,7 +86,7 @@ def _head(walk: Walk, end: int) -> Head:
                 elif n == _TITLE_STATS:
                     stats.append(message(value))
             head.titles[key] = title
-            if stats and head.name.startswith("/host:metadata"):
+            if stats and head.name.startswith(_DESCRIBED):
                 raw_titles.append((title, stats))
         elif number == _STAT_METADATA:
             key, entry = _entry(walk.take(stop))
@@ -92,6 +95,8 @@ def _head(walk: Walk, end: int) -> Head:
             raw_stats.append(walk.take(stop))
     head.stats = dict(_stat(value, head.names) for value in raw_stats)
     head.programs = {title: proto for title, stats in raw_titles if (proto := _program(stats, head.names)) is not None}
+    said = {title: dict(_stat(stat, head.names) for stat in stats) for title, stats in raw_titles if head.name.startswith("/device:")}
+    head.categories = {title: str(stats[_CATEGORY]) for title, stats in said.items() if _CATEGORY in stats}
     return head
 
 
@@ -149,7 +154,7 @@ def planes(walk: Walk, heads: list[Head], texts: Texts) -> Iterator[Plane]:
     for number, _, stop in walk.fields():
         if number == _PLANES:
             head = next(ordered)
-            yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs)
+            yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs, head.categories)
 
 
 def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:

@@ -137,6 +137,17 @@ def test_a_tpu_s_profile_is_refused_with_the_reason(tmp_path):
         advisor.load(path)
 
 
+def test_what_a_tpu_did_is_told(tmp_path):
+    """Two steps of 50 µs: a loop of 40 with 10 of an all-reduce in it, then a fusion of 20."""
+    plane = PlaneOf("/device:TPU:0").line(1, "Steps", 0, ("0", 0, 50_000, {}), ("1", 50_000, 50_000, {}))
+    plane.line(2, "XLA Ops", 0, ("%while.1 = …", 0, 40_000, {}), ("all-reduce.7", 5_000, 10_000, {}), ("fusion.2", 60_000, 20_000, {}))
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(plane.bytes())
+    told = r"2 steps of 0\.05 ms; ops run for 60% of the time \(while 30%, fusion 20%, all-reduce 10%\), the rest is idle"
+    with pytest.raises(TraceError, match=told):
+        advisor.load(path)
+
+
 def run_in(root, date, *hosts):
     folder = root / "plugins" / "profile" / date
     folder.mkdir(parents=True)
