@@ -24,11 +24,16 @@ NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
 """Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
 to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
 
+DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
+"""Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
+own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
+
 NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
 """The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
 passes instead of three."""
 
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
+_OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
 _OWN_NORM = re.compile(r"batch_norm_\w*kernel")
 _BACKWARD = re.compile(r"backward")
 _CHANNELS_LAST = re.compile(r"channels_last")
@@ -54,7 +59,8 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, layouts: Layo
     the time the GPU works ({min_layout_share}: turning the network's input once stays below). The step is replayed without them
     (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
-    bandwidth needs. Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
+    bandwidth needs. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
+    times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
     between, are not needed: the step is replayed without them (`low`: without the cheaper of the two). Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -70,7 +76,10 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, layouts: Layo
     https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html#tensor-layout
     """
     chosen = layouts.at
-    share = float(work.dur_us[chosen].sum()) / work.busy_us
+    in_half = _in_half(work)
+    depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else chosen[:0]
+    shown = np.union1d(chosen, depthwise)
+    share = float(work.dur_us[shown].sum()) / work.busy_us
     again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
     partly = bool(work.named(_CHANNELS_LAST).any())
@@ -82,22 +91,23 @@ def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, layouts: Layo
     limit, backward = roofline.limit_us[work.rows[norms]], work.named(_BACKWARD)[norms]
     gone = FewerLaunches(chosen[:0], chosen, np.empty(0))
     slow_norms = work.us_a_step(norms)
-    in_half = _in_half(work)
+    own = roofline.limit_us[work.rows[depthwise]]
     conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}"
+        + (f"; PyTorch's own depthwise convolutions take {milliseconds(work.us_a_step(depthwise))}" if len(depthwise) else "")
         + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
         edits=Edits(
             gone,
-            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD, NORM_FORWARD) * limit)),
-            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD_BEST, NORM_FORWARD_BEST) * limit)),
+            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD, NORM_FORWARD) * limit), _faster(depthwise, DEPTHWISE * own)),
+            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD_BEST, NORM_FORWARD_BEST) * limit), _faster(depthwise, DEPTHWISE_BEST * own)),
         ),
         removes="turning tensors from NCHW to NHWC and back",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[chosen], [_label(work, position) for position in chosen.tolist()]),
+        evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if in_half else 0.6),
         at_most="high" if in_half else "low",
-        fix=_fix(partly, _image(work, chosen)),
+        fix=_fix(partly, _image(work, shown)),
     )
     return [conversions, again] if again else conversions
 

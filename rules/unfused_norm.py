@@ -8,10 +8,12 @@ from math import prod
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import milliseconds
-from advisor.views.replay.edits import Edits, Fused
+from advisor.views.replay.edits import Edits, Fused, combine
+from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
@@ -27,7 +29,7 @@ more for the gradients of scale and shift."""
 
 
 @rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
-def unfused_norm(work: GpuWork, written: WrittenOut, roofline: Roofline, witness: Witness) -> Outcome:
+def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
 
     What it is
@@ -43,8 +45,8 @@ def unfused_norm(work: GpuWork, written: WrittenOut, roofline: Roofline, witness
     on the few reduced values (at least 16 elements a row where shapes were recorded), a product or quotient on the whole
     tensor; for softmax `exp`, `sum`, quotient. What PyTorch writes out inside one of its own ops does not count. Kernels
     of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
-    tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1), never less
-    than 2 µs; without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
+    tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1, and the
+    pointwise work around it goes too), never less than 2 µs; without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
     `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
     How to fix it
@@ -70,13 +72,32 @@ def unfused_norm(work: GpuWork, written: WrittenOut, roofline: Roofline, witness
         title=f"{kinds[0]} is written out where one op exists",
         summary=f"{count:.0f} written-out {' and '.join(kinds)} a step run {work.a_step(members):.0f} kernels for "
         f"{spent} of {milliseconds(work.step_us)}; fused they would take {fused}.",
-        edits=Edits(*(Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))),
+        edits=_edits(work, chains, times, _around(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{' and '.join(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.members)]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=_fix(kinds),
     )
+
+
+def _edits(work: GpuWork, chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:
+    """One kernel in place of each chain; at most, what stands around the chains goes with them, as where the module is compiled."""
+    low, expected, high = (Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))
+    if not around:
+        return Edits(low, expected, high)
+    return Edits(low, expected, combine(high, Fused.chains([members for members, _ in around], np.array([us for _, us in around]))))
+
+
+def _around(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) -> list[tuple[Ints, float]]:
+    """The stretches that a compiler fuses which hold any of these kernels, and the least time of each one's kernel."""
+    found = []
+    for stretch in fusion.stretches:
+        peaks = roofline.peaks.get(work.device_at(int(stretch.members[0])).id)
+        rate = peaks.achievable_bytes_per_s if peaks else None
+        if rate and stretch.least and np.isin(stretch.members, members).any():
+            found.append((stretch.members, stretch.fused_us(rate, float(work.dur_us[stretch.members].sum()))[2]))
+    return found
 
 
 def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, float, float]:
