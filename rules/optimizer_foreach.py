@@ -16,7 +16,7 @@ HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAd
 """Those of torch.optim that have no fused form and take foreach=True."""
 
 
-@rule("optimizer-foreach", min_saving_share=0.03)
+@rule("optimizer-foreach", min_saving_share=0.03, part_of=("launch-gap",))
 def optimizer_foreach(
     steps: Steps,
     work: GpuWork,

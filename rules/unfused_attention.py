@@ -30,7 +30,7 @@ MOST_BETWEEN = 12
 _LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
 
-@rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03)
+@rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",), part_of=("unfused-elementwise",))
 def unfused_attention(
     work: GpuWork,
     written: Attentions,

@@ -24,23 +24,24 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
     What counts no gain of its own is another way to a gain that is told already: it is folded into nothing.
     """
     done: list[Judged] = []
-    fixed = combine()
+    fixed: list[Judged] = []
     for item in _exact_first(found):
         finding, edits = item.finding, item.edits
         own = finding.saving.expected / replay.step_us if replay.step_us else 0.0
         if finding.allowed or own < LOW_SHARE or edits is None or not item.counted or not finding.shortens:
             done.append(item)
             continue
-        causes = [d for d in done if _explains(d.finding) and d.finding.rule != finding.rule]
-        added = _gained(replay, fixed, edits.expected) if causes else own
+        before = [f for f in fixed if f.finding.rule not in item.part_of]
+        causes = [f for f in before if not f.finding.folded_into and f.finding.rule != finding.rule]
+        added = _gained(replay, combine(*(f.edits.expected for f in before)), edits.expected) if causes else own
         if added < FOLDED_SHARE * own:
-            cause = min(causes, key=lambda d: _gained(replay, d.edits.expected, edits.expected) if d.edits else own)
+            cause = min(causes, key=lambda f: _gained(replay, f.edits.expected, edits.expected))
             item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=_at_most_low(finding)))
         elif added < MEDIUM_SHARE:
             # It gains something of its own, but no more than a note would.
             item = item._replace(finding=msgspec.structs.replace(finding, severity=_at_most_low(finding)))
         if _explains(item.finding) or item.finding.folded_into:
-            fixed = combine(fixed, edits.expected)
+            fixed.append(item)
         done.append(item)
     return done
 

@@ -46,7 +46,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         status=found.status,
         decide_with=found.decide_with,
     )
-    return Judged(finding, found.edits, found.counted, rule.explains)
+    return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of)
 
 
 def _widened(rule: Rule, weight: Weight) -> Weight:

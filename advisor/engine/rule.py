@@ -99,6 +99,8 @@ class Judged(NamedTuple):
     counted: bool = True
     explains: tuple[str, ...] = ()
     """As in `Rule`."""
+    part_of: tuple[str, ...] = ()
+    """As in `Rule`."""
 
 
 Outcome = Found | list[Found] | Clear | Skipped
@@ -117,6 +119,8 @@ class Rule:
     """The default of the engine's own option of that name."""
     explains: tuple[str, ...] = ()
     """Rules of which this one is a more exact account: where both see one thing, theirs is folded into this."""
+    part_of: tuple[str, ...] = ()
+    """Rules whose fix holds this one's as a part: it is not folded into them, as its own fix is the lesser work."""
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -185,11 +189,12 @@ def rule(
     relies_on: tuple[str, ...] = ("host", "kernels"),
     min_saving_share: float | None = None,
     explains: tuple[str, ...] = (),
+    part_of: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Mark a function as the rule of that id; the rest as in `Rule`."""
 
     def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share, explains)  # type: ignore[attr-defined]
+        function.advisor_rule = Rule(rule_id, function, relies_on, min_saving_share, explains, part_of)  # type: ignore[attr-defined]
         return function
 
     return mark
