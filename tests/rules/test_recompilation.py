@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.rules.test_rules import clear, found, repeat
+from tests.rules.test_rules import clear, found, repeat, widened
 
 COMPILE = "torch/_dynamo/convert_frame.py(1457): _compile"
 
@@ -34,7 +34,7 @@ def churn(took=5000, dims=True, new_function=False, steps=5):
 def test_compilation_in_every_step_is_found():
     finding = found("recompilation", churn())
     assert finding.severity == "high" and finding.saving.expected_us == pytest.approx(5000, rel=0.02)
-    assert finding.saving.low_us == pytest.approx(2500, rel=0.05), "half of it, less what errors of such rules were"
+    assert finding.saving.low_us == widened("recompilation", 2500, 5000, 5120)[0], "half of it"
     assert "[8, 100, 64] to [8, 108, 64]" in finding.summary
     assert "mark_dynamic(x, 1)" in finding.fix.steps[0] and "dynamic=True" in finding.fix.code.after
     assert finding.evidence[0].label == "compilation 0/1 (function/recompilation)"

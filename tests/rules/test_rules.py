@@ -6,6 +6,7 @@ import pytest
 
 from advisor.engine.rule import SECTIONS, built_in
 from advisor.engine.run import run as run_rules
+from advisor.knowledge.interval_margins import interval_margins
 from advisor.views.replay.calibration import Calibration
 from advisor.views.workspace import Workspace
 from tests.build import Trace
@@ -35,6 +36,12 @@ def skipped(rule, trace):
     (one,) = run(rule, trace).skipped
     assert one.why and one.record_with
     return one.why
+
+
+def widened(rule, low, high, step):
+    """The ends of a saving with what errors of such rules were, as the engine gives them."""
+    below, above = interval_margins(rule)
+    return pytest.approx(max(0.0, low - below * step), rel=0.02), pytest.approx(min(step, high + above * step), rel=0.02)
 
 
 def repeat(period, body, steps=STEPS):
