@@ -1,7 +1,7 @@
 """Which collectives of different ranks are the same one, and the proof of it.
 
 All ranks leave a collective together, so the ends of matched ones differ by the ranks' clocks and little else: a matching is
-accepted only where that holds (FORMULAS, many ranks). Heads of a trace, work from before it began, carry no metadata and are left out.
+accepted only where that holds. Heads of a trace, work from before it began, carry no metadata and are left out.
 """
 
 from __future__ import annotations

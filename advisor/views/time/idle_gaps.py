@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
+from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract
 from advisor.knowledge.idle import CAUSES
 from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
+from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -72,47 +73,56 @@ class Gaps:
 def gaps_of_device(
     timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans
 ) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
-    gap_start, gap_end = idle
+    """The gaps of one device: where each starts and ends, the GPU op that ends it (row, -1 at the window's end), and its causes."""
+    start, end = idle
+    next_op = _next_ops(timeline, device, end)
+    launch = np.where(next_op >= 0, launches.start_us[next_op], np.nan)
+    known = ~np.isnan(launch)
+    starved = known & (launch > start - CLOCK_SKEW_US)
+    # Up to the launch (or all of it, where no launch was recorded or the window ends): what the host did.
+    issued = np.where(starved, np.clip(launch, start, end), np.where(known, start, end))
+    causes = _of_host(timeline, host, (start, issued))
+    # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
+    after = np.where(starved, end - issued, 0.0)
+    blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
+    prompt = after <= LONGEST_DISPATCH_US
+    causes["sync"] += np.where(blocked, after, 0.0)
+    causes["launch"] += np.where(~blocked & prompt, after, 0.0)
+    causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
+    causes["dependency"] += np.where(known & ~starved, end - start, 0.0)
+    frame = pd.DataFrame(causes, columns=list(CAUSES))
+    # Rounding in the interval sums must not break the law that a gap's causes sum to it.
+    frame["unknown"] += (end - start) - frame.sum(axis=1).to_numpy()
+    frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
+    return start, end, next_op, frame
+
+
+def _next_ops(timeline: Timeline, device: int, gap_end: Floats) -> Ints:
+    """(n,) row of the device's GPU op that begins where each gap ends, -1 where none does."""
     ops = timeline.gpu_ops
     rows = np.flatnonzero(ops["device"].to_numpy() == device)
     starts = ops["start_us"].to_numpy()[rows]
     position = np.searchsorted(starts, gap_end, side="left")
-    ends_with_op = position < len(rows)
-    ends_with_op[ends_with_op] &= starts[position[ends_with_op]] <= gap_end[ends_with_op] + 1e-6
-    next_op = np.where(ends_with_op, rows[np.minimum(position, len(rows) - 1)], -1)
-    launch = np.where(next_op >= 0, launches.start_us[next_op], np.nan)
+    found = position < len(rows)
+    found[found] &= starts[position[found]] <= gap_end[found] + 1e-6
+    return np.where(found, rows[np.minimum(position, len(rows) - 1)], -1)
 
-    known = ~np.isnan(launch)
-    starved = known & (launch > gap_start - CLOCK_SKEW_US)
-    issued = np.where(starved, np.clip(launch, gap_start, gap_end), np.where(known, gap_start, gap_end))
-    causes = {c: np.zeros(len(gap_start)) for c in CAUSES}
-    # Before the launch (or all of it, where no launch was recorded or the window ends): what the host did.
-    left: Spans = (gap_start, issued)
+
+def _of_host(timeline: Timeline, host: HostActivity, waits: Spans) -> dict[str, Floats]:
+    """µs by cause of what the host did in each of n stretches for which the device waited."""
+    causes = {cause: np.zeros(len(waits[0])) for cause in CAUSES}
     claimed: Spans = EMPTY
     for cause in ("profiler", "sync", "allocator", "data_loading", "launch"):
         spans: Spans = getattr(host, cause)
-        causes[cause] = overlap_with(*left, subtract(spans, claimed))
-        claimed = union(np.r_[claimed[0], spans[0]], np.r_[claimed[1], spans[1]])
+        causes[cause] = overlap_with(*waits, subtract(spans, claimed))
+        claimed = joined(claimed, spans)
     # One op is not issued for that long: the host was at something else in it.
-    busy = causes["launch"] > LONGEST_DISPATCH_US
-    own = np.where(busy, causes["launch"], 0.0)
+    own = np.where(causes["launch"] > LONGEST_DISPATCH_US, causes["launch"], 0.0)
     causes["launch"] -= own
     causes["host"] += own
-    rest = np.maximum(issued - gap_start - sum(causes.values()), 0.0)
+    rest = np.maximum(waits[1] - waits[0] - sum(causes.values()), 0.0)
     causes["host" if len(timeline.cpu_ops) or len(timeline.api_calls) else "unknown"] += rest
-    # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
-    after = np.where(starved, gap_end - issued, 0.0)
-    blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
-    causes["sync"] += np.where(blocked, after, 0.0)
-    prompt = after <= LONGEST_DISPATCH_US
-    causes["launch"] += np.where(~blocked & prompt, after, 0.0)
-    causes["host"] += np.where(~blocked & ~prompt, after, 0.0)
-    causes["dependency"] += np.where(known & ~starved, gap_end - gap_start, 0.0)
-    frame = pd.DataFrame(causes, columns=list(CAUSES))
-    # Rounding in the interval sums must not break the law that a gap's causes sum to it.
-    frame["unknown"] += (gap_end - gap_start) - frame.sum(axis=1).to_numpy()
-    frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
-    return gap_start, gap_end, next_op, frame
+    return causes
 
 
 def _to_profiler(causes: pd.DataFrame, recording_us: float) -> float:

@@ -42,44 +42,12 @@ class KernelTable:
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> KernelTable:
-        frame = timeline.gpu_ops
-        start = frame["start_us"].to_numpy()
-        inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
-        op = ops.of_gpu[inside]
-        copied = np.where(frame["bytes"].to_numpy()[inside] > 0, frame["bytes"].to_numpy()[inside], np.nan)
-        data = pd.DataFrame(
-            {
-                "name": frame["name"].cat.codes.to_numpy()[inside],
-                "family": kernels.family[inside],
-                "precision": np.asarray(kernels.precision, object)[inside],
-                "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
-                "dur": frame["dur_us"].to_numpy()[inside],
-                "occupancy": frame["occupancy_pct"].to_numpy()[inside] * frame["dur_us"].to_numpy()[inside],
-                "bytes": np.fmax(copied, roofline.bytes[inside]),
-                "flops": roofline.flops[inside],
-                **_fits(timeline, inside),
-            }
-        )
-        whole = float(data["dur"].sum()) or 1.0
-        grouped = (
-            data.groupby(["name", "family", "precision"], sort=False)
-            .agg(
-                calls=("dur", "size"),
-                total=("dur", "sum"),
-                op=("op", "first"),
-                bytes=("bytes", "sum"),
-                flops=("flops", "sum"),
-                occupancy=("occupancy", "sum"),
-                theoretical=("theoretical", "first"),
-                limiter=("limiter", "first"),
-            )
-            .sort_values("total", ascending=False, kind="stable")
-            .reset_index()
-        )
-        names = frame["name"].cat.categories
+        grouped = _by_name(timeline, steps, kernels, ops, roofline)
+        whole = float(grouped["total"].sum()) or 1.0
+        names = timeline.gpu_ops["name"].cat.categories
         rows = [
             KernelRow(
-                name=str(names[r.name_]),
+                name=str(names[r.code]),
                 family=FAMILIES[r.family].value,
                 precision=r.precision,
                 calls=int(r.calls),
@@ -93,21 +61,54 @@ class KernelTable:
                 dur_us=float(r.total / r.calls),
                 occupancy=Occupancy(float(r.theoretical), limiter=r.limiter) if r.limiter else None,
             )
-            for r in grouped.head(ROWS).rename(columns={"name": "name_"}).itertuples(index=False)
+            for r in grouped.head(ROWS).itertuples(index=False)
         ]
-        if len(grouped) > ROWS:
-            rest = grouped.iloc[ROWS:]
-            total = float(rest["total"].sum())
-            calls = int(rest["calls"].sum())
-            rows.append(
-                KernelRow(
-                    name=f"({len(rest)} more names)",
-                    family="other",
-                    precision="",
-                    calls=calls,
-                    total_us=total,
-                    mean_us=total / calls,
-                    share=total / whole,
-                )
-            )
-        return cls(tuple(rows))
+        return cls((*rows, *_rest(grouped.iloc[ROWS:], whole)))
+
+
+def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> pd.DataFrame:
+    """The window's GPU ops by name (`code`, of the name's category), family and precision, most time first."""
+    frame = timeline.gpu_ops
+    start = frame["start_us"].to_numpy()
+    inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
+    data = pd.DataFrame(
+        {
+            "code": frame["name"].cat.codes.to_numpy()[inside],
+            "family": kernels.family[inside],
+            "precision": np.asarray(kernels.precision, object)[inside],
+            "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
+            "dur": dur,
+            "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
+            "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
+            "flops": roofline.flops[inside],
+            **_fits(timeline, inside),
+        }
+    )
+    return (
+        data.groupby(["code", "family", "precision"], sort=False)
+        .agg(
+            calls=("dur", "size"),
+            total=("dur", "sum"),
+            op=("op", "first"),
+            bytes=("bytes", "sum"),
+            flops=("flops", "sum"),
+            occupancy=("occupancy", "sum"),
+            theoretical=("theoretical", "first"),
+            limiter=("limiter", "first"),
+        )
+        .sort_values("total", ascending=False, kind="stable")
+        .reset_index()
+    )
+
+
+def _rest(names: pd.DataFrame, whole: float) -> tuple[KernelRow, ...]:
+    """One row for the names that the table has no room for, so that it still sums to the whole; none where it has."""
+    if not len(names):
+        return ()
+    total, calls = float(names["total"].sum()), int(names["calls"].sum())
+    return (
+        KernelRow(
+            name=f"({len(names)} more names)", family="other", precision="", calls=calls, total_us=total, mean_us=total / calls, share=total / whole
+        ),
+    )  # fmt: skip

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, union
+from advisor.intervals import Floats, Ints, Spans, union
 from advisor.knowledge import cuda_api
 from advisor.timeline import CopyKind, Timeline
+from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.launches import Launches
 
 CLOCK_SKEW_US = 1.0
-"""Host and device clocks are aligned to about a microsecond (FORMULAS: 1-2 µs between a launch and its op at the least)."""
+"""Host and device clocks are aligned to about a microsecond: 1 to 2 µs lie between a launch and its op at the least."""
 
 DISPATCH_PAUSE_US = 50.0
 """Python between two ops of an eager program takes some 5 to 30 µs, more under a profiler. A pause longer than this is
@@ -55,46 +56,38 @@ class HostActivity:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> HostActivity:
-        calls = timeline.api_calls
-        roles = launches.roles
-        names = list(cuda_api.ApiRole)
+        calls, overheads = timeline.api_calls, timeline.overheads
         issuing = _issuing_threads(timeline, launches)
-
-        def spans(frame: pd.DataFrame, rows: np.ndarray) -> Spans:
-            start = frame["start_us"].to_numpy()[rows]
-            return union(start, start + frame["dur_us"].to_numpy()[rows])
-
         here = _on_threads(calls, issuing)
-        sync = spans(calls, here & (roles == names.index(cuda_api.ApiRole.SYNC)))
-        blocking = np.zeros(len(calls), bool)
         copying = _blocking_copies(timeline, launches)
-        blocking[copying] = True
-        copies = spans(calls, here & blocking)
-        overheads = timeline.overheads
-        own = np.array([not _NOT_PROFILER.search(n) for n in overheads["name"].cat.categories], bool)
-        profiler = spans(overheads, own[overheads["name"].cat.codes.to_numpy()]) if len(overheads) else EMPTY
-        loader = []
-        asked = _ITERATOR_FRAME if timeline.source.format == "jax" else _LOADER_FRAME
-        for frame, pattern in ((timeline.annotations, _LOADER), (timeline.python_calls, asked)):
-            if len(frame):
-                match = np.array([bool(pattern.search(n)) for n in frame["name"].cat.categories])
-                loader.append(spans(frame, match[frame["name"].cat.codes.to_numpy()] & _on_threads(frame, issuing)))
-        data_loading = union(np.concatenate([s[0] for s in loader]), np.concatenate([s[1] for s in loader])) if loader else EMPTY
-        ops = timeline.cpu_ops
-        dispatch = [spans(ops, _on_threads(ops, issuing)), spans(calls, here)]
-        start, end = union(np.r_[dispatch[0][0], dispatch[1][0]], np.r_[dispatch[0][1], dispatch[1][1]])
-        pause = DISPATCH_PAUSE_US if len(ops) else UNSEEN_DISPATCH_PAUSE_US
-        # The short pauses between ops are part of issuing them.
-        joined = union(start, np.r_[np.where(start[1:] - end[:-1] < pause, start[1:], end[:-1]), end[-1:]])
+        waiting = np.zeros(len(calls), bool)
+        waiting[launches.calls_with(cuda_api.ApiRole.SYNC)] = True
+        waiting[copying] = True
+        allocating = launches.calls_with(cuda_api.ApiRole.ALLOCATION)
         return cls(
-            profiler,
-            union(np.r_[sync[0], copies[0]], np.r_[sync[1], copies[1]]),
-            spans(calls, here & (roles == names.index(cuda_api.ApiRole.ALLOCATION))),
-            data_loading,
-            joined,
-            copying,
-            issuing,
+            profiler=spans_of(overheads, ~matches(overheads, _NOT_PROFILER)),
+            sync=spans_of(calls, here & waiting),
+            allocator=spans_of(calls, allocating[here[allocating]]),
+            data_loading=_loading(timeline, issuing),
+            launch=_dispatching(timeline, issuing, here),
+            blocking_copies=copying,
+            threads=issuing,
         )
+
+
+def _loading(timeline: Timeline, issuing: frozenset[tuple[int, int]]) -> Spans:
+    """Where those threads ask a loader for the next batch."""
+    frames = _ITERATOR_FRAME if timeline.source.format == "jax" else _LOADER_FRAME
+    asked = ((timeline.annotations, _LOADER), (timeline.python_calls, frames))
+    return joined(*(spans_of(table, matches(table, pattern) & _on_threads(table, issuing)) for table, pattern in asked))
+
+
+def _dispatching(timeline: Timeline, issuing: frozenset[tuple[int, int]], calling: np.ndarray) -> Spans:
+    """Where those threads issue work: ops and runtime calls, and the short pauses between them."""
+    ops = timeline.cpu_ops
+    start, end = joined(spans_of(ops, _on_threads(ops, issuing)), spans_of(timeline.api_calls, calling))
+    pause = DISPATCH_PAUSE_US if len(ops) else UNSEEN_DISPATCH_PAUSE_US
+    return union(start, np.r_[np.where(start[1:] - end[:-1] < pause, start[1:], end[:-1]), end[-1:]])
 
 
 def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:

@@ -20,7 +20,7 @@ def loop(host, gpu, steps=4, first=5.0):
 
 
 def test_backlog_of_warm_up_is_neither_in_the_step_time_nor_in_the_window():
-    # FORMULAS: wait=1, warmup=2, active=3. The two warm-up steps were launched at -60 and -30, before recording began, and
+    # wait=1, warmup=2, active=3. The two warm-up steps were launched at -60 and -30, before recording began, and
     # still run until 205. Host window / 3 is 30; the GPU needs 80 a step.
     trace, free = Trace(), 45.0
     for _ in (-60, -30):
