@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -11,6 +12,7 @@ import typer
 
 from advisor.cli import agents, analyze, compare, fleet, lab, rules
 from advisor.errors import AdvisorError
+from advisor.knowledge.secrets import SHOW, masked, shown
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
@@ -41,7 +43,12 @@ for _command in (
 
 
 @app.callback(invoke_without_command=True)
-def _main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show names that look like secrets as they were recorded.")] = False,
+) -> None:
+    if show_secrets:
+        os.environ[SHOW] = "1"  # the processes that read ranks inherit it
     if version:
         from importlib.metadata import version as installed
 
@@ -52,7 +59,7 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def _visible(text: str, lines: bool = False) -> str:
     from advisor.reports._clean import visible  # not before it is needed: --help costs nothing
 
-    return visible(text, lines=lines)
+    return visible(text if shown() else masked(text), lines=lines)
 
 
 def _fail(error: AdvisorError) -> NoReturn:

@@ -18,7 +18,7 @@ _OURS = re.compile(
     advisor\ \d[\w.+-]{0,40}\ (?:\xc2\xb7|diff|history)
     | <!doctype\ html>\n<html\ lang="en">\n<head>\n(?:<(?:meta|link)\ [^\n]{0,400}>\n){0,8}<meta\ name="generator"\ content="trace-advisor[ ]
     | <!--\ trace-advisor(?::\ \w+)?\ -->
-    | \{\s*"schema":\s*\d+,\s*"advisor":\s*"
+    | \{\s*"schema":\s*\d+,\s*(?:"kind":\s*"\w{1,20}",\s*)?"advisor":\s*"
     | \{"displayTimeUnit":\ "ns",\ "trace-advisor":\ \{
     | \{\s*"\$schema":\s*"[^"\n]{0,200}sarif[^"\n]{0,200}",\s*"version":\s*"2\.1\.0",\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"advisor"
     | <\?xml\ version="1\.0"\ encoding="UTF-8"\?>\n<testsuites\ name="advisor"

@@ -5,9 +5,12 @@ Every expression is linear: what repeats is bounded, or is followed by nothing t
 
 from __future__ import annotations
 
+import os
 import re
 
 MASK = "[secret]"
+SHOW = "ADVISOR_SHOW_SECRETS"
+"""Of the environment: set to 1, what was recorded is shown as it stands. On the command line: advisor --show-secrets …"""
 
 _VENDORS = {
     "a Hugging Face token": r"hf_[A-Za-z0-9]{20,}",
@@ -42,6 +45,11 @@ _OPTION = re.compile(rf"(?P<name>(?<![\w-])--?(?:[a-z]{{1,20}}[-_]){{0,4}}(?:{_N
 _BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic))(?P<is>\s{1,3})(?P<value>(?=[A-Za-z]{0,40}[0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,})")
 _IN_URL = re.compile(r"(?P<name>://)(?P<is>)(?P<value>[^\s/@:\"']{0,80}:[^\s/@\"']{1,200}@)")
 _AFTER_NAME = (_BEARER, _ASSIGNED, _OPTION, _IN_URL)
+
+
+def shown() -> bool:
+    """Whether the user wants secrets as they were recorded."""
+    return os.environ.get(SHOW) == "1"
 
 
 def suspicious(text: str) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from advisor.errors import TraceError
+from advisor.knowledge.secrets import masked, shown
 from advisor.report.model import SCHEMA, Report
 
 _HEAD = 4096
@@ -35,7 +37,20 @@ def read_report(path: Path) -> Report:
     missing += ["a kernel's counters"] if loaded.kind == "kernels" and any(row.counted is None for row in loaded.kernels) else []
     if missing:
         raise TraceError(f"{path} is a report of kind {loaded.kind} without {' and '.join(missing)}", "Save it again: advisor analyze TRACE --format json -o report.json")
-    return loaded
+    return loaded if shown() else _without_secrets(loaded)
+
+
+def _without_secrets(report: Report) -> Report:
+    """As a recording is read: a report may have been saved with what names held."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return masked(value)
+        if isinstance(value, (list, tuple)):
+            return [walk(item) for item in value]
+        return {key: walk(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    return msgspec.convert(walk(msgspec.to_builtins(report)), Report)
 
 
 def is_report(path: Path) -> bool:

@@ -12,6 +12,7 @@ from advisor.errors import TraceError
 from advisor.recording import Progress, Recording
 from advisor.sources import jax, kineto, memory, ncu, nsys, run
 from advisor.sources.jax.directory import newest_run
+from advisor.sources.masking import without_secrets
 from advisor.sources.memory.ranks import of_ranks, snapshots_among
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
@@ -106,7 +107,7 @@ def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Prog
     opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes)
     for source in SOURCES:
         if source.recognises(opened):
-            return source.record(opened)
+            return without_secrets(source.record(opened))
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     raise refuse_foreign(opened.head, path)

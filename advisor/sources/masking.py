@@ -1,0 +1,70 @@
+"""Names of a recording without secrets: masked where it is read, so that no report, comparison, picture or message can show one.
+
+A launch command in a thread's name, a token in a range: whoever recorded did not think of who reads the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+
+from advisor.kernel_profiles import KernelProfiles
+from advisor.knowledge.secrets import masked, shown, suspicious
+from advisor.recording import Recording
+from advisor.snapshot import MemorySnapshot
+from advisor.sources.ranks import JobTraces
+from advisor.timeline import TABLES, Timeline
+
+T = TypeVar("T")
+
+
+def without_secrets(recording: Recording) -> Recording:
+    """The recording with what looks like a secret in its names as `[secret]`; as it is where the user wants to see it."""
+    if shown():
+        return recording
+    return replace(recording, parts=tuple(_part(part) for part in recording.parts))
+
+
+def _part(part: T) -> T:
+    made: object = part
+    if isinstance(part, Timeline):
+        made = _timeline(part)
+    elif isinstance(part, KernelProfiles):
+        made = replace(part, kernels=tuple(replace(k, name=masked(k.name)) for k in part.kernels), devices={i: masked(n) for i, n in part.devices.items()})
+    elif isinstance(part, MemorySnapshot):
+        stacks = tuple(tuple(frame._replace(name=masked(frame.name), file=masked(frame.file)) for frame in stack) for stack in part.stacks)
+        made = replace(part, stacks=stacks, marks=tuple(mark._replace(name=masked(mark.name)) for mark in part.marks))
+    elif isinstance(part, JobTraces):
+        made = replace(part, traces=tuple(replace(t, timeline=t.timeline and _timeline(t.timeline)) for t in part.traces))
+    return made  # type: ignore[return-value]
+
+
+def _timeline(timeline: Timeline) -> Timeline:
+    tables = {name: _table(name, getattr(timeline, name)) for name in TABLES}
+    devices = tuple(replace(device, name=masked(device.name)) for device in timeline.devices)
+    metadata = {key: masked(value) if isinstance(value, str) else value for key, value in timeline.source.metadata.items()}
+    changed = {name: table for name, table in tables.items() if table is not getattr(timeline, name)}
+    if not changed and devices == timeline.devices and metadata == timeline.source.metadata:
+        return timeline
+    return replace(timeline, devices=devices, source=replace(timeline.source, metadata=metadata), **changed)
+
+
+def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table, the same object where nothing in it looks like a secret: each distinct text is looked at once."""
+    changed = {}
+    for column, dtype in TABLES[name].items():
+        if dtype != "str":
+            continue
+        values = frame[column].array
+        assert isinstance(values, pd.Categorical)
+        if not len(values.categories) or not suspicious("\n".join(values.categories)):
+            continue
+        texts = [masked(text) for text in values.categories]
+        if texts != list(values.categories):
+            distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+            renumbered = np.array([*(distinct[text] for text in texts), -1], np.int32)
+            changed[column] = pd.Categorical.from_codes(renumbered[values.codes], categories=pd.Index(list(distinct), dtype=object))
+    return frame.assign(**changed) if changed else frame
