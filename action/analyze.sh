@@ -2,15 +2,13 @@
 # Writes advisor-report/ (HTML, JSON, SARIF, the comment) and the step summary of a trace.
 set -euo pipefail
 
-out=advisor-report
-mkdir -p "$out"
-config=(${ADVISOR_CONFIG:+--config "$ADVISOR_CONFIG"})
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Of several captures the first is reported on; the comparison and the check take them all.
-trace="$ADVISOR_TRACE"
+trace="$(path "$ADVISOR_TRACE")"
 if [ -d "$trace" ]; then
     trace=$(find "$trace" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.sqlite' \) | LC_ALL=C sort | head -n 1)
-    [ -n "$trace" ] || { echo "advisor: $ADVISOR_TRACE holds no captures" >&2; exit 3; }
+    [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi
 
 advisor analyze "$trace" "${config[@]}" --format json --output "$out/report.json" --force
@@ -22,14 +20,15 @@ advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html
 
 : >"$out/comment.md"
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
-    if advisor diff "$ADVISOR_BASELINE" "$ADVISOR_TRACE" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
+    if advisor diff "$(path "$ADVISOR_BASELINE")" "$(path "$ADVISOR_TRACE")" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
         # What changed comes first: that is what the pull request is about.
         cat "$out/diff.md" >"$out/comment.md"
         printf '\n' >>"$out/comment.md"
     else
         # Another device, another schema: the report itself stands all the same.
         cat "$out/diff.log" >&2
-        printf 'The baseline was not compared:\n\n```text\n%s\n```\n' "$(tr -d '`' <"$out/diff.log")" >>"$out/comment.md"
+        printf 'The baseline was not compared:\n\n' >>"$out/comment.md"
+        fenced "$out/diff.log" >>"$out/comment.md"
     fi
     rm -f "$out/diff.log"
 fi

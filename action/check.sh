@@ -2,15 +2,14 @@
 # Fails where a budget is crossed, and says so in the step summary.
 set -uo pipefail
 
-config=(${ADVISOR_CONFIG:+--config "$ADVISOR_CONFIG"})
-baseline=(${ADVISOR_BASELINE:+--baseline "$ADVISOR_BASELINE"})
-mkdir -p advisor-report
-advisor check "$ADVISOR_TRACE" "${config[@]}" "${baseline[@]}" >advisor-report/budgets.txt
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+baseline=(${ADVISOR_BASELINE:+--baseline "$(path "$ADVISOR_BASELINE")"})
+advisor check "$(path "$ADVISOR_TRACE")" "${config[@]}" "${baseline[@]}" >"$out/budgets.txt"
 code=$?
-cat advisor-report/budgets.txt
+cat "$out/budgets.txt"
 {
-    printf '\n### Budgets\n\n```text\n'
-    cat advisor-report/budgets.txt
-    printf '```\n'
+    printf '\n### Budgets\n\n'
+    fenced "$out/budgets.txt"
 } >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
 exit $code

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Comments on the pull request of the event, or updates the comment that an earlier run left.
+# Comments on the pull request of the event, or updates the comment that an earlier run of the same account left.
 set -euo pipefail
 
-number=$(python3 -c 'import json, os; print(json.load(open(os.environ["GITHUB_EVENT_PATH"])).get("pull_request", {}).get("number", ""))')
-if [ -z "$number" ]; then
+# Isolated: the workspace, where this runs, may hold a json.py of anyone.
+number=$(python3 -I -c 'import json, os; print(int(json.load(open(os.environ["GITHUB_EVENT_PATH"])).get("pull_request", {}).get("number", 0)))')
+if [ "$number" = 0 ]; then
     echo "advisor: this event is of no pull request, so there is nothing to comment on"
     exit 0
 fi
 
 comments="repos/$GITHUB_REPOSITORY/issues/$number/comments"
-marker='<!-- trace-advisor: comment -->'
-mine=$(gh api --paginate "$comments" --jq ".[] | select(.user.type == \"Bot\") | select(.body | contains(\"$marker\")) | .id" | head -n 1)
-if [ -n "$mine" ]; then
+# Only a comment of the account that comments now, which ends with the marker: anybody may quote it.
+ADVISOR_ACCOUNT=$(gh api user --jq .login 2>/dev/null || echo 'github-actions[bot]')
+export ADVISOR_ACCOUNT ADVISOR_MARKER='<!-- trace-advisor: comment -->'
+mine=$(gh api --paginate "$comments" --jq '.[] | select(.user.login == env.ADVISOR_ACCOUNT) | select(.body | rtrimstr("\n") | endswith(env.ADVISOR_MARKER)) | .id' | head -n 1)
+if [[ "$mine" =~ ^[0-9]+$ ]]; then
     gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$mine" --field body=@advisor-report/comment.md >/dev/null
     echo "advisor: updated comment $mine of pull request $number"
 else

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.engine.settings import tomllib
+from tests.fuzz import examples
 from tests.paths import ROOT
 
 SLOW, FIXED = (ROOT / "samples" / "launch-gap" / f"{side}.json.gz" for side in ("slow", "fixed"))
@@ -21,7 +23,9 @@ import json, os, sys
 log = open(os.environ["GH_LOG"], "a")
 body = [a.split("=@", 1)[1] for a in sys.argv if a.startswith("body=@")]
 print(json.dumps({{"args": sys.argv[1:], "body": open(body[0]).read() if body else ""}}), file=log)
-if "--jq" in sys.argv:
+if sys.argv[1:3] == ["api", "user"]:
+    print("somebody")
+elif "--jq" in sys.argv:
     print(os.environ.get("GH_FOUND", ""))
 """
 
@@ -100,7 +104,7 @@ def test_a_trace_that_cannot_be_read_fails_the_step(step, tmp_path):
 def test_the_first_run_comments_and_the_next_updates(step, tmp_path):
     assert step("analyze.sh", ADVISOR_TRACE=SLOW).returncode == 0
     assert "commented on pull request 7" in step("comment.sh").stdout
-    _, made = calls(tmp_path)
+    made = calls(tmp_path)[-1]
     assert made["args"][:4] == ["api", "--method", "POST", "repos/a/b/issues/7/comments"] and MARKER in made["body"]
     assert "updated comment 42" in step("comment.sh", GH_FOUND=42).stdout
     assert calls(tmp_path)[-1]["args"][:4] == ["api", "--method", "PATCH", "repos/a/b/issues/comments/42"]
@@ -119,8 +123,75 @@ def test_check_fails_with_the_budget_and_says_so(step, tmp_path, limit, code):
     assert "step_ms" in done.stdout and "step_ms" in (tmp_path / "summary.md").read_text()
 
 
+def test_only_a_comment_of_its_own_is_updated(step, tmp_path):
+    assert step("analyze.sh", ADVISOR_TRACE=SLOW).returncode == 0
+    step("comment.sh")
+    asked = next(call for call in calls(tmp_path) if "--paginate" in call["args"])["args"][-1]
+    assert "select(.user.login == env.ADVISOR_ACCOUNT)" in asked and "endswith(env.ADVISOR_MARKER)" in asked
+    assert "commented on" in step("comment.sh", GH_FOUND="42; rm -rf x").stdout
+
+
+def test_a_pull_request_with_rights_does_not_bring_its_own_settings(step, tmp_path):
+    (tmp_path / "ours.py").write_text("open('ran', 'w').close()\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.advisor]\nrules = ["ours.py"]\n')
+    done = step("analyze.sh", ADVISOR_TRACE=SLOW, GITHUB_EVENT_NAME="pull_request_target")
+    assert done.returncode == 0 and "are ignored" in done.stdout and not (tmp_path / "ran").exists()
+    done = step("analyze.sh", ADVISOR_TRACE=SLOW, ADVISOR_CONFIG="pyproject.toml", GITHUB_EVENT_NAME="pull_request_target")
+    assert done.returncode == 2 and "rules are code" in done.stderr and not (tmp_path / "ran").exists()
+    step("analyze.sh", ADVISOR_TRACE=SLOW, GITHUB_EVENT_NAME="pull_request")
+    assert (tmp_path / "ran").exists()
+
+
+def test_modules_of_the_workspace_are_not_imported(step, tmp_path):
+    for name in ("json", "os", "secrets", "pip", "venv"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w').close()\n")
+    (tmp_path / "advisor-report").mkdir()
+    (tmp_path / "advisor-report" / "comment.md").write_text("x")
+    assert step("comment.sh").returncode == 0
+    subprocess.run(["bash", "-c", f'. "{ROOT}/action/common.sh"'], cwd=tmp_path, check=True)
+    assert not list(tmp_path.glob("*.ran"))
+
+
+def test_a_name_that_begins_with_a_dash_is_no_option(step, tmp_path):
+    (tmp_path / "--rules=x.json.gz").write_bytes(SLOW.read_bytes())
+    done = step("analyze.sh", ADVISOR_TRACE="--rules=x.json.gz", ADVISOR_BASELINE="--rules=x.json.gz")
+    assert done.returncode == 0, done.stderr
+    assert "no change" in (tmp_path / "advisor-report" / "comment.md").read_text().lower() or "## Step time" in (tmp_path / "advisor-report" / "comment.md").read_text()
+
+
+def test_what_a_trace_holds_is_no_command_and_stays_in_its_block(step, tmp_path):
+    trace = examples.training()
+    trace["deviceProperties"][0]["name"] = "H\n::error::x\n```\n# out\n````` \x1b]0;x\x07"
+    (tmp_path / "t.json").write_text(json.dumps(trace))
+    (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 0.001\n")
+    done = step("check.sh", ADVISOR_TRACE="t.json", ADVISOR_CONFIG="limits.toml")
+    lines = done.stdout.splitlines()
+    token = lines[0].removeprefix("::stop-commands::")
+    assert len(token) == 32 and lines[-1] == f"::{token}::"
+    for text in (done.stdout, done.stderr, (tmp_path / "summary.md").read_text()):
+        assert "\x1b" not in text and not re.search(r"^::error", text, re.MULTILINE) and "\n# out" not in text
+
+
+def test_fences_are_longer_than_what_they_hold(step, tmp_path):
+    (tmp_path / "text").write_text("a ````` b\n```\nc")
+    common = f'. "{ROOT}/action/common.sh"; fenced text'
+    done = subprocess.run(["bash", "-c", common], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "\n``````text\na ````` b\n```\nc\n``````\n" in done.stdout
+
+
+def test_dependencies_and_actions_are_pinned_by_hash():
+    locked = (ROOT / "action" / "requirements.txt").read_text()
+    packages = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", locked, flags=re.MULTILINE))
+    assert all("--hash=sha256:" in package for package in packages if "==" in package)
+    wanted = {re.match(r"[\w.-]+", d)[0].lower().replace(".", "-") for d in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]}
+    assert wanted <= {re.match(r"[\w.-]*", package)[0].lower().replace(".", "-") for package in packages}
+    for file in (ROOT / "action.yml", ROOT / "docs" / "ci.md"):
+        for used in re.findall(r"uses: (actions/\S+)", file.read_text()):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", used), used
+
+
 def test_no_input_is_pasted_into_a_script():
     text = (ROOT / "action.yml").read_text()
     scripts = re.findall(r"^ *run: (.*)$", text, re.MULTILINE)
     assert len(scripts) == 4 and not [s for s in scripts if "${{" in s]
-    assert {Path(s.split("/")[-1].rstrip('"')).name for s in scripts if "/action/" in s} == {"analyze.sh", "comment.sh", "check.sh"}
+    assert {Path(s.split("/")[-1].rstrip('"')).name for s in scripts if "/action/" in s} == {"analyze.sh", "comment.sh", "check.sh", "install.sh"}

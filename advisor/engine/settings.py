@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+OWN_RULES = "ADVISOR_OWN_RULES"
+"""Of the environment: set to no, settings that name rules are refused, since those are Python files that would be run."""
 
 EXAMPLE = """
 [tool.advisor]
@@ -105,6 +109,8 @@ def _settings(table: Any, path: Path) -> Settings:
             raise no_such("setting", str(key), shapes, where=f"{path}: ")
         if not isinstance(value, shapes[key]):
             raise UsageError(f"{path}: {key} is not a {shapes[key].__name__}", f"Settings look like this:{EXAMPLE}")
+    if table.get("rules") and os.environ.get(OWN_RULES) == "no":
+        raise UsageError(f"{path}: rules are code, which is not run here ({OWN_RULES}=no)", "Take rules out of the settings, or run where they are trusted.")
     allow = table.get("allow", {})
     for rule, reason in allow.items():
         if not isinstance(reason, str) or not reason.strip():

@@ -73,7 +73,7 @@ def find_events(text: bytes) -> int:
 def learn_separator(text: bytes, found: Objects) -> bytes:
     """What most often stands from one event's closing brace through the next one's first key; b"" without two events."""
     seen: Counter[bytes] = Counter()
-    for end, start in zip(found.ends[:-1].tolist(), found.starts[1:].tolist(), strict=True):
+    for end, start in zip(found.ends[:-1].tolist(), found.starts[1:].tolist(), strict=False):  # broken text: not each has both
         key = _FIRST_KEY.match(text, start)
         seen[text[end - 1 : key.end() if key else start + 1]] += 1
     return seen.most_common(1)[0][0] if seen else b""

@@ -41,6 +41,9 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
 def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) -> None:
     """Raises ValueError where an array is not what it says. kinds: by name, numpy's letter of its type (b, i, f).
     lists: by name of an array of positions, how many entries the list has that it points into."""
+    for name in kinds:
+        if not arrays[name].ndim:
+            raise ValueError(f"{name} is no array")
     collectives, segments = len(arrays["kind"]), len(arrays["segment_start_us"])
     rows = {**dict.fromkeys(_COLLECTIVES, collectives), **dict.fromkeys(_SEGMENTS, segments), "steps_us": len(arrays["steps_us"]), "strip": len(arrays["strip"])}
     for name, kind in kinds.items():

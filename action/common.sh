@@ -1,0 +1,37 @@
+# What the steps share. Sourced.
+
+PATH="${ADVISOR_BIN:+$ADVISOR_BIN:}$PATH"
+out=advisor-report
+mkdir -p "$out"
+
+# A path that begins with a dash is no option.
+path() { case "$1" in -*) printf './%s' "$1" ;; *) printf '%s' "$1" ;; esac; }
+
+# A pull request that runs with this repository's rights and secrets does not bring its own settings, nor rules, which are code.
+config=(${ADVISOR_CONFIG:+--config "$(path "$ADVISOR_CONFIG")"})
+case "${GITHUB_EVENT_NAME:-}" in
+pull_request_target | workflow_run | issue_comment)
+    export ADVISOR_OWN_RULES=no
+    if [ ${#config[@]} -eq 0 ]; then
+        : >"${RUNNER_TEMP:-/tmp}/advisor-no-settings.toml"
+        config=(--config "${RUNNER_TEMP:-/tmp}/advisor-no-settings.toml")
+        echo "advisor: settings of the pull request are ignored on $GITHUB_EVENT_NAME"
+    fi
+    ;;
+esac
+
+# What a trace holds may reach the log: until the end of the step no line of it is a command to the runner.
+silence="$(python3 -I -c 'import secrets; print(secrets.token_hex(16))')"
+echo "::stop-commands::$silence"
+trap 'echo "::$silence::"' EXIT
+
+# A file as a block of Markdown, its fence longer than any run of backticks in it.
+fenced() {
+    local most
+    most=$( (grep -o '`*' "$1" || true) | awk '{ if (length > most) most = length } END { print most < 3 ? 3 : most + 1 }')
+    local fence
+    fence=$(printf '%*s' "$most" '' | tr ' ' '`')
+    printf '%stext\n' "$fence"
+    cat "$1"
+    printf '\n%s\n' "$fence"
+}
