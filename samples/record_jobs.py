@@ -68,7 +68,9 @@ def batch(rows: int = 0, width: int = 0) -> Tensor:
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=1e-4, fused=CUDA)
+    # Fused SGD knows no sharded parameters.
+    sharded = any(hasattr(parameter, "device_mesh") for parameter in model.parameters())
+    return torch.optim.SGD(model.parameters(), lr=1e-4, fused=CUDA and not sharded)
 
 
 @dataclass(frozen=True)
@@ -401,6 +403,10 @@ FAMILIES: dict[str, dict[str, Job]] = {
         "reduces_merged": Job(lambda: small_reduces(True), "the same gradients in one all-reduce", {}),
     },
 }  # fmt: skip
+LAYOUTS = {
+    "ddp": "data parallel", "input": "data parallel", "metrics": "data parallel", "fsdp": "sharded data parallel", "tensor": "tensor parallel",
+    "pipeline": "pipeline", "experts": "expert parallel",
+}  # fmt: skip
 ON_TWO = ("ddp_even", "ddp_forward_host", "input_even", "input_slow_read", "fsdp_even", "fsdp_longer_batch", "tensor_even", "tensor_host")
 """Jobs that are recorded on two ranks too, where the culprit exists there."""
 
@@ -465,7 +471,7 @@ def main() -> None:
         write(trace, folder / f"rank{rank}.json.gz")
         dist.barrier()
         fixed = {"fixed": job.fixed + suffix} if job.fixed else {}
-        cases[name + suffix] = {**job.truth, **fixed, "note": job.note, "step_ms": times[name], "dir": name + suffix}
+        cases[name + suffix] = {**job.truth, **fixed, "note": job.note, "layout": LAYOUTS[arguments.family], "step_ms": times[name], "dir": name + suffix}
     if rank == 0:
         path = arguments.out / "manifest.json"
         manifest = json.loads(path.read_text()) if path.exists() else {"cases": {}}

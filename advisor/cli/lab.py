@@ -26,11 +26,14 @@ def validate(
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
 ) -> None:
-    """Hold predicted savings against measured ones, over pairs with known step times."""
+    """Hold predicted savings against measured ones, over pairs with known step times; of jobs the replay against the recorded step too."""
     from advisor.engine.rule import catalog
     from advisor.lab import accuracy as ledger
-    from advisor.lab import coverage
+    from advisor.lab import coverage, jobs
 
+    if jobs.is_jobs(directory):
+        print(jobs.as_markdown(jobs.judged(directory), str(directory)))
+        return
     if table:
         found = coverage.samples(directory, catalog().values())
         print(coverage.as_markdown(found, coverage.reasons(directory), str(directory)))

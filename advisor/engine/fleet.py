@@ -170,11 +170,10 @@ DAY_NS = 86_400 * 10**9
 
 def _check_one_job(ranks: Sequence[RankSummary]) -> None:
     """Raise TraceError where the traces are of several jobs, with what differs."""
-    worlds = sorted({s.facts.world_size for s in ranks if s.facts.world_size})
+    worlds = {s.facts.world_size: s.facts.label for s in ranks if s.facts.world_size}
     if len(worlds) > 1:
-        raise TraceError(
-            f"these are traces of several jobs: some say {worlds[0]} ranks, some {worlds[-1]}", "Give the traces of one job in a directory of their own."
-        )
+        told = " and ".join(f"{label} says {world} ranks" for world, label in sorted(worlds.items())[:4])
+        raise TraceError(f"these are traces of several jobs: {told}", "Give the traces of one job in a directory of their own.")
     times = [s.facts.base_ns for s in ranks if s.facts.base_ns > 0]
     if times and max(times) - min(times) > DAY_NS:
         days = (max(times) - min(times)) / DAY_NS

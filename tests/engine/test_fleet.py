@@ -126,7 +126,7 @@ def test_two_jobs_in_one_directory_are_refused(tmp_path):
     other = ROOT / "samples" / "jobs" / "ddp_even"
     shutil.copy(JOB / "rank0.json.gz", tmp_path / "rank0.json.gz")
     shutil.copy(other / "rank1.json.gz", tmp_path / "rank1.json.gz")
-    with pytest.raises(TraceError, match="several jobs: some say 2 ranks, some 4"):
+    with pytest.raises(TraceError, match=r"several jobs: rank0\.json\.gz says 2 ranks and rank1\.json\.gz says 4 ranks"):
         reduced(read(tmp_path), BARE, executor="serial")
 
 
