@@ -1,4 +1,4 @@
-"""What the README says of the tests themselves."""
+"""What the README says of the tests, and the architecture's page of the folders."""
 
 import ast
 import re
@@ -26,3 +26,12 @@ def test_the_readme_lists_all_that_tests_skip_for():
     for path, reason in reasons():
         words = set(re.findall(r"[\w/.-]{4,}", reason))
         assert any(word in table for word in words), f"{path.relative_to(ROOT)} skips for {reason!r}: say so in the README's table"
+
+
+def test_the_page_of_the_architecture_names_files_that_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = {name for name in re.findall(r"`([\w./]+)`", text) if "/" in name and not name.startswith("team/")}
+    homes = (ROOT, ROOT / "advisor", ROOT / "advisor" / "views")
+    assert not {name for name in named if not any((home / name.rstrip("/")).exists() for home in homes)}
+    folders = {f"advisor/{path.name}/" for path in (ROOT / "advisor").iterdir() if (path / "__init__.py").exists()}
+    assert folders - {"advisor/cli/"} <= named, "say what the new folder is for"

@@ -36,7 +36,7 @@ _PART_OF_CAUSE = {
 }
 
 SHORT_GAP_US = 5.0
-"""Gaps up to this are the device's own from kernel to kernel: a queued kernel follows the one before within 1 to 3 µs."""
+"""Gaps up to this are the device's own from kernel to kernel: a queued one follows the one before within that."""
 
 STREAM_WAIT_US = 30.0
 """An op that waits for another stream starts within this of what it waits for: 5 to 12 µs are usual, more where the two are
