@@ -211,7 +211,11 @@ def _segments_at_start(device: DeviceSnapshot) -> tuple[Segment, ...]:
         else:
             lost.append(Segment(address, size, int(events.stream[i]), size > 2 * SMALL_REQUEST, (0, 0), False, ()))
     kept = [s._replace(blocks=()) for s in device.segments if s.address not in got and not s.expandable]
-    return tuple(sorted(kept + lost))
+    apart: list[Segment] = []
+    for segment in sorted(kept + lost):
+        if not apart or segment.address >= apart[-1].address + apart[-1].size:  # what overlaps contradicts itself
+            apart.append(segment)
+    return tuple(apart)
 
 
 def _sized(lives: _Lives, seeded: int, segments: Iterable[Segment], device: DeviceSnapshot, settings: Settings) -> Allocations:

@@ -134,12 +134,15 @@ class MemoryReplay:
         where, at = {}, 0
         for segment in self.device.segments_start:
             taken = []
-            while at < len(old) and addresses[old[at]] < segment.address + segment.size:
+            reached, end = segment.address, segment.address + segment.size
+            while at < len(old) and addresses[old[at]] < end:
                 i = old[at]
                 at += 1
-                if addresses[i] >= segment.address:
-                    taken.append((int(addresses[i]), int(lives.size[i])))
-                    where[i] = int(addresses[i])
+                start, size = int(addresses[i]), int(lives.size[i])
+                if reached <= start and start + size <= end:  # what overlaps contradicts itself
+                    taken.append((start, size))
+                    where[i] = start
+                    reached = start + size
             allocator.adopt(segment.address, segment.size, PoolKey(segment.stream, segment.large, segment.pool), taken)
         return where
 

@@ -43,7 +43,7 @@ def test_the_allocator_s_stalls_are_explained_and_memory_is_drawn():
     assert report.memory is not None and report.kind == "trace" and not report.failed
     assert "another run" in next(c.detail for c in report.health if c.check == "memory-joined")
     page = html.render(report)
-    assert "What holds the peak" in page and "One step on the timeline" in page
+    assert "What holds the peak" in page and 'id="timeline"' in page
 
 
 def test_only_a_timeline_and_a_snapshot_join():

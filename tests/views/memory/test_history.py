@@ -118,7 +118,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_history_whose_start_was_overwritten_contradicts_itself_and_breaks_nothing(events, expandable):
     trace = [{"action": a, "addr": at, "size": size, "stream": 0, "time_us": i, "frames": []} for i, (a, at, size) in enumerate(events)]
     block = {"address": 3 * MIB, "size": MIB, "requested_size": 700_000, "state": "active_allocated", "frames": []}
