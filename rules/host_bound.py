@@ -65,6 +65,8 @@ def host_bound(
     """
     if not len(timeline.cpu_ops):
         raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
+    if not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
+        raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
