@@ -36,6 +36,9 @@ class CopyKind(str, Enum):
     DTOD = "DtoD"
     HTOH = "HtoH"
     PTOP = "PtoP"
+    MIGRATION_HTOD = "migration HtoD"
+    """Pages of managed memory that move because somebody touched or prefetched them: no call copies them."""
+    MIGRATION_DTOH = "migration DtoH"
     UNKNOWN = ""
 
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Ints
-from advisor.report.model import Clear, Fix, Saving
+from advisor.intervals import Ints, union
+from advisor.report.model import Clear, Code, Fix, Saving
 from advisor.rules._phrases import milliseconds
 from advisor.timeline import CopyKind, GpuKind
 from advisor.views.replay.gpu_work import GpuWork
@@ -39,7 +39,8 @@ def dominant_resource(
 
     How to fix it
     A kernel of one's own: measure it with `ncu --set full`, and hold it against a library's (cuBLAS, cuDNN, CUB, FlashAttention).
-    Copies: move fewer bytes (8-bit weights), keep on the device what fits, copy the next piece while this one computes.
+    Copies: move fewer bytes (8-bit weights), keep on the device what fits, copy the next piece while this one computes. Where pages of
+    managed memory migrate meanwhile: fetch them before with `cudaMemPrefetchAsync`.
 
     When to ignore it
     When the program is meant to measure that very kernel or link.
@@ -57,12 +58,13 @@ def dominant_resource(
         what = f" (the largest is {_short(name)} with {share:.0%})" if name else ""
         return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
     moved = len(copies) > 0 and mine[0] in copies
+    migrating = _migrations(work, mine)
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
         return Clear(why=f"{_short(name)} takes {share:.0%} of the step and reaches {reached:.0%} of what the hardware allows")
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
-    near = f"reaching {reached:.0%} of what the hardware allows" if reached is not None else "how near the hardware's limit is not known"
+    near = f"while {migrating:,} batches of pages of managed memory migrate" if migrating else f"reaching {reached:.0%} of what the hardware allows" if reached is not None else "how near the hardware's limit is not known"
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
@@ -72,13 +74,14 @@ def dominant_resource(
         status="possible",
         decide_with=_decide(name, moved),
         confidence=0.8,
-        fix=_copies() if moved else _kernel(name),
+        fix=_prefetch() if migrating else _copies() if moved else _kernel(name),
     )
 
 
 _WAYS = {
     CopyKind.HTOD.value: "from the host to the device", CopyKind.DTOH.value: "from the device to the host",
     CopyKind.DTOD.value: "within the device", CopyKind.PTOP.value: "between devices", CopyKind.HTOH.value: "within the host",
+    CopyKind.MIGRATION_HTOD.value: "of managed memory to the device", CopyKind.MIGRATION_DTOH.value: "of managed memory to the host",
 }  # fmt: skip
 
 
@@ -118,6 +121,23 @@ def _link_share(work: GpuWork, roofline: Roofline, mine: Ints, way: str) -> floa
     return min(gbps / peaks.host_link_gbps, 1.0)
 
 
+FEWEST_MIGRATIONS = 8
+"""Fewer are a program's first touch of small arrays."""
+
+_MIGRATIONS = (CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value)
+
+
+def _migrations(work: GpuWork, mine: Ints) -> int:
+    """Migrations of managed memory that are these ops, or that run inside them; 0 where they are few."""
+    frame = work.timeline.gpu_ops
+    moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
+    start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
+    spans = union(mine_us, mine_us + work.dur_us[mine])
+    at = np.searchsorted(spans[0], start, side="right") - 1
+    count = int(((at >= 0) & (start < np.r_[spans[1], 0.0][at])).sum())
+    return count if count >= FEWEST_MIGRATIONS else 0
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 70 else name[:69] + "…"
 
@@ -138,6 +158,24 @@ def _kernel(name: str) -> Fix:
             "If it is your own: look for a library call that does the same (cuBLAS, cuDNN, CUB, FlashAttention), or for memory accesses that do not coalesce.",
         ),
         url="https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html",
+    )
+
+
+def _prefetch() -> Fix:
+    return Fix(
+        title="Fetch the pages before the kernel runs",
+        steps=(
+            "Call cudaMemPrefetchAsync for each managed array before the launch, and back to the host before the host reads it: one long transfer "
+            "in place of a fault for each piece.",
+            "Fill the arrays on the device where that can be; then nothing has to migrate.",
+            "Where the order of accesses is known: cudaMalloc and copies from pinned memory.",
+        ),
+        code=Code(
+            before="cudaMallocManaged(&x, bytes);\nfill(x);  // on the host\nkernel<<<grid, block>>>(x);\ncudaDeviceSynchronize();",
+            after="cudaMallocManaged(&x, bytes);\nfill(x);\ncudaMemPrefetchAsync(x, bytes, device);\nkernel<<<grid, block>>>(x);\n"
+            "cudaMemPrefetchAsync(x, bytes, cudaCpuDeviceId);\ncudaDeviceSynchronize();",
+        ),
+        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#data-prefetching",
     )
 
 

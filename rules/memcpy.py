@@ -101,6 +101,10 @@ def memcpy(
     copies = _Copies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
         return Clear(why="no copy between host and device inside the window")
+    if not steps.repeats and not (again := _repeated(work, copies)).any():
+        return Clear(why=f"{len(copies.at)} copies in a recording without steps, none of which comes {FEWEST_REPEATS} times: what happens once is no step")
+    if not steps.repeats:
+        copies = _Copies(copies.at[again], copies.bytes, pageable)
     rows = work.rows[copies.at]
     exposed = _us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
     # Copies cost the time that nothing hides and, where they hold the host up, what the GPU then waits for it; no fix of them gains more.
@@ -130,6 +134,18 @@ def memcpy(
             ),
         ),
     )
+
+
+FEWEST_REPEATS = 4
+"""Where no step repeats, a copy that comes fewer times sets up or ends the program."""
+
+
+def _repeated(work: GpuWork, copies: _Copies) -> Mask:
+    """(n,) whether as many copies of the same direction and size run in the window."""
+    kind = work.column("copy_kind")[copies.at].astype(str)
+    _, group, count = np.unique([f"{k} {n:.0f}" for k, n in zip(kind.tolist(), copies.bytes[copies.at].tolist(), strict=True)], return_inverse=True, return_counts=True)
+    found: Mask = count[group] >= FEWEST_REPEATS
+    return found
 
 
 def _edits(

@@ -13,7 +13,7 @@ from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.value_waits import WAITING_OPS, value_waits, without_reads, without_waiting_ops
-from advisor.views.time.device_time import Partition
+from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import Ops
@@ -105,11 +105,17 @@ def sync_stall(
         ),
         edits=Edits(combine() if full else WithoutWaits(waits), removed, without_reads(work, calls, waits, removed, program)),
         removes="the host's waits for the GPU",
+        at_most_us=_lost_us(main) / steps.steps,
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
         fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall", _fix(names)),
     )
+
+
+def _lost_us(main: DevicePartition | None) -> float:
+    """Without waits the device works no faster: they cost the time in which it idles, or copies alone."""
+    return float(total(main.idle).sum() + total(main.copy).sum()) if main else 0.0
 
 
 def _label(ops: Ops, op: int, name: str) -> str:

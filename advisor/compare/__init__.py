@@ -274,6 +274,7 @@ def _side(reports: Sequence[Report]) -> Side:
         basis=_basis(reports[0]),
         kernels=float(np.mean([r.work.kernels for r in reports])),
         kernel_us=float(np.mean([r.work.kernel_us for r in reports])),
+        samples_per_s=float(np.mean([r.work.samples / us * 1e6 if us > 0 else 0.0 for r, us in zip(reports, steps, strict=True)])),
     )
 
 

@@ -84,6 +84,8 @@ class Side(msgspec.Struct, frozen=True):
     basis: str
     kernels: float
     kernel_us: float
+    samples_per_s: float = 0.0
+    """Samples or requests a second, 0 where the size of the batch is not known."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -192,7 +192,15 @@ def _batch(report: Report) -> Answer:
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
     detail = "Products have too few rows, or kernels too few blocks; see the findings." if heard == "found" else "Products are large enough for the GPU."
-    return _told(name, question, heard == "clear", detail, "#findings", None, heard == "clear")
+    return _told(name, question, heard == "clear", f"{detail}{_throughput(report)}", "#findings", None, heard == "clear")
+
+
+def _throughput(report: Report) -> str:
+    """Latency and throughput beside each other, where the batch is known: a larger batch raises both."""
+    samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
+    if not samples or not step:
+        return ""
+    return f" {samples:,.4g} samples a step by {report.work.samples_from}: {step / 1000:.3g} ms each step, {samples / step * 1e6:,.4g} samples/s."
 
 
 def _used(report: Report) -> Answer:
@@ -203,14 +211,22 @@ def _used(report: Report) -> Answer:
         if measured:
             return _told(name, question, False, f"Measured, of peak: {measured}.", "#time", None, False)
         return _unrecorded(name, question, _why_unknown(report), "#roofline")
+    narrow = _active_sms(report)
     parts = [
         f"{rates.flops_busy:.0%} of peak FLOP/s while it works ({rates.flops_step:.0%} of the step)" if rates.flops_busy is not None else "",
         f"{rates.bytes_busy:.0%} of the bandwidth ({rates.bytes_step:.0%})" if rates.bytes_busy is not None else "",
         f"active warps {rates.active_warps:.0%} of what fits" if rates.active_warps is not None else "",
+        f"active SMs {narrow:.0%} by the grids" if narrow is not None else "",
     ]
     detail = f"Estimated from shapes: {', '.join(part for part in parts if part)}." + (f" Measured: {measured}." if measured else "")
     good = known.reached >= NEAR_ROOF
     return _told(name, question, good, detail, "#roofline", known.reached, good)
+
+
+def _active_sms(report: Report) -> float | None:
+    """Multiprocessors that have a block, over the time in which kernels run, as far as grids were recorded."""
+    known = [(row.total_us, row.active_sms) for row in report.kernels if row.active_sms > 0]
+    return sum(us * share for us, share in known) / sum(us for us, _ in known) if known else None
 
 
 def _wins(report: Report) -> Answer:

@@ -9,7 +9,7 @@ from advisor.engine.rule import Judged
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.timeline import Timeline
-from advisor.views.health import FEWEST_OPS, TraceHealth, captured_calls
+from advisor.views.health import TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import Bound
@@ -23,6 +23,9 @@ Judgement = tuple[Literal["yes", "partly", "no"], str]
 
 MOSTLY = 0.5
 """A window of which more than this happens once says nothing of the second run."""
+
+FEWEST_OPS = 8
+"""A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
 
 IDLE_CAPTURE = 0.95
 """A device that is idle for more than this while kernels are captured into a graph is not run yet."""

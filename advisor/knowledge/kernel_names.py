@@ -127,7 +127,7 @@ def _function_name(kernel_name: str) -> str:
     if name.startswith("std::enable_if"):
         name = name.partition("::type ")[2]
     head = re.split(r"[<(]", name, maxsplit=1)[0]
-    whole = head.startswith(("cutlass", "_z", "kernel", "cask_")) or head.endswith(("::device_kernel", "::kentry", "trampoline_kernel"))
+    whole = head == "kernel" or head.startswith(("cutlass", "_z", "kernel2", "cask_")) or head.endswith(("::device_kernel", "::kentry", "trampoline_kernel"))
     return name if whole else head
 
 

@@ -398,6 +398,8 @@ class KernelRow(msgspec.Struct, frozen=True):
     """Of the device's busy time."""
     op: str = ""
     occupancy_pct: float = 0.0
+    active_sms: float = 0.0
+    """Share of the multiprocessors that have a block of it, by its grid and weighted by time; 0 where no grid was recorded."""
     gbps: float = 0.0
     tflops: float = 0.0
     dur_us: float = 0.0
@@ -495,6 +497,10 @@ class Work(msgspec.Struct, frozen=True):
     copied_bytes: float = 0.0
     flops: float = 0.0
     """Of products and convolutions whose shapes were recorded, attention left out."""
+    samples: float = 0.0
+    """Samples or requests of a step, 0 where neither marks nor shapes say."""
+    samples_from: str = ""
+    """What said so."""
 
 
 class HeldRow(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from advisor.report.model import Health
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
+from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -30,7 +31,7 @@ USELESS_ERROR = 0.5
 FEW, MANY = 0.005, 0.05
 """Shares of the events that a check may find wrong: below the first they change no figure, above the second all of them."""
 
-FEWEST_OPS = 8
+FEWEST_OPS = 12
 """A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
 
 COLLAPSED = 0.5
@@ -65,7 +66,7 @@ class TraceHealth:
         return tuple(h for h in self.results if h.status == "failed")
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp) -> TraceHealth:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
@@ -79,6 +80,7 @@ class TraceHealth:
                 _stream_order(timeline, steps),
                 _steps(timeline, steps),
                 _startup(steps, startup),
+                _faster_than_possible(timeline, steps, roofline),
                 _recording_cost(replay),
                 _replay(timeline, replay),
                 *_poorer_format(timeline),
@@ -300,6 +302,39 @@ def _startup(steps: Steps, startup: StartUp) -> Health:
         f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",
+    )
+
+
+ABOVE = 1.05
+"""A kernel that is faster than the datasheet allows by more than this is not told by rounding: its work, its clock or its cache is."""
+
+
+def _faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -> Health:
+    """Kernels above their roofline: where most of their bytes fit into the L2 cache, they never came from memory; else a formula or a
+    rate is wrong. Nothing rests on it: rules take the lesser of both times."""
+    check = "roofline"
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    known = (start >= steps.start_us) & (start < steps.end_us) & ~np.isnan(roofline.peak_us) & (dur > 0)
+    if not known.any():
+        return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=())
+    l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].to_numpy().tolist()])
+    above = known & (roofline.peak_us > ABOVE * dur)
+    cached = above & (roofline.bytes <= l2)
+    share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
+    detail = f"{share:.0%} of the time of kernels with known work lies above their roofline"
+    if from_cache >= FEW:
+        detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
+    if share <= MANY:
+        return Health(check=check, status="ok", detail=detail, touches=())
+    worst = int(np.flatnonzero(above & ~cached)[np.argmax(roofline.peak_us[above & ~cached] / dur[above & ~cached])])
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{detail}: a formula, a clock or a cache is not what it is taken for; the farthest is {str(ops['name'].iat[worst])[:80]}, "
+        f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
+        touches=(),
+        record_with="give the device's rates in [tool.advisor.devices]",
     )
 
 

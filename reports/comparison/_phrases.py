@@ -105,7 +105,10 @@ def work(comparison: Comparison) -> str:
     counts = f"{before.kernels:,.0f} → {after.kernels:,.0f}"
     if comparison.kind == "kernels":
         return f"Launches {counts}"
-    return f"Kernels {counts} a step, {duration(before.kernel_us)} → {duration(after.kernel_us)} on all devices"
+    told = f"Kernels {counts} a step, {duration(before.kernel_us)} → {duration(after.kernel_us)} on all devices"
+    if before.samples_per_s and after.samples_per_s:
+        told += f"; throughput {before.samples_per_s:,.4g} → {after.samples_per_s:,.4g} samples/s"
+    return told
 
 
 def side(shown: Side) -> str:

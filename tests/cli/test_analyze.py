@@ -108,6 +108,15 @@ def test_a_file_that_is_no_report_is_refused(tmp_path):
     assert done.returncode == 3 and b"no saved report" in done.stderr
 
 
+def test_a_gate_closes_where_nobody_could_look(tmp_path):
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10 * i, "dur": 5} for i in range(20)]
+    (tmp_path / "cpu.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    asked = ["analyze", "cpu.json", "-f", "text", "--fail-on", "high"]
+    assert advisor(*asked, cwd=tmp_path).returncode == 1
+    assert advisor(*asked, "--allow-unjudged", cwd=tmp_path).returncode == 0
+    assert advisor(*asked[:-2], cwd=tmp_path).returncode == 0, "nobody asked for a gate"
+
+
 def test_fail_on_gates(tmp_path):
     assert advisor("analyze", SLOW, "-f", "text", "--fail-on", "high", cwd=tmp_path).returncode == 1
     assert advisor("analyze", HEALTHY, "-f", "text", "--fail-on", "medium", cwd=tmp_path).returncode == 0

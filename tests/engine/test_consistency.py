@@ -43,7 +43,32 @@ def test_no_sample_contradicts_itself(path):
 
     report = advisor.analyze(path)
     assert contradictions(report) == ()
-    assert [answer.id for answer in report.checklist] == list(ORDER)
+    assert [answer.id for answer in report.checklist] == list(ORDER) and len(set(ORDER)) == 15
+    for number, broken in enumerate(broken_anywhere(report)):
+        assert contradictions(broken), f"mutation {number} was not noticed"
+
+
+def broken_anywhere(report):
+    """Whatever a report says, these make it contradict itself."""
+    finding = replace(report.findings[0], folded_into="", allowed="")
+    yield head(report, bottleneck="cpu-only", judged="yes")
+    yield head(report, predicted_step_us=Prediction(low=0, expected=3 * report.headline.step_us, high=4 * report.headline.step_us))
+    yield replace(head(report, judged="yes"), health=(*report.health, Health(check="replay", status="failed", detail="x")))
+    yield replace(report, findings=(replace(finding, severity="medium", status="possible"),))
+    yield replace(report, findings=(replace(finding, severity="info"), replace(finding, severity="high", status="found")))
+    yield replace(report, findings=(replace(finding, severity="low", folded_into="nobody"),))
+    yield replace(
+        report,
+        findings=(replace(finding, severity="high", status="found"),),
+        checklist=tuple(replace(a, good=True) for a in report.checklist),
+    )
+
+
+def test_the_checklist_asks_the_fifteen_questions():
+    assert ORDER == (
+        "gpu-busy", "gaps", "data-loading", "memory-bound", "tensor-cores", "mixed-precision", "compiled", "fused", "synchronisation",
+        "copies", "batch-size", "allocation", "utilisation", "communication", "easy-wins",
+    )  # fmt: skip
 
 
 def test_a_spinning_collective_is_no_work(spinning):

@@ -43,3 +43,14 @@ def test_copies_at_the_rate_of_the_link_use_it_well():
 def test_both_sides_of_its_threshold():
     assert found("dominant-resource", kernels(500.0, 400.0), min_share=0.55)
     assert "the largest is my_stencil" in clear("dominant-resource", kernels(500.0, 400.0), min_share=0.56)
+
+
+@pytest.mark.parametrize(("moves", "prefetch"), [(12, True), (2, False)])
+def test_a_kernel_that_waits_for_pages_of_managed_memory_is_told_to_fetch_them_before(moves, prefetch):
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 900, "my_stencil(float const*, float*)")
+        for i in range(moves):
+            trace.gpu(gpu + 10 + 50 * i, gpu + 30 + 50 * i, "Memcpy", stream=-1, kind="memcpy", copy_kind="migration HtoD", bytes=65536)
+
+    finding = found("dominant-resource", queued(body, gpu=900))
+    assert ("cudaMemPrefetchAsync" in finding.fix.steps[0]) == prefetch and ("pages of managed memory" in finding.summary) == prefetch

@@ -31,7 +31,7 @@ def detail(trace, check):
 def test_a_good_trace_passes_every_check_in_a_fixed_order():
     assert list(answers(loop())) == [
         "complete-file", "timestamps", "graph-trace", "durations", "clock-causality", "launch-links", "gpu-events", "stream-order",
-        "steps", "start-up", "recording-cost", "replay",
+        "steps", "start-up", "roofline", "recording-cost", "replay",
     ]  # fmt: skip
     assert set(answers(loop()).values()) == {"ok"} and not loop().get(TraceHealth).failed
 

@@ -19,7 +19,10 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 # Used where the file lacks its ENUM tables. In these exports 0 is pageable and 1 is pinned; CUPTI's own header has
 # 1 for pageable and 2 for pinned, and tools that copied it call every pinned copy pageable.
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static"}
-_COPY_KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 10: "Peer-to-Peer"}
+_COPY_KINDS = {
+    1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 10: "Peer-to-Peer", 11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
 
 _MEMORY = {
     "pageable": MemoryKind.PAGEABLE, "pinned": MemoryKind.PINNED, "device": MemoryKind.DEVICE, "array": MemoryKind.ARRAY,
@@ -29,10 +32,10 @@ _COPY = {
     "host-to-device": CopyKind.HTOD, "device-to-host": CopyKind.DTOH, "device-to-device": CopyKind.DTOD,
     "host-to-host": CopyKind.HTOH, "peer-to-peer": CopyKind.PTOP, "htod": CopyKind.HTOD, "dtoh": CopyKind.DTOH,
     "dtod": CopyKind.DTOD, "ptop": CopyKind.PTOP, "htoh": CopyKind.HTOH,
-    # Arrays are memory of the device; unified memory moves between the same two places.
+    # Arrays are memory of the device.
     "host-to-array": CopyKind.HTOD, "array-to-host": CopyKind.DTOH, "array-to-array": CopyKind.DTOD,
-    "array-to-device": CopyKind.DTOD, "device-to-array": CopyKind.DTOD, "unified host-to-device": CopyKind.HTOD,
-    "unified device-to-host": CopyKind.DTOH, "unified device-to-device": CopyKind.DTOD,
+    "array-to-device": CopyKind.DTOD, "device-to-array": CopyKind.DTOD, "unified host-to-device": CopyKind.MIGRATION_HTOD,
+    "unified device-to-host": CopyKind.MIGRATION_DTOH, "unified device-to-device": CopyKind.DTOD,
 }  # fmt: skip
 
 

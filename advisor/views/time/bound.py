@@ -33,6 +33,8 @@ _COPIES = {
     CopyKind.DTOH.value: "from the device to the host",
     CopyKind.DTOD.value: "within the device",
     CopyKind.PTOP.value: "between devices",
+    CopyKind.MIGRATION_HTOD.value: "pages of managed memory that migrate to the device",
+    CopyKind.MIGRATION_DTOH.value: "pages of managed memory that migrate to the host",
 }
 DENSE = (Family.GEMM, Family.CONV, Family.ATTENTION)
 MOVES_MEMORY = (
@@ -106,8 +108,9 @@ class Bound:
             )
             return cls("start-up", text, shares, host_share)
         recording, is_open = _of_recording(main, steps, replay.true_step, span)
-        # What recording may have made is no verdict: then what the GPU does most is named.
-        largest = shares._replace(idle=0.0).largest if is_open else shares.largest
+        # What recording may have made is no verdict: then what the GPU does most is named, unless the likely idle time is most of the step.
+        unsure = is_open and shares.idle < HALF
+        largest = shares._replace(idle=0.0).largest if unsure else shares.largest
         made = _made_of(timeline, steps, kernels, roofline, main.device)
         paced = not is_open and largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
         if largest == "idle" or paced:
@@ -192,7 +195,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
     dense = kernels.of(*DENSE)
     starved = dense & np.where(known, intensity < ridge, _vector_products(timeline))
-    memory = kernels.of(*MOVES_MEMORY) | starved
+    memory = (kernels.of(*MOVES_MEMORY) & ~_narrow(timeline)) | starved
     unknown = kernels.of(Family.OTHER) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
     longest = ""
     if (inside & unknown).any():
@@ -207,6 +210,19 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
         graphs=share((ops["kind"] == GpuKind.GRAPH.value).to_numpy()),
         longest_unknown=longest,
     )
+
+
+NARROW, LONG_US = 0.5, 100.0
+"""A kernel that runs this long on fewer blocks than half of the multiprocessors waits for latency, whatever its name says it moves."""
+
+
+def _narrow(timeline: Timeline) -> np.ndarray:
+    """(n_gpu,) long kernels on few multiprocessors; not where the grid or the device was not recorded."""
+    ops = timeline.gpu_ops
+    blocks = ops["grid_blocks"].to_numpy()
+    sms = np.array([timeline.device(d).sm_count for d in range(int(ops["device"].max()) + 1)] if len(ops) else [0])[ops["device"].to_numpy()]
+    found: np.ndarray = (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"].to_numpy() > LONG_US)
+    return found
 
 
 def _ridges(kernels: Kernels, roofline: Roofline, device: int) -> np.ndarray:
@@ -233,7 +249,8 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     if made.graphs > HALF:
         return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
     if made.unknown > HALF:
-        return "gpu-bound", f"{runs}; {made.unknown:.0%} of that is of no known kind, the longest {_short(made.longest_unknown)}."
+        which = f", the longest {_short(made.longest_unknown)}" if made.longest_unknown.strip() else ": kernels have no names"
+        return "gpu-bound", f"{runs}; {made.unknown:.0%} of that is of no known kind{which}."
     if made.memory > HALF:
         few = f", {made.starved:.0%} in products that wait for what they read" if made.starved >= 0.05 else ""
         return "memory-bound", f"{runs}; {made.memory:.0%} of that moves memory rather than computes{few}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.report.model import KernelRow, Occupancy
 from advisor.timeline import Timeline
@@ -34,6 +34,16 @@ def _fits(timeline: Timeline, rows: Ints) -> dict[str, np.ndarray]:
     return {"theoretical": theoretical, "limiter": limiter}
 
 
+def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
+    """(n,) the share of the multiprocessors that each op's blocks reach at once, NaN where grid or device was not recorded."""
+    ops = timeline.gpu_ops
+    blocks, device = ops["grid_blocks"].to_numpy()[rows].astype(float), ops["device"].to_numpy()[rows]
+    sms = {d: timeline.device(d).sm_count for d in np.unique(device).tolist()}
+    count = np.array([sms[d] for d in device.tolist()], float)
+    known = (blocks > 0) & (count > 0)
+    return np.where(known, np.minimum(blocks / np.maximum(count, 1.0), 1.0), np.nan)
+
+
 @dataclass(frozen=True)
 class KernelTable:
     """The window's GPU ops by name, most time first."""
@@ -56,6 +66,7 @@ class KernelTable:
                 share=float(r.total / whole),
                 op=ops.categories[r.op] if r.op >= 0 else "",
                 occupancy_pct=float(np.nan_to_num(r.occupancy / r.total)) if r.total else 0.0,
+                active_sms=float(np.nan_to_num(r.sms / r.total)) if r.total else 0.0,
                 gbps=float(r.bytes / r.total / 1e3) if r.total else 0.0,
                 tflops=float(r.flops / r.total / 1e6) if r.total else 0.0,
                 dur_us=float(r.total / r.calls),
@@ -80,6 +91,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
             "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
             "dur": dur,
             "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
+            "sms": _active_sms(timeline, inside) * dur,
             "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
             "flops": roofline.flops[inside],
             **_fits(timeline, inside),
@@ -94,6 +106,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
             bytes=("bytes", "sum"),
             flops=("flops", "sum"),
             occupancy=("occupancy", "sum"),
+            sms=("sms", "sum"),
             theoretical=("theoretical", "first"),
             limiter=("limiter", "first"),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,14 @@ class Roofline:
 
     The work of one framework op is divided among the kernels it launched, by their time: it is never counted twice.
     cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
-    work at the rates that the device reaches in practice, NaN where they are not known. peaks: by device id.
+    work at the rates that the device reaches in practice, NaN where they are not known; peak_us: at the datasheet's rates. peaks: by device id.
     """
 
     flops: Floats
     bytes: Floats
     cost_op: Ints
     limit_us: Floats
+    peak_us: Floats
     peaks: dict[int, Peaks]
 
     def peaks_of(self, device: Device) -> Peaks:
@@ -63,7 +65,8 @@ class Roofline:
             part = np.where(spent[at[rows]] > 0, dur[rows] / np.maximum(spent[at[rows]], 1e-12), 1 / count[at[rows]])
             flops[rows] = costs[at[rows], 0] * part
             moved[rows] = costs[at[rows], 1] * part
-        return cls(flops, moved, at, _limits(flops, moved, device, kernels.precision, peaks), peaks)
+        reached, peak = (_limits(flops, moved, device, kernels.precision, peaks, rates_of) for rates_of in (_reached, _peak))
+        return cls(flops, moved, at, reached, peak, peaks)
 
 
 def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
@@ -111,16 +114,27 @@ def _list(text: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks]) -> Floats:
+RateOf = Callable[[Peaks, str], tuple[float | None, float | None]]
+"""Bytes and FLOPs a second of a device, in a precision."""
+
+
+def _reached(peak: Peaks, precision: str) -> tuple[float | None, float | None]:
+    return peak.achievable_bytes_per_s, peak.achievable_flops_per_s(precision)
+
+
+def _peak(peak: Peaks, precision: str) -> tuple[float | None, float | None]:
+    return peak.bytes_per_s, peak.flops_per_s(precision)
+
+
+def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks], rates_of: RateOf) -> Floats:
     limit = np.full(len(flops), np.nan)
     texts = np.asarray(precision, object)
     for number, peak in peaks.items():
         for name in pd.unique(texts):
             rows = np.flatnonzero((device == number) & (texts == name) & ~np.isnan(moved))
-            bandwidth = peak.achievable_bytes_per_s
+            bandwidth, rate = rates_of(peak, name or "fp32")
             if not len(rows) or bandwidth is None:
                 continue
-            rate = peak.achievable_flops_per_s(name or "fp32")
             by_bytes = moved[rows] / bandwidth * 1e6
             limit[rows] = np.maximum(by_bytes, flops[rows] / rate * 1e6) if rate else by_bytes
     return limit

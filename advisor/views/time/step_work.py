@@ -10,6 +10,7 @@ import numpy as np
 from advisor.report.model import Work
 from advisor.timeline import GpuKind, Timeline
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.batch import Batch
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
@@ -23,7 +24,7 @@ class StepWork:
     work: Work
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, roofline: Roofline, ops: Ops) -> StepWork:
+    def build(cls, timeline: Timeline, steps: Steps, roofline: Roofline, ops: Ops, batch: Batch) -> StepWork:
         frame = timeline.gpu_ops
         start, kind = frame["start_us"].to_numpy(), frame["kind"]
         inside = (start >= steps.start_us) & (start < steps.end_us)
@@ -38,5 +39,7 @@ class StepWork:
                 kernel_us=float(frame["dur_us"].to_numpy()[kernels].sum()) / steps.steps,
                 copied_bytes=float(frame["bytes"].to_numpy()[copies].clip(min=0).sum()) / steps.steps,
                 flops=float(np.nansum(roofline.flops[inside & ~attention])) / steps.steps,
+                samples=batch.a_step,
+                samples_from=batch.source,
             )
         )

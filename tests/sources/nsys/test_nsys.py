@@ -82,6 +82,13 @@ def test_rows_of_the_runtime_and_the_driver_under_one_correlation_are_one_launch
     assert health["launch-links"].status == "ok"
 
 
+def test_pages_of_managed_memory_migrate_and_are_no_copies(tmp_path):
+    moves = [(10 * i, 10 * i + 5, 0, 7, -1, process(), 4096, kind, 7, 7) for i, kind in enumerate((11, 12))]
+    tables = [(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({MEMCPY})",), ("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?,?,?,?,?,?,?,?,?,?)", *moves)]
+    ops = load(export(tmp_path / "a.sqlite", *tables)).gpu_ops
+    assert ops["copy_kind"].tolist() == ["migration HtoD", "migration DtoH"]
+
+
 def test_a_log_that_sqlite_has_not_merged_is_named(tmp_path):
     path = export(tmp_path / "a.sqlite", *(kernel(i * 10_000, i * 10_000 + 5000, i) for i in range(9)))
     assert not load(path).source.issues
