@@ -108,7 +108,7 @@ class Steps:
             if marks is not None:
                 made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
                 if made and made.end_us > made.start_us:
-                    return made
+                    return replace(made, detail=made.detail + _apart(timeline, launches, marks)) if basis == "detected" else made
         return _whole(timeline, launches, startup)
 
 
@@ -244,6 +244,20 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
         if last - first >= MOST * n and len(start) > MIN_REPEATS:
             return start[:-1], start[1:]
     return None
+
+
+APART = 0.05
+"""GPU work before the repetition from which it is said: a twentieth of all."""
+
+
+def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> str:
+    """What was launched before the first step that repeats, in words: a server's prefill, or setting up; "" where it is little."""
+    dur = timeline.gpu_ops["dur_us"].to_numpy()
+    before = launches.start_us < marks[0][0]
+    spent = float(dur[before].sum())
+    if spent < APART * max(float(dur.sum()), 1e-9):
+        return ""
+    return f"; apart from it, before: {int(before.sum()):,} GPU ops that take {spent / 1000:.3g} ms, as a prefill or setting up"
 
 
 REPEATED, MOST = 0.95, 0.5
