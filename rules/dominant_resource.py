@@ -128,14 +128,15 @@ _MIGRATIONS = (CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value)
 
 
 def _migrations(work: GpuWork, mine: Ints) -> int:
-    """Migrations of managed memory that are these ops, or that run inside them; 0 where they are few."""
+    """Migrations of managed memory a step that are these ops, or that run inside them; 0 where they are few."""
     frame = work.timeline.gpu_ops
     moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
     start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
     spans = union(mine_us, mine_us + work.dur_us[mine])
     at = np.searchsorted(spans[0], start, side="right") - 1
     count = int(((at >= 0) & (start < np.r_[spans[1], 0.0][at])).sum())
-    return count if count >= FEWEST_MIGRATIONS else 0
+    a_step = round(count / work.schedule.steps)
+    return a_step if a_step >= FEWEST_MIGRATIONS else 0
 
 
 def _short(name: str) -> str:

@@ -70,6 +70,8 @@ class Made(NamedTuple):
     unknown: float
     """Kernels of no known kind."""
     graphs: float
+    narrow: float
+    """Long kernels on few multiprocessors, whatever else they are."""
     longest_unknown: str
 
 
@@ -195,7 +197,8 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
     dense = kernels.of(*DENSE)
     starved = dense & np.where(known, intensity < ridge, _vector_products(timeline))
-    memory = (kernels.of(*MOVES_MEMORY) & ~_narrow(timeline)) | starved
+    narrow = _narrow(timeline)
+    memory = (kernels.of(*MOVES_MEMORY) & ~narrow) | starved
     unknown = kernels.of(Family.OTHER) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
     longest = ""
     if (inside & unknown).any():
@@ -208,6 +211,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
         arithmetic=share(dense & known & (intensity >= ridge)),
         unknown=share(unknown),
         graphs=share((ops["kind"] == GpuKind.GRAPH.value).to_numpy()),
+        narrow=share(narrow),
         longest_unknown=longest,
     )
 
@@ -251,6 +255,8 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     if made.unknown > HALF:
         which = f", the longest {_short(made.longest_unknown)}" if made.longest_unknown.strip() else ": kernels have no names"
         return "gpu-bound", f"{runs}; {made.unknown:.0%} of that is of no known kind{which}."
+    if made.narrow > HALF and made.memory <= HALF and made.dense <= HALF:
+        return "gpu-bound", f"{runs}; {made.narrow:.0%} of that in long kernels on fewer blocks than half of the multiprocessors."
     if made.memory > HALF:
         few = f", {made.starved:.0%} in products that wait for what they read" if made.starved >= 0.05 else ""
         return "memory-bound", f"{runs}; {made.memory:.0%} of that moves memory rather than computes{few}."
