@@ -402,7 +402,7 @@ def test_allocating_behind_a_busy_gpu_costs_nothing():
 
 def test_allocations_outside_a_repeated_step_are_start_up():
     trace = Trace().launch(0, 5, 30, "a").call("cudaMalloc", 40, 500).call("cudaFree", 600, 500).launch(1200, 1210, 1300, "b")
-    for k in range(6):
+    for k in range(12):
         trace.launch(1310 + 20 * k, 1315 + 20 * k, 1325 + 20 * k, f"c{k}")
     clear("allocator", trace)
 

@@ -95,7 +95,7 @@ def test_steps(periods, status):
     assert answers(loop(periods=periods))["steps"] == status
 
 
-@pytest.mark.parametrize(("ops", "status"), [(7, "failed"), (8, "degraded")])
+@pytest.mark.parametrize(("ops", "status"), [(11, "failed"), (12, "degraded")])
 def test_without_marks_it_says_how_to_record_them_and_a_few_ops_are_no_program(ops, status):
     trace = Trace()
     for k in range(ops):
