@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
-from advisor.views.ranks.culprit import Culprit
+from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job, RankSummaries
@@ -44,6 +44,13 @@ def test_the_culprit_is_the_rank_without_whose_excess_the_job_is_fastest():
     culprit = Culprit.build(job_of(SLOW))
     assert culprit.at == 2 and culprit.cause == "compute" and culprit.steady and culprit.explained == pytest.approx(1.0)
     assert Culprit.build(job_of(EVEN)).gain == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("shown", "between_us", "guessed"), [(False, 780.0, True), (False, 500.0, False), (True, 780.0, False)])
+def test_a_host_late_between_steps_waits_for_input_only_where_a_loader_would_not_show(shown, between_us, guessed):
+    ranks = list(job_of(SLOW).ranks)
+    ranks[2] = replace(ranks[2], facts=msgspec.structs.replace(ranks[2].facts, shows_loader=shown, between_steps_us=between_us))
+    assert _between_steps(Job.build(RankSummaries(tuple(ranks))), 2, 800.0) is guessed
 
 
 def test_a_rank_that_is_late_in_one_step_only_is_not_steady():
