@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from advisor.reports.comparison import html as comparison
 from advisor.reports.report import html
 
 ROOT = Path(__file__).parents[1]
-SAMPLES, SHOTS = ROOT / "samples", ROOT / "docs" / "shots"
+SAMPLES, SHOTS = Path("samples"), Path("docs/shots")  # the pages show where a trace lies: not where this checkout does
 FLAME = "document.querySelectorAll('#tree .switch button')[{}].click()"
 OPEN = "document.querySelectorAll('details.fold').forEach((one) => {{ one.open = one.parentElement.id === '{}'; }})"
 
@@ -59,6 +60,7 @@ def main() -> None:
     """All of them."""
     from playwright.sync_api import sync_playwright
 
+    os.chdir(ROOT)
     SHOTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder = Path(name)

@@ -284,12 +284,12 @@ TOLD = 0.02
 
 
 def steps(report: Report) -> str:
-    """`3 steps of 12.4 ms`."""
+    """`3 steps of 12.4 ms`, what they take without the recording: `footnote` says what was recorded."""
     if report.window is None:
         return ""
     if report.window.basis == "whole":
         return "the whole trace"
-    return f"{counted(report.window.steps, 'step')} of {duration(report.window.step_us)}"
+    return f"{counted(report.window.steps, 'step')} of {duration(report.step_us or report.window.step_us)}"
 
 
 def rules_run(report: Report) -> str:
