@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from math import prod
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.rules._phrases import counted, milliseconds
 from advisor.rules._ways import for_program, spelt
 from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine
-from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer, runs
+from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.pointwise_chains import chains_by_order, chains_by_shapes
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
@@ -30,10 +29,6 @@ _FUNCTOR = re.compile(
 COMPILED_CALL_US = 150.0
 """What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
 backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
-
-BY_LONGEST = (1.5, 0.8, 0.4)
-"""Time of a stretch's kernel over that of its longest one, at most, likely and at least, where no shapes tell its bytes: 0.3 to 1.2 in
-nine public models whose shapes do."""
 
 _UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
@@ -86,7 +81,7 @@ def unfused_elementwise(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
-    chains, durations = (_by_shapes if work.timeline.source.shapes else _by_order)(work, fusion, roofline, min_chain)
+    chains, durations = (chains_by_shapes if work.timeline.source.shapes else chains_by_order)(work, fusion, roofline, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
     members = np.concatenate(chains)
@@ -163,99 +158,3 @@ def _named(work: GpuWork, position: int) -> str:
     functor = _FUNCTOR.search(name)
     return functor[1] if functor else name.split("<", 1)[0].rsplit("::", 1)[-1]
 
-
-def _by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
-    """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
-    counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
-    kind = _kinds(work)
-    chosen, times = [], []
-    for stretch in fusion.stretches:
-        at = stretch.members
-        peaks = roofline.peaks.get(work.device_at(int(at[0])).id)
-        rate = peaks.achievable_bytes_per_s if peaks else None
-        if counted[stretch.full].sum() < min_chain or len(_without_repeats(at, kind[at])) > 1 or not rate or not stretch.least:
-            continue
-        chosen.append(at)
-        times.append(stretch.fused_us(rate, float(work.dur_us[at].sum())))
-    return (chosen, np.array(times)) if chosen else _by_order(work, fusion, roofline, min_chain)
-
-
-def _by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
-    """The same stretches where no shapes say more, and pointwise kernels in a row that are none: as long as their longest kernel tells."""
-    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), _kinds(work)
-    chosen = [
-        stretch.members
-        for stretch in fusion.stretches
-        if not stretch.least and counted[stretch.members].sum() >= min_chain and len(_without_repeats(stretch.members, kind[stretch.members])) == 1
-    ]
-    left_out = in_optimizer(work)
-    left_out[np.concatenate([*chosen, kind[:0]])] = True
-    longest = np.outer([work.dur_us[at].max() for at in chosen], BY_LONGEST)
-    whole = np.array([work.dur_us[at].sum() for at in chosen])
-    chains = _chains(work, left_out, min_chain)
-    times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
-    return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
-
-
-def _kinds(work: GpuWork) -> Ints:
-    """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
-    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
-    codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64)
-    found: Ints = np.where(kind >= 0, kind, -1 - codes)
-    return found
-
-
-def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
-    """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
-    pointwise = work.of(Family.ELEMENTWISE)
-    member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
-    kind = _kinds(work)
-    parts = [chain for run in runs(work, member, _elements(work)) for chain in _without_repeats(run, kind[run])]
-    return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
-
-
-def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
-    """A run of kernels, cut where the same sequence begins again: a loop repeats work, it does not chain it."""
-    n = len(run)
-    for period in range(1, n // 3 + 1):
-        if (kind[period:] == kind[:-period]).all():
-            return [run[i : i + period] for i in range(0, n, period)]
-    return [run]
-
-
-def _elements(work: GpuWork) -> Ints:
-    """(n,) elements of the largest input of the op around each launch, -1 where shapes were not recorded."""
-    dims = work.timeline.cpu_ops["dims"]
-    by_category = np.array([*(_largest(text) for text in dims.cat.categories), -1], np.int64)
-    codes = np.r_[dims.cat.codes.to_numpy(), -1]
-    found: Ints = by_category[codes[np.where(work.op >= 0, work.op, -1)]]
-    return found
-
-
-_LIST = re.compile(r"\[([\d,\s]*)\]")
-
-
-def _largest(dims: str) -> int:
-    shapes = (body.split(",") for body in _LIST.findall(dims) if body.strip())
-    # No tensor has more elements than a machine word counts: what claims to is no shape.
-    sizes = [prod(int(n) for n in shape) for shape in shapes if all(0 < len(n.strip()) < 19 for n in shape)]
-    return max((size for size in sizes if size < 1 << 62), default=-1)
-
-
-def _fused_us(work: GpuWork, roofline: Roofline, chain: Ints) -> tuple[float, float, float]:
-    """Time of a fused kernel if no further input is read from memory, if half are, if all are; never above the chain's own."""
-    rows, dur_us = work.rows[chain], work.dur_us[chain]
-    whole, longest = float(dur_us.sum()), float(dur_us.max())
-    peaks = roofline.peaks.get(work.device_at(chain[0]).id)
-    moved = roofline.bytes[rows]
-    if peaks is None or peaks.achievable_bytes_per_s is None or np.isnan(moved).any():
-        return min(0.7 * longest, whole), min(longest, whole), min(1.5 * longest, whole)
-    # An op on n elements moves one output and its inputs; in a chain one input is what the op before has written.
-    per_tensor = float(moved.min()) / 2
-    least = 2 * per_tensor
-    most = float(moved.sum()) - 2 * per_tensor * (len(rows) - 1)
-    most = max(most, least)
-    reached, peak = peaks.achievable_bytes_per_s, peaks.bytes_per_s or peaks.achievable_bytes_per_s
-    rates = (peak, reached, 0.8 * reached)
-    times = [max(b / r * 1e6, SHORTEST_US) for b, r in zip((least, (least + most) / 2, most), rates, strict=True)]
-    return min(times[0], whole), min(times[1], whole), min(times[2], whole)
