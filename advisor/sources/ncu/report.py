@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from advisor.errors import TraceError
@@ -103,17 +104,23 @@ def _binaries(stream: Stream, payload: int, lines: dict[int, Line]) -> int:
         done += 4
         if size > min(payload - done, _LARGEST_BINARY):
             break
-        reference = 0
-        for number, value in fields(_take(stream, size)):
-            if number == 1 and isinstance(value, int):
-                reference = value
-            elif number == 4:
-                line = None if isinstance(value, int) else first_line(value)
-                if line:
-                    lines[reference] = line
-                break
+        with suppress(ValueError):  # a source that cannot be read costs its line and nothing else
+            _note(_take(stream, size), lines)
         done += size
     return done
+
+
+def _note(source: memoryview, lines: dict[int, Line]) -> None:
+    """The line of the binary in a source, by the reference that results have of it."""
+    reference = 0
+    for number, value in fields(source):
+        if number == 1 and isinstance(value, int):
+            reference = value
+        elif number == 4:
+            line = None if isinstance(value, int) else first_line(value)
+            if line:
+                lines[reference] = line
+            return
 
 
 def _size(stream: Stream) -> int:

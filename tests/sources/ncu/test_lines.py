@@ -70,6 +70,8 @@ def test_a_report_s_kernels_have_the_lines_of_their_binaries(tmp_path):
     path = tmp_path / "k.ncu-rep"
     path.write_bytes(made)
     assert read(path).parts[0].kernels[0].source == ("/home/me/k.py", 51)
+    path.write_bytes(made.replace(b"\x7fELF", b"\x7fELV").replace(field(1, 4242) + b"\x22", b"\x0f" * 3 + b"\x22", 1))
+    assert [k.source for k in read(path).parts[0].kernels] == [None] and not read(path).parts[0].damage
     path.write_bytes(plain_report())
     assert [k.source for k in read(path).parts[0].kernels] == [None, None]
     assert advisor.analyze(path).kernels
