@@ -35,6 +35,7 @@ PAGES: dict[str, Callable[[], Report]] = {
     "analysed": sample("launch-gap/slow"),
     "analysed-healthy": sample("healthy/gemm_loop"),
     "analysed-modules": sample("data-loading/slow"),
+    "job": lambda: advisor.analyze(ROOT / "samples" / "jobs" / "ddp_forward_host"),
 }
 DRAWN = ["hostile-trace", "analysed", "analysed-healthy", "analysed-modules"]
 
