@@ -158,7 +158,7 @@ def _edits(
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
     large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
-    waits = WithoutWaits(_waits_of(calls, schedule.op_call[copies.at]) if calls else copies.at[:0])
+    waits = WithoutWaits(calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0])
     faster = combine(
         waits,
         FasterCopies(large, COPY_LATENCY_US + size[large].clip(min=0) / rate),
@@ -173,11 +173,6 @@ def _edits(
     start = cpu["start_us"].to_numpy()[around]
     copying = union(start, start + cpu["dur_us"].to_numpy()[around])
     return Edits(faster, hidden, combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), hidden))
-
-
-def _waits_of(calls: HostCalls, copying: Ints) -> Ints:
-    """Positions of the calls that wait for these copies: the copying call itself, and the sync that goes with it."""
-    return np.unique(np.r_[copying[calls.waits[copying]], np.flatnonzero(calls.waits & calls.waits_of_copies(copying))])
 
 
 def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:

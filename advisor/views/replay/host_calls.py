@@ -62,6 +62,10 @@ class HostCalls:
         following[np.minimum(calls[copying < 0] + 1, len(sync) - 1)] = True
         return sync & (np.isin(self.op, copying[copying >= 0]) | following)
 
+    def held_by_copies(self, calls: Ints) -> Ints:
+        """Positions of the calls that wait for copies made by `calls`: the copying call itself, and the sync that goes with it."""
+        return np.unique(np.r_[calls[self.waits[calls]], np.flatnonzero(self.waits & self.waits_of_copies(calls))])
+
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
         schedule = replay.recorded

@@ -78,7 +78,8 @@ def read_step(ops):
 
 
 def read_job(name):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     pytest.importorskip("pyarrow")
     steps = [read_step(ops) for _, ops in pandas.read_parquet(ORACLE / f"trace-{name}.parquet").groupby("step")]
     took = np.concatenate([step[0] for step in steps])
