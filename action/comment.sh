@@ -9,6 +9,18 @@ if [ "$number" = 0 ]; then
     exit 0
 fi
 
+# Where the page is, and under which address in it the first finding stands. The marker stays last.
+if [ -n "${ADVISOR_PAGE:-}" ] && ! grep -qs 'trace-advisor: page' advisor-report/comment.md; then
+    finding=$(python3 -I -c 'import json; found = json.load(open("advisor-report/report.json"))["findings"]; print("#finding-" + found[0]["rule"] if found else "")')
+    body=$(<advisor-report/comment.md)
+    {
+        printf '%s' "${body%'<!-- trace-advisor: comment -->'*}"
+        printf '[The page, with the timeline and the evidence](%s): unpack it and open `report.html%s`.\n<!-- trace-advisor: page -->\n\n' \
+            "$ADVISOR_PAGE" "$(printf '%s' "$finding" | tr -cd 'A-Za-z0-9#_.-')"
+        printf '<!-- trace-advisor: comment -->\n'
+    } >advisor-report/comment.md
+fi
+
 comments="repos/$GITHUB_REPOSITORY/issues/$number/comments"
 # Only a comment of the account that comments now, which ends with the marker: anybody may quote it.
 ADVISOR_ACCOUNT=$(gh api user --jq .login 2>/dev/null || echo 'github-actions[bot]')

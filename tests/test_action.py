@@ -110,6 +110,19 @@ def test_the_first_run_comments_and_the_next_updates(step, tmp_path):
     assert calls(tmp_path)[-1]["args"][:4] == ["api", "--method", "PATCH", "repos/a/b/issues/comments/42"]
 
 
+def test_the_comment_says_where_the_page_is_and_its_first_finding_once(step, tmp_path):
+    assert step("analyze.sh", ADVISOR_TRACE=SLOW).returncode == 0
+    for _ in range(2):
+        assert step("comment.sh", ADVISOR_PAGE="https://example.org/artifact").returncode == 0
+    comment = (tmp_path / "advisor-report" / "comment.md").read_text()
+    assert comment.count("(https://example.org/artifact)") == 1 and "report.html#finding-launch-gap" in comment
+
+
+def test_the_uses_line_is_the_projects_own():
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    assert f"uses: {source.removeprefix('https://github.com/')}@" in (ROOT / "docs" / "ci.md").read_text()
+
+
 def test_an_event_without_a_pull_request_comments_nothing(step, tmp_path):
     (tmp_path / "event.json").write_text("{}")
     assert "nothing to comment on" in step("comment.sh").stdout and not (tmp_path / "gh.log").exists()

@@ -81,7 +81,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="advisor", standalone_mode=False)
     except AdvisorError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):

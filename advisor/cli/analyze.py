@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,6 +133,9 @@ def analyze(
         return
     if recording.kind == "job":
         recording = reduced_job(recording, judging, how)
+    elif how.directory and not how.directory.exists():  # a name without a suffix, and no job: a file
+        how = replace(how, directory=None)
+        form, target = destination(format, output, formats(), page, force, name)
     elif how.directory:
         raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
     report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms, chosen.settings.devices)

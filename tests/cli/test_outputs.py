@@ -1,6 +1,7 @@
 """What commands write: only over what is ours, whole or not at all, into a pipe where there is one."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from advisor.errors import OutputError
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW
 from tests.cli.test_analyze import advisor as run
+from tests.paths import ROOT
 from tests.reports.examples import EXAMPLES
 
 
@@ -99,3 +101,39 @@ def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):
                       "@cli.app.command()\ndef boom():\n    raise KeyError('\\x1b]0;x')\n@cli.app.command()\ndef other(): ...\nsys.argv = ['advisor', 'boom']\ncli.main()\n")
     done = subprocess.run([sys.executable, broken], capture_output=True, text=True, check=False)
     assert done.returncode == 70 and "\x1b" not in done.stderr and "please report it" in done.stderr
+
+
+# --- names, pages and shells
+
+
+def shell_of(*arguments, cwd, **environment):
+    command = [sys.executable, "-m", "advisor", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+def test_pages_of_two_traces_of_one_name_do_not_overwrite_each_other(tmp_path):
+    for folder, side in (("a", "slow"), ("b", "fixed")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(ROOT / "samples" / "launch-gap" / f"{side}.json.gz", tmp_path / folder / "rank0.json.gz")
+    for _ in range(2):
+        done = shell_of("analyze", "a/rank0.json.gz", "b/rank0.json.gz", "--each", "-q", cwd=tmp_path)
+        assert done.returncode == 0 and not done.stdout and not done.stderr
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["b-rank0.advisor.html", "rank0.advisor.html"]
+
+
+@pytest.mark.parametrize(("shell", "separator"), [("bash", "\n"), ("zsh", '"'), ("fish", "\n")])
+def test_rules_are_completed_in_every_shell(tmp_path, shell, separator):
+    done = shell_of(
+        cwd=tmp_path, _ADVISOR_COMPLETE=f"complete_{shell}", COMP_WORDS="advisor explain launch", COMP_CWORD="2",
+        _TYPER_COMPLETE_ARGS="advisor explain launch", _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )  # fmt: skip
+    assert "launch-gap" in done.stdout.split(separator)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [(("analyze", "x", "--rule", "launch-gpa"), "launch-gap"), (("analyze", "x", "-f", "htm"), "html"), (("analyze", "x", "--formt", "html"), "--format")],
+)
+def test_the_nearest_name_is_offered(tmp_path, arguments, near):
+    done = shell_of(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and near in done.stderr

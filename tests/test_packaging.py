@@ -1,0 +1,97 @@
+"""The wheel and the sdist, built and installed apart from the checkout: every command that the README names runs from there.
+
+By default in this Python with this environment's libraries; `ADVISOR_WHEELS=all` installs the wheel with its dependencies into a bare
+environment of every Python from 3.10 that is here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+pytest.importorskip("build", reason="the package `build` is not installed")
+ALL = os.environ.get("ADVISOR_WHEELS") == "all"
+SLOW, FIXED = (ROOT / "samples" / "launch-gap" / f"{side}.json.gz" for side in ("slow", "fixed"))
+COMMANDS = (
+    ("analyze", SLOW), ("analyze", SLOW, "-f", "json", "-o", "report.json"), ("analyze", SLOW, FIXED, "--each", "-q"), ("report", "report.json", "-f", "html"),
+    ("diff", SLOW, FIXED), ("diff", SLOW, FIXED, "-f", "html"), ("diff", SLOW, FIXED, "--across"), ("check", SLOW, "--config", "limits.toml"),
+    ("history", "kept", "--add", "report.json", "--commit", "c1"), ("rules",), ("explain", "launch-gap"), ("explain", "launch-gap", SLOW),
+    ("redact", SLOW, "copy.json.gz"), ("schema",),
+)  # fmt: skip
+
+
+def pythons() -> list[str]:
+    """This Python, or all that are here, one a version."""
+    if not ALL:
+        return [sys.executable]
+    found: dict[str, str] = {}
+    for path in [*Path("/usr/bin").glob("python3.1?"), *Path.home().glob(".pyenv/versions/3.1?.*/bin/python"), Path(sys.executable)]:
+        told = subprocess.run([path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True, check=False)
+        if told.returncode == 0 and tuple(map(int, told.stdout.split("."))) >= (3, 10):
+            found.setdefault(told.stdout.strip(), str(path))
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return folder
+
+
+def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> None:
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"advisor/py.typed", "advisor/rules/launch_gap.py", "advisor/reports/templates/timeline.js", "advisor/knowledge/devices.toml"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "samples/", "rules/", "reports/"))]
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "rules/launch_gap.py", "reports/templates/report.css"} <= held
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: str) -> None:
+    place = tmp_path / "env"
+    if ALL:
+        subprocess.run([python, "-m", "venv", str(place)], check=True)
+    else:
+        venv.EnvBuilder(with_pip=True).create(place)
+        # This environment's libraries, without the checkout that it has installed.
+        site = next(path for path in (place / "lib").glob("python*/site-packages"))
+        here = [path for path in sys.path if path.endswith("site-packages")]
+        site.joinpath("libraries.pth").write_text("\n".join(here))
+    (wheel,) = built.glob("*.whl")
+    extra = [] if ALL else ["--no-deps", "--no-index"]
+    done = subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 1000\n")
+    named = set(re.findall(r"`advisor ([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(*arguments: object) -> str:
+        command = [str(place / "bin" / "advisor"), *map(str, arguments)]
+        told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        assert told.returncode == 0, (arguments, told.stderr)
+        return told.stdout
+
+    where = subprocess.run(
+        [str(place / "bin" / "python"), "-c", "import advisor; print(advisor.__file__)"], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    ).stdout
+    assert Path(where.strip()).is_relative_to(place), "the checkout was imported"
+    for arguments in COMMANDS:
+        run(*arguments)
+    for command in sorted(named - {name for name, *_ in COMMANDS}):
+        assert "Usage" in run(command, "--help")
