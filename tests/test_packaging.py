@@ -74,7 +74,7 @@ def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: 
         here = [path for path in sys.path if path.endswith("site-packages")]
         site.joinpath("libraries.pth").write_text("\n".join(here))
     (wheel,) = built.glob("*.whl")
-    extra = [] if ALL else ["--no-deps", "--no-index"]
+    extra = [] if ALL else ["--no-deps", "--no-index", "--ignore-installed"]
     done = subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 1000\n")

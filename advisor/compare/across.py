@@ -70,7 +70,7 @@ def across(left: Report, right: Report) -> Across:
 
 def _where(report: Report) -> Where:
     window, step = report.traced, report.step_us
-    rates = report.rates
+    rates = report.rates if report.rates and report.rates.known >= KNOWN else None
     known = sum(time.window_us for time in report.time or ()) or 1.0
     return Where(
         path=report.source.path,
@@ -101,6 +101,9 @@ def _families(report: Report, steps: int, step_us: float) -> tuple[Family, ...]:
         made.append(Family(name, us / steps, us / steps / step_us if step_us else 0.0, reached))
     return tuple(made)
 
+
+KNOWN = 0.5
+"""A share of the peaks speaks for a side where the work of half of its kernels' time is known."""
 
 SAME_WORK = 0.25
 """The same model under two frameworks differs in FLOPs by what each pads and fuses; by a quarter it is not the same model."""
