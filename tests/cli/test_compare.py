@@ -14,7 +14,7 @@ OTHER_DEVICE = {"deviceProperties": []}
 def test_diff_of_two_traces_and_of_their_saved_reports_says_the_same(tmp_path):
     shown = advisor("diff", SLOW, FIXED, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert b"faster" in shown.stdout and b"idle: waiting for launches" in shown.stdout and not list(tmp_path.iterdir())
+    assert b"FASTER" in shown.stdout and b"idle: waiting for launches" in shown.stdout and not list(tmp_path.iterdir())
     for name, trace in (("a.json", SLOW), ("b.json", FIXED)):
         assert advisor("analyze", trace, "-o", name, cwd=tmp_path).returncode == 0
     again = advisor("diff", "a.json", "b.json", cwd=tmp_path)
