@@ -63,6 +63,8 @@ def _breaks(work: GpuWork, calls: HostCalls) -> Ints:
     reads[up] = False
     backward = work.backward
     forward = work.kernel & ~backward & ~in_optimizer(work)
+    if not backward.any():  # where the forward pass ends was not recorded
+        return np.empty(0, np.int64)
     found = []
     for step in np.unique(work.step):
         mine = work.step == step
