@@ -125,7 +125,7 @@ def test_noise_alone_is_no_change(seed):
 def test_noise_is_not_made_up_from_two_captures():
     report = sample("memcpy/slow.json.gz")
     comparison = compare([report, noisy(report, 1)], [noisy(report, 2)] * 5)
-    assert comparison.noise is None and "nothing of the noise" in comparison.summary
+    assert comparison.noise is None and "the noise is not known" in comparison.summary
     assert not [row for table in comparison.tables for row in table.rows if row.noise]
 
 
