@@ -140,7 +140,7 @@ def launch_gap(
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         confidence=0.9,
-        fix=_fix(program, optimizer.kind != "none", spellings),
+        fix=_fix(program, optimizer.kind != "none" or optimizer.name != "", spellings),
     )
 
 
