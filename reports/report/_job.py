@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.report.model import CollectiveMoment, CollectiveRow, RankRow, Report
+from advisor.reports._clean import visible
 from advisor.reports._numbers import counted, duration, moment, percent, rate, share, size
 from advisor.reports.report._memory import WIDTH, _rect, _svg, _text
 
@@ -52,9 +53,9 @@ class Drawn(NamedTuple):
 def drawn(report: Report) -> Drawn | None:
     """The drawings of a report about a job."""
     ranks = [row for row in report.ranks if not row.failed]
-    if report.kind != "job" or not ranks:
+    if report.kind != "job":
         return None
-    grouped = math.ceil(len(ranks) / _HEAT_ROWS)
+    grouped = max(math.ceil(len(ranks) / _HEAT_ROWS), 1)
     kinds = tuple((kind, f"var({_KINDS[at % len(_KINDS)]})") for at, kind in enumerate(dict.fromkeys(row.kind for row in _timed(report))))
     legend = tuple((part, f"var({color})") for part, color in COLORS.items())
     return Drawn(
@@ -146,6 +147,8 @@ def _timed(report: Report) -> list[CollectiveRow]:
 
 def _bandwidth(rows: list[CollectiveRow], color: dict[str, str]) -> Markup | None:
     """Bus bandwidth over size, both on scales of powers; a dot is as large as the time it takes, the dashed line is the link."""
+    from markupsafe import escape
+
     if not rows:
         return None
     height, foot = 300, 276
@@ -172,7 +175,7 @@ def _bandwidth(rows: list[CollectiveRow], color: dict[str, str]) -> Markup | Non
         radius = 4 + 8 * math.sqrt(share(row.transfer_us, most))
         body.append(
             f'<circle cx="{x(power):.1f}" cy="{y(math.log10(row.bus_gbps)):.1f}" r="{radius:.1f}" fill="{color[row.kind]}" fill-opacity="0.75">'
-            f"<title>{told}</title></circle>"
+            f"<title>{escape(visible(told))}</title></circle>"
         )
     return _svg(height, "Bus bandwidth of collectives over their size; the dashed line is what the link can carry", body)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +53,8 @@ def render(report: Report) -> str:
 
 def _document(report: Report, limits: Limits) -> str:
     shown = clean(report, limits)
+    # Drawings take all rows, of which tables show the first.
+    drawn = clean(report, replace(limits, rows=sys.maxsize)) if report.kind == "job" or report.memory else shown
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
@@ -62,8 +66,8 @@ def _document(report: Report, limits: Limits) -> str:
         anchors=_phrases.anchors(shown.findings),
         checklist=checklist(shown, picture) if report.kind == "trace" else (),
         sections=_sections(report),
-        drawings=_job.drawn(report) or _memory.drawn(report),
-        totals=_memory.totals(report.memory) if report.memory else "",
+        drawings=_job.drawn(drawn) or _memory.drawn(drawn),
+        totals=_memory.totals(drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
