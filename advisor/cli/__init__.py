@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -70,6 +70,21 @@ def _fail(error: AdvisorError) -> NoReturn:
     raise SystemExit(error.exit_code)
 
 
+class _Seen:
+    """Standard error on which no command to a terminal passes, whoever writes: click, a warning of Python's, a path. (Progress bars,
+    which steer the cursor, write to `sys.__stderr__`.)"""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_visible(text, lines=True))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def _terminated(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)  # unwinds: no half written file stays
 
@@ -80,6 +95,7 @@ def main() -> None:
     1 means a finding, so a crash is 70, a broken pipe 141 and a signal 128 and its number.
     """
     signal.signal(signal.SIGTERM, _terminated)
+    sys.stderr = _Seen(sys.stderr)  # type: ignore[assignment]
     try:
         code = app(prog_name="advisor", standalone_mode=False)
     except AdvisorError as error:

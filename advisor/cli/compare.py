@@ -89,6 +89,7 @@ def check(
     from advisor.compare import budgets
     from advisor.engine import settings
     from advisor.engine.rule import catalog
+    from advisor.reports._clean import visible
 
     chosen = settings.load(config)
     known = catalog((*chosen.rules, *(rules or ())))
@@ -99,7 +100,7 @@ def check(
     against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
     verdicts = budgets.check(limits, reports[0], against)
     for verdict in verdicts:
-        print(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}")
+        print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]
     print(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass", file=sys.stderr)
     if crossed or unjudged(reports[0], allow_unjudged):

@@ -256,7 +256,7 @@ def _tracked(total: int, work: Callable[[Callable[[object], None]], T]) -> T:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("measuring", total=total)
         begun = iter(range(total))
 

@@ -202,7 +202,7 @@ class progress_of:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar = Progress(console=Console(file=sys.__stderr__), transient=True)
             self._task = self._bar.add_task("reading", total=None)
 
     def __enter__(self) -> progress_of | None:
@@ -229,7 +229,7 @@ def rank_progress() -> Iterator[Callable[[int, int, str], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("ranks", total=None)
 
         def progress(done: int, count: int, said: str) -> None:
