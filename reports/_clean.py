@@ -65,7 +65,7 @@ def clean(report: Report, limits: Limits) -> Report:
     def walk(value: Any, key: str) -> Any:
         if isinstance(value, str):
             if key in _PROSE:
-                value = re.sub(r"\s*\n\s*", " ", value)
+                value = " ".join(filter(None, map(str.strip, value.split("\n")))) if "\n" in value else value
             return clip(visible(value, lines=key in _SEVERAL_LINES), limits.text)
         if isinstance(value, (list, tuple)):
             return [walk(item, key) for item in value[: getattr(limits, key, limits.rows)]]

@@ -34,7 +34,7 @@ passes instead of three."""
 
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
 _OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
-_OWN_NORM = re.compile(r"batch_norm_\w*kernel")
+_OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
 _BACKWARD = re.compile(r"backward")
 _CHANNELS_LAST = re.compile(r"channels_last")
 

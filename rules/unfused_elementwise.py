@@ -24,7 +24,7 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 
 _FUNCTOR = re.compile(
-    r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w+?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
+    r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
 )
 COMPILED_CALL_US = 150.0
 """What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and

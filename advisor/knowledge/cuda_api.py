@@ -23,7 +23,7 @@ class ApiRole(str, Enum):
 
 # nsys writes cudaLaunchKernel_v7000; per-thread default streams add _ptsz or _ptds.
 _SUFFIX_LENGTH = 32
-_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds|_spt)+$")
+_SUFFIX = re.compile(r"(_v\d{1,9}|_ptsz|_ptds|_spt){1,4}$")
 _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
     (role, re.compile(pattern))
     for role, pattern in (

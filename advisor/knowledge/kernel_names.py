@@ -65,7 +65,7 @@ _KERNELS = _rules(
                   r"|compute(backward)?fusedparams|computeinternalgradients"),
     (Family.SOFTMAX, r"softmax"),
     (Family.CONV, r"fprop|dgrad|wgrad|implicit_?gemm|convol|conv_|conv[123]d|winograd|[sh]cudnn|^igemm_|im2col|col2im"
-                  r"|bwd_weight|subtensorop|cask_|cudnn::cnn|fft2d_|cutlass_*(5x_)?cudnn|miopen.*conv"),
+                  r"|bwd_weight|subtensorop|cask_|cudnn::cnn|fft2d_|cutlass_*(5x_)?cudnn|miopen.{0,200}conv"),
     (Family.OPTIMIZER, r"multi_tensor_apply|adam|lamb_|sgd|fused_?optimizer|amp_(update|non_finite)"),
     (Family.SORT_SCAN, r"sort|scan|top_?k|histogram|compact|reduce_?by_?key|unique|searchsorted|bucketize|merge_"
                        r"|compute_cuda_kernel|devicemerge|devicepartition|deviceselect|routing|moe::dev::routing|kv_indices|count_expert"),  # first: repeat_interleave
@@ -84,7 +84,7 @@ _KERNELS = _rules(
 # By what a generic elementwise kernel is instantiated with.
 _FUNCTORS = _rules(
     (Family.FILL, r"fillfunctor"),
-    (Family.COPY, r"(direct|float\w*|half|double|int)_copy_kernel|\bcopy_kernel|copy_device_to_device"),
+    (Family.COPY, r"(direct|float\w{0,40}|half|double|int)_copy_kernel|\bcopy_kernel|copy_device_to_device"),
     (Family.RANDOM, r"bernoulli|uniform_|normal_(?!i)"),
     (Family.EMBEDDING, r"index_kernel|index_put|gpu_index_kernel"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -212,15 +211,13 @@ def _lenient(text: bytes, **options: Any) -> list[Any]:
     return items
 
 
-@cache
-def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """A struct's fields: asked for by every odd event, and slow to make."""
-    return msgspec.structs.fields(kind)
+_FIELDS = {kind: msgspec.structs.fields(kind) for kind in (Event, Args)}
+"""Asked for by every odd event, and slow to make."""
 
 
 def _as_struct(kind: type[Any], item: dict[str, Any]) -> Any:
     known = {}
-    for field in _fields(kind):
+    for field in _FIELDS[kind]:
         value = item.get(field.encode_name, NOTHING)
         if value is NOTHING:
             continue

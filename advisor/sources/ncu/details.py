@@ -133,7 +133,7 @@ _CONFLICTS = re.compile(
 _PEAKS = re.compile(
     r"achieved\s+(?:close to )?(\d+)% of this device's (?:FP32|fp32) peak performance and\s+(?:close to )?(\d+)% of its (?:FP64|fp64)"
 )
-_BUSIEST = re.compile(r"^(\w+)[^.]*? is the highest-utilized pipeline \(([\d.]+)%\)")
+_BUSIEST = re.compile(r"^(\w{1,40})[^.]{0,200}? is the highest-utilized pipeline \(([\d.]+)%\)")
 _PIPES = {"FMA": "fma", "FP64": "fp64", "Tensor": "tensor"}
 _BYTES = re.compile(r"global (load|store)s.*?only ([\d.]+) of the (\d+) bytes transmitted per sector")
 _STALLED = re.compile(r"spends ([\d.]+) cycles being stalled (.*)", re.DOTALL)

@@ -75,7 +75,7 @@ def find_header(rows: Iterable[Sequence[str]]) -> list[str] | None:
     return None
 
 
-_METRIC = re.compile(r"^[\w.]+_[\w.]+$")
+_METRIC = re.compile(r"^(?=.[^_]*_.)[\w.]+$")
 """A column that is a metric; the others say which launch it was, in words with blanks, or `ID`."""
 
 

@@ -48,9 +48,9 @@ _DEVICE_WORD = re.compile(
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,6}){0,4}(?:(?:[.+-]|rc|a|b)[a-z]{0,3}\d{1,6}){0,2}")
 
 # Where libraries begin in a path: what follows says whose code it is, and the same on every machine.
-_LIBRARY = re.compile(r"(?:.*/)?((?:site-packages|dist-packages|lib/python\d[\d.]*)/.*)", re.DOTALL)
+_LIBRARY = re.compile(r"\A(?:.*/)?((?:site-packages|dist-packages|lib/python\d[\d.]*)/.*)", re.DOTALL)
 _TORCH = re.compile(
-    r"(?:.*/)?(torch/(?:_?(?:nn|optim|utils|autograd|cuda|distributed|dynamo|inductor|functorch|fx|amp|profiler|backends|jit|ao|export|library|compiler|linalg|fft"
+    r"\A(?:.*/)?(torch/(?:_?(?:nn|optim|utils|autograd|cuda|distributed|dynamo|inductor|functorch|fx|amp|profiler|backends|jit|ao|export|library|compiler|linalg|fft"
     r"|special|sparse|overrides|random|multiprocessing|distributions|masked|nested|onnx|package|quantization|testing|accelerator|higher_order_ops|prims\w*|refs"
     r"|decomp|subclasses|dispatch|logging|numpy|guards|ops|tensor\w*|vmap_internals|lobpcg|lowrank|meta_registrations|storage_docs|weights_only_unpickler)/[^/].*"
     r"|_?[a-z_]{1,40}\.py))",

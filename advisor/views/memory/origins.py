@@ -58,7 +58,7 @@ class Origin:
 _MAKES_ROOM = re.compile(r"^(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|resize_output|_empty\w*)$")
 _OP = re.compile(r"^at::_ops::(\w+?)(?:_Tensor\w*|_Scalar\w*|_out|_dim\w*|_memory_format|_default)?::(?:call|redispatch)")
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*Backward\d*|AccumulateGrad)\b")
-_WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.*(?:Workspace|workspace)|cufft")
+_WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.{0,200}(?:Workspace|workspace)|cufft")
 _LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages|lib/python3\.\d+|torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton"
     r"|jax|jaxlib|flax|optax|numpy)/|(^|/)(contextlib|functools|runpy|threading)\.py$|^<"

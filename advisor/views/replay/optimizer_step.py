@@ -19,7 +19,7 @@ from advisor.views.trace.steps import Steps
 
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _MANY = re.compile(r"_foreach_|multi_tensor_apply")
-_FUSED = re.compile(r"_fused_|Fused\w*MathFunctor")
+_FUSED = re.compile(r"_fused_|Fused\w{0,80}MathFunctor")
 _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 

@@ -29,7 +29,7 @@ LONGEST_DISPATCH_US = 1000.0
 """No op takes a millisecond to issue, even under a profiler. What lasts longer before one launch is initialisation (module
 loading, library handles, autotuning) or an op that computes on the host: the program's own work."""
 
-_LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__")
+_LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader.{0,200}__next__")
 _LOADER_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data)$")
 # JAX has no loader of its own: what its programs iterate over is grain, tf.data or a class of theirs. Frames have no directories there.
 _ITERATOR_FRAME = re.compile(r"^[\w.]+\.py\(\d+\): (__next__|get_next|_next_internal)$")
