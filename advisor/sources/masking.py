@@ -6,7 +6,7 @@ A launch command in a thread's name, a token in a range: whoever recorded did no
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,7 @@ def _timeline(timeline: Timeline) -> Timeline:
     tables = {name: _table(name, getattr(timeline, name)) for name in TABLES}
     devices = tuple(replace(device, name=masked(device.name)) for device in timeline.devices)
     metadata = {key: masked(value) if isinstance(value, str) else value for key, value in timeline.source.metadata.items()}
-    changed = {name: table for name, table in tables.items() if table is not getattr(timeline, name)}
+    changed: dict[str, Any] = {name: table for name, table in tables.items() if table is not getattr(timeline, name)}
     if not changed and devices == timeline.devices and metadata == timeline.source.metadata:
         return timeline
     return replace(timeline, devices=devices, source=replace(timeline.source, metadata=metadata), **changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -78,6 +78,10 @@ def redacted(source: Path, part: Path) -> None:
         db.execute("DETACH original")
 
 
+Rule = Callable[[str], str]
+"""What is kept of a text."""
+
+
 def _kept(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     """Real tables that are known, each with those of its known columns that it has."""
     real = {n for (n,) in db.execute("SELECT name FROM original.sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall()}
@@ -85,7 +89,7 @@ def _kept(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     return {table: tuple(c for c in _TABLES[table] if c in columns) for table, columns in have.items() if columns & set(_TABLES[table])}
 
 
-def _rules(names: Names):  # type: ignore[no-untyped-def]
+def _rules(names: Names) -> dict[str, Rule]:
     """What is kept of a text, by what it names."""
     return {
         "kernel": names.kernel, "call": names.call, "range": names.range, "nvtx": lambda text: _nvtx(names, text), "device": device,
@@ -94,11 +98,11 @@ def _rules(names: Names):  # type: ignore[no-untyped-def]
     }  # fmt: skip
 
 
-def _on_bytes(rule):  # type: ignore[no-untyped-def]
+def _on_bytes(rule: Rule) -> Callable[[bytes], str]:
     return lambda raw: rule(bytes(raw).decode("utf-8", "replace"))
 
 
-def _on_bytes_of_kind(rules):  # type: ignore[no-untyped-def]
+def _on_bytes_of_kind(rules: dict[str, Rule]) -> Callable[[bytes, str | None], str | None]:
     cached = {kind: lru_cache(maxsize=1 << 14)(_on_bytes(rule)) for kind, rule in rules.items()}
     return lambda raw, kind: cached[kind](raw) if kind else None
 
