@@ -95,7 +95,7 @@ def main() -> None:
     1 means a finding, so a crash is 70, a broken pipe 141 and a signal 128 and its number.
     """
     signal.signal(signal.SIGTERM, _terminated)
-    sys.stderr = _Seen(sys.stderr)  # type: ignore[assignment]
+    sys.stderr = _Seen(sys.stderr)
     try:
         code = app(prog_name="advisor", standalone_mode=False)
     except AdvisorError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from advisor.errors import TraceError
@@ -78,7 +79,7 @@ def redacted(source: Path, part: Path) -> None:
         db.execute("DETACH original")
 
 
-Rule = Callable[[str], str]
+Rule = Callable[[str], Any]
 """What is kept of a text."""
 
 
@@ -98,11 +99,11 @@ def _rules(names: Names) -> dict[str, Rule]:
     }  # fmt: skip
 
 
-def _on_bytes(rule: Rule) -> Callable[[bytes], str]:
+def _on_bytes(rule: Rule) -> Callable[[bytes], Any]:
     return lambda raw: rule(bytes(raw).decode("utf-8", "replace"))
 
 
-def _on_bytes_of_kind(rules: dict[str, Rule]) -> Callable[[bytes, str | None], str | None]:
+def _on_bytes_of_kind(rules: dict[str, Rule]) -> Callable[[bytes, str | None], Any]:
     cached = {kind: lru_cache(maxsize=1 << 14)(_on_bytes(rule)) for kind, rule in rules.items()}
     return lambda raw, kind: cached[kind](raw) if kind else None
 
