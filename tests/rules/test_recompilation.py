@@ -111,13 +111,13 @@ def test_module_loads_in_every_step_are_a_sign_of_it():
 
 def test_three_compilations_of_one_function_in_a_trace_without_steps():
     def trace(functions):
-        made, names = Trace(), ("gemm", "relu", "norm", "add", "exp", "sum", "max", "cat")
+        made = Trace()
         for k in range(4):
             made.op("entire_frame_compile", 6000 * k, 5000)
-            made.op(f"Torch-Compiled Region: {k if functions else 0}/{0 if functions else k}", 6000 * k + 5001, 90)
-            for j in range(2):
+            made.op(f"Torch-Compiled Region: {k if functions else 0}/{0 if functions else k}", 6000 * k + 5001, 120)
+            for j in range(3):
                 t = 6000 * k + 5010 + 30 * j
-                made.op(names[2 * k + j], t, 20).launch(t + 5, t + 10, t + 30, names[2 * k + j])
+                made.op(f"op_{'abcdefghijkl'[3 * k + j]}", t, 20).launch(t + 5, t + 10, t + 30, f"kernel_{'abcdefghijkl'[3 * k + j]}")
         return made
 
     assert found("recompilation", trace(False)).confidence < 0.7
