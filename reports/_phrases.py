@@ -125,6 +125,11 @@ def step_noun(report: Report) -> str:
     return "run" if report.window and report.window.basis == "whole" else _NOUNS[report.kind]
 
 
+def whole_noun(finding: Finding, report: Report) -> str:
+    """What its saving is a part of: beside a timeline a snapshot's findings free memory."""
+    return "peak of memory" if isinstance(finding.saving, BytesSaved) and report.kind != "memory" else step_noun(report)
+
+
 def window_basis(report: Report) -> str:
     """How steps were found."""
     basis = report.window.basis if report.window else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from advisor.knowledge.kernel_names import tensor_core
-from advisor.report.model import Answer, DeviceTime, KernelRow, Report
+from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -230,7 +230,7 @@ def _active_sms(report: Report) -> float | None:
 
 
 def _wins(report: Report) -> Answer:
-    rules = list(dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into))
+    rules = list(dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into and not isinstance(f.saving, BytesSaved)))
     detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
     if report.headline.judged == "no":
         return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")

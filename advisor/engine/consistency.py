@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from advisor.report.model import SEVERITIES, Finding, Health, Report
+from advisor.report.model import SEVERITIES, BytesSaved, Finding, Health, Report
 from advisor.views.time.critical_path import HOST_LINKS
 
 DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
@@ -112,7 +112,7 @@ def _asked_for_few(report: Report) -> bool:
 
 
 def _praise(report: Report) -> Iterator[str]:
-    loud = {f.rule for f in report.findings if f.severity in ("high", "medium") and not f.allowed}
+    loud = {f.rule for f in report.findings if f.severity in ("high", "medium") and not (f.allowed or isinstance(f.saving, BytesSaved))}
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     for answer in report.checklist:
         against = loud & {*_SPEAK_AGAINST.get(answer.id, ())}

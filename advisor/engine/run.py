@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from advisor.engine.beside import with_memory
 from advisor.engine.fleet import reduced
 from advisor.engine.grade import graded
 from advisor.engine.kinds import Judge, judge
@@ -33,6 +34,7 @@ from advisor.report.model import (
 from advisor.sources import load, read
 from advisor.timeline import Timeline
 from advisor.views.device_rates import DeviceRates
+from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.schedule import Schedule
@@ -91,6 +93,19 @@ def run(
     measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
     workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
     kind = judge(recording.kind)
+    outcomes = _outcomes(workspace, kind, rules, settled, allow or {})
+    if workspace.can(MemoryBeside.build):
+        others = [rule for rule in rules if not workspace.can(rule.function)]
+        outcomes = with_memory(outcomes, _outcomes(workspace.get(MemoryBeside).workspace, judge("memory"), others, settled, allow or {}))
+    made = kind.report(workspace, recording, outcomes)
+    of_jax = workspace.can(Program.build) and workspace.get(Program).framework == "jax"
+    return in_terms_of_jax(made) if of_jax else made
+
+
+def _outcomes(
+    workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]
+) -> Outcomes:
+    """What becomes of those of the rules that speak of such a recording."""
     checks = kind.health(workspace)
     outcomes = Outcomes()
     by_type: dict[type, list[Any]] = {Clear: outcomes.clear, Skipped: outcomes.skipped, Failed: outcomes.failed}
@@ -101,13 +116,11 @@ def run(
         untrusted = next((check for check in rests_on if check.status == "failed"), None)
         outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, kind, rule, settled[rule.id])
         if isinstance(outcome, list):
-            outcomes.found += [_allowed(_resting_on(f, rests_on), allow or {}) for f in outcome]
+            outcomes.found += [_allowed(_resting_on(f, rests_on), allow) for f in outcome]
         else:
             by_type[type(outcome)].append(outcome)
     outcomes.found = _numbered(kind.settle(workspace, outcomes.found))
-    made = kind.report(workspace, recording, outcomes)
-    of_jax = workspace.can(Program.build) and workspace.get(Program).framework == "jax"
-    return in_terms_of_jax(made) if of_jax else made
+    return outcomes
 
 
 def _numbered(found: list[Judged]) -> list[Judged]:

@@ -9,7 +9,7 @@ from advisor.report.model import Finding, Report
 from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._numbers import duration
-from advisor.reports._phrases import gain, likely, step_noun
+from advisor.reports._phrases import gain, likely, whole_noun
 
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
 
@@ -40,7 +40,7 @@ def _found(finding: Finding, report: Report) -> list[str]:
     saving = finding.saving
     lines = [
         f"{finding.rule} fires, {finding.severity}: {finding.summary}",
-        f"  It removes {saving.removes}: {gain(finding, report) or 'nothing'} of the {step_noun(report)}, likely {likely(saving)}.",
+        f"  It removes {saving.removes}: {gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
     ]
     lines += [f"  Allowed: {finding.allowed}"] if finding.allowed else []
     for item in finding.evidence:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, step_noun
+from advisor.reports._phrases import aside, gain, whole_noun
 
 NAME = "gitlab"
 SUFFIX = ".gitlab.json"
@@ -25,7 +25,7 @@ def render(report: Report) -> str:
 
 def _issue(finding: Finding, report: Report) -> dict[str, object]:
     source, saves = finding.evidence[0].source, gain(finding, report)
-    gained = f"the fix gains {saves} of the {step_noun(report)}" if saves else "no gain is expected"
+    gained = f"the fix gains {saves} of the {whole_noun(finding, report)}" if saves else "no gain is expected"
     path = source.file.removeprefix("./") if source else PurePosixPath(report.source.path).name
     where = f"{finding.rule}\0{path}\0{'' if source else finding.evidence[0].label}"
     return {

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 from advisor.report.model import Finding, Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, step_noun
+from advisor.reports._phrases import aside, gain, whole_noun
 
 NAME = "junit"
 SUFFIX = ".junit.xml"
@@ -58,5 +58,5 @@ def _fails(finding: Finding) -> bool:
 
 def _told(finding: Finding, report: Report) -> str:
     saves = gain(finding, report)
-    gained = f"saves {saves} of the {step_noun(report)}" if saves else "no gain expected"
+    gained = f"saves {saves} of the {whole_noun(finding, report)}" if saves else "no gain expected"
     return f"{finding.severity}, {gained}: {finding.summary}{aside(finding)}\nFix: {finding.fix.title}. {' '.join(finding.fix.steps)}"

@@ -31,6 +31,7 @@ from advisor.reports._phrases import (
     steps,
     titled,
     trust,
+    whole_noun,
     window_basis,
 )
 from advisor.reports.report._memory import totals, where
@@ -191,7 +192,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
         f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {likely(saving)}"
-        f" per {step_noun(report)}, {saving_basis(finding)}",
+        f" per {whole_noun(finding, report)}, {saving_basis(finding)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",

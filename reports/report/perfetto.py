@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from advisor.report.charts import Cut, Lane, Moment
-from advisor.report.model import Finding, Report
+from advisor.report.model import BytesSaved, Finding, Report
 from advisor.reports._clean import visible
 from advisor.reports._phrases import source_line
 
@@ -24,8 +24,10 @@ def render(report: Report) -> str:
     picture = report.picture
     events = [*_cut(picture.step)] if picture and picture.step else []
     moments = picture.moments if picture else ()
-    for number, finding in enumerate(report.findings):
-        events += _finding(number, finding, moments[number] if number < len(moments) else None)
+    # Of a snapshot beside a trace, the moments are not the trace's.
+    shown = [at for at, finding in enumerate(report.findings) if report.kind != "trace" or not isinstance(finding.saving, BytesSaved)]
+    for number, at in enumerate(shown):
+        events += _finding(number, report.findings[at], moments[at] if at < len(moments) else None)
     head = {"advisor": report.advisor, "trace": visible(report.source.path), "bottleneck": report.headline.bottleneck}
     lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     return f'{{"displayTimeUnit": "ns", "trace-advisor": {json.dumps(head)}, "traceEvents": [\n{lines}\n]}}\n'

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from advisor.report.model import Evidence, Finding, Report, SourceLine
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, last_line, likely, step_noun
+from advisor.reports._phrases import aside, gain, last_line, likely, whole_noun
 
 NAME = "sarif"
 SUFFIX = ".sarif"
@@ -67,7 +67,7 @@ def _rule(rule: str, report: Report) -> Json:
 
 def _result(finding: Finding, index: int, report: Report) -> Json:
     saving, saves = finding.saving, gain(finding, report)
-    gained = f"The fix gains {saves} of the {step_noun(report)}, likely {likely(saving)}." if saves else "No gain is expected."
+    gained = f"The fix gains {saves} of the {whole_noun(finding, report)}, likely {likely(saving)}." if saves else "No gain is expected."
     steps = " ".join(f"{number}. {text}" for number, text in enumerate(finding.fix.steps, 1))
     message = f"{finding.summary}{aside(finding)} {gained} {finding.fix.title}: {steps}"
     first, *others = _places(finding.evidence)

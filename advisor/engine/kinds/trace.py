@@ -43,6 +43,7 @@ from advisor.views.health import TraceHealth
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
 from advisor.views.memory.beside import MemoryBeside
+from advisor.views.memory.health import MemoryHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.true_step import TrueStep
@@ -62,8 +63,12 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     """The checks of the trace."""
     checks = workspace.get(TraceHealth).results
     measured = (_joined(workspace),) if workspace.can(MeasuredTable.build) else ()
-    beside = (_same_run(workspace),) if workspace.can(MemoryBeside.build) else ()
-    return (*checks, *measured, *beside)
+    return (*checks, *measured, *(_of_memory(workspace) if workspace.can(MemoryBeside.build) else ()))
+
+
+def _of_memory(workspace: Workspace) -> tuple[Health, ...]:
+    """The checks of the memory snapshot that was given too."""
+    return (_same_run(workspace), *workspace.get(MemoryBeside).workspace.get(MemoryHealth).results)
 
 
 def _same_run(workspace: Workspace) -> Health:

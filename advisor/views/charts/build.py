@@ -11,7 +11,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, MemoryCurve, Picture, StepTimes
-from advisor.report.model import Finding
+from advisor.report.model import BytesSaved, Finding
 from advisor.timeline import Timeline
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment
@@ -54,7 +54,7 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
         step=_step(cutter, steps, times.middle, span),
         step_span_us=(float(span[0]), float(span[1])),
         steps=times,
-        moments=tuple(moment(cutter, finding) if at < MOMENTS else None for at, finding in enumerate(findings)),
+        moments=tuple(moment(cutter, finding) if at < MOMENTS and not isinstance(finding.saving, BytesSaved) else None for at, finding in enumerate(findings)),
         leaves=tables.leaves,
         host_leaves=tables.host_leaves,
         copies=tables.copies,

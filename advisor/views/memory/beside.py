@@ -31,9 +31,10 @@ class _Cause(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryBeside:
-    """memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
+    """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
     start_us, end_us: of its events, µs since the epoch; 0 where they were not recorded."""
 
+    workspace: Workspace
     memory: Memory
     why: str
     advice: str
@@ -47,7 +48,7 @@ class MemoryBeside:
         time = attribution.device.events.time_us
         start, end = (float(time[0]), float(time[-1])) if len(time) else (0.0, 0.0)
         cause = _cause(attribution, workspace.get(Growth), workspace.get(MemoryReplay))
-        return cls(workspace.get(MemorySummary).memory, cause.why, cause.advice, start, end)
+        return cls(workspace, workspace.get(MemorySummary).memory, cause.why, cause.advice, start, end)
 
 
 def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _Cause:

@@ -1,5 +1,6 @@
 """A snapshot beside a timeline of the same program says why its allocator asks the driver."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 import advisor
 from advisor.errors import UsageError
 from advisor.recording import Recording, with_memory
+from advisor.report.model import BytesSaved
+from advisor.reports import formats
 from advisor.reports.report import html
 from advisor.sources import read
 from advisor.views.memory.beside import MemoryBeside
@@ -44,6 +47,31 @@ def test_the_allocator_s_stalls_are_explained_and_memory_is_drawn():
     assert "another run" in next(c.detail for c in report.health if c.check == "memory-joined")
     page = html.render(report)
     assert "What holds the peak" in page and 'id="timeline"' in page
+
+
+@pytest.mark.parametrize("snapshot", ["decoder_activations.slow", "emptied_cache.slow", "kept_features.slow"])
+def test_the_snapshot_s_own_findings_stand_beside_the_step_s_and_leave_it_as_it_is(snapshot):
+    path = SNAPSHOTS / f"{snapshot}.pickle.gz"
+    alone, memory, both = advisor.analyze(TRACE), advisor.analyze(read(path)), advisor.analyze(joined(path))
+    freeing = [f for f in both.findings if isinstance(f.saving, BytesSaved)]
+    assert [(f.id, f.saving, f.severity, f.fix) for f in freeing] == [
+        (f.id, f.saving, f.severity, f.fix) for f in memory.findings if isinstance(f.saving, BytesSaved)
+    ]
+    assert [f.saving for f in both.findings if f not in freeing] == [f.saving for f in alone.findings]
+    assert both.headline == alone.headline
+    ran = [r.rule for rows in (both.clear, both.skipped, both.failed) for r in rows]
+    assert len(ran) == len({*ran}) and {*ran}.isdisjoint(f.rule for f in both.findings)
+    assert {"memory-activations", "memory-leak", "memory-churn"} <= {*ran} | {f.rule for f in both.findings}
+    assert not [h for h in both.health if h.check == "consistency"]
+
+
+def test_bytes_are_of_the_peak_in_every_format():
+    report = advisor.analyze(joined(SNAPSHOTS / "decoder_activations.slow.pickle.gz"))
+    assert any(f.rule == "memory-activations" for f in report.findings)
+    for name in ("html", "markdown", "sarif", "junit", "gitlab"):
+        assert "peak of memory" in formats()[name].render(report), name
+    drawn = json.loads(formats()["perfetto"].render(report))["traceEvents"]
+    assert not any("memory-" in str(event["args"]) for event in drawn if event.get("ph") == "M")
 
 
 def test_only_a_timeline_and_a_snapshot_join():
