@@ -118,6 +118,8 @@ class MemoryCurve:
     allocated_bytes: Ints
     reserved_bytes: Ints
     peak_bytes: int
+    summed: bool = False
+    """Whether they are sums of what was asked of the driver and given back since recording began: what was held before is missing."""
 
 
 @dataclass(frozen=True, eq=False)

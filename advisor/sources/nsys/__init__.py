@@ -189,14 +189,17 @@ def _named(db: Database, source: str, texts: dict[int, str], processes: Processe
 
 
 def _memory(db: Database, processes: Processes) -> dict[str, Any]:
-    columns = ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType")
+    columns = ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType", "memKind")
     c = db.integers("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=("start",))
     operations = gpu.enum(db, "ENUM_CUDA_DEV_MEM_EVENT_OPER", {0: "Allocation", 1: "Deallocation"})
     frees = [i for i, text in operations.items() if "dealloc" in text.lower()]
-    pid = processes.pid(c["globalPid"])
+    kinds = gpu.enum(db, "ENUM_CUDA_MEM_KIND", {0: "Pageable", 1: "Pinned"})
+    host = [i for i, text in kinds.items() if text.lower() in ("pageable", "pinned")]
+    pid, size = processes.pid(c["globalPid"]), np.maximum(c["bytes"], 0)
     return {
         "start_ns": c["start"], "pid": pid, "tid": np.full(len(pid), -1), "address": c["address"],
-        "bytes": np.where(np.isin(c["memoryOperationType"], frees), -c["bytes"], c["bytes"]),
+        "bytes": np.where(np.isin(c["memoryOperationType"], frees), -size, size),
+        "device_type": np.where(np.isin(c["memKind"], host), 0, 1),  # as Kineto numbers the host and CUDA
         "device": processes.device(c["deviceId"], pid),
     }  # fmt: skip
 

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
-from advisor.report.charts import CopyRow, Cut, Launched, Leaf, MemoryCurve, Picture, StepTimes
+from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.model import BytesSaved, Finding
 from advisor.timeline import Timeline
+from advisor.views.charts import memory
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment
 from advisor.views.kernels.measured import MeasuredKernels
@@ -32,7 +33,7 @@ MOMENTS = 12
 """Findings after these are small: their numbers say enough."""
 WHOLE = 1_500_000
 """Of the whole trace: what a page zooms through."""
-LEAVES, POINTS = 400, 600
+LEAVES = 400
 FAR_SPREAD = 3.0
 """A step further from the median than this many robust standard deviations is an outlier ..."""
 FAR_SHARE = 0.05
@@ -58,7 +59,7 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
         leaves=tables.leaves,
         host_leaves=tables.host_leaves,
         copies=tables.copies,
-        memory=_memory(cutter.timeline, steps),
+        memory=memory.curves(cutter.timeline, steps),
         launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can(MeasuredTable.build) else {},
     )
 
@@ -112,23 +113,6 @@ def _launched(measured: MeasuredKernels, steps: Steps) -> dict[str, Launched]:
         if len(at):
             found[work.kernel_name(int(at[0]))] = Launched(start_us[at], work.dur_us[at])
     return found
-
-
-def _memory(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
-    """The most allocated and reserved in each stretch of the window."""
-    frame = timeline.memory
-    frame = frame[(frame["device"] >= 0) & (frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)]
-    frame = frame[(frame["allocated_bytes"] >= 0) & (frame["device_type"] != 0)]
-    made = []
-    for device, rows in frame.groupby("device"):
-        start = rows["start_us"].to_numpy()
-        stretch = ((start - steps.start_us) / (steps.end_us - steps.start_us) * POINTS).astype(np.int64)
-        most = rows.groupby(stretch).agg(
-            start=("start_us", "first"), used=("allocated_bytes", "max"), held=("reserved_bytes", "max")
-        )
-        columns = (most["start"].to_numpy(), most["used"].to_numpy(np.int64), most["held"].to_numpy(np.int64))
-        made.append(MemoryCurve(int(device), *columns, peak_bytes=int(rows["allocated_bytes"].max())))
-    return tuple(made)
 
 
 @dataclass(frozen=True)

@@ -273,3 +273,13 @@ def test_samples_of_nsys_are_analysed():
     assert paths
     for path in paths:
         assert not analyze(path).failed
+
+
+def test_memory_events_are_of_the_device_or_of_the_host_by_their_kind(tmp_path):
+    memory = ("INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?,?,?,?,?,?,?)", *[
+        (10, process(), 0, 7, 1024, 0, 2), (20, process(), 0, 8, 4096, 0, 1), (30, process(), 0, 7, 1024, 1, 2),
+    ])  # fmt: skip
+    columns = "start INTEGER, globalPid INTEGER, deviceId INTEGER, address INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER"
+    made = (f"CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS ({columns})",)
+    timeline = load(export(tmp_path / "a.sqlite", made, memory, call(1000, 5000, 9), kernel(7500, 9501, 9)))
+    assert timeline.memory[["bytes", "device_type"]].to_numpy().tolist() == [[1024, 1], [4096, 0], [-1024, 1]]
