@@ -86,14 +86,15 @@ def lines(report: Report) -> list[str]:
     return said
 
 
-def totals(memory: Memory) -> str:
+def totals(report: Report, memory: Memory) -> str:
     """Both peaks and what a step adds, in a sentence."""
-    said = f"GPU {memory.device}: at most {size(memory.peak_allocated_bytes)} allocated and {size(memory.peak_reserved_bytes)} reserved"
+    rank = f"rank {memory.device}" in {device.name for device in report.devices}
+    said = f"{'Rank' if rank else 'GPU'} {memory.device}: at most {size(memory.peak_allocated_bytes)} allocated and {size(memory.peak_reserved_bytes)} reserved"
     if memory.growth_bytes:
         said += f"; each step adds {size(memory.growth_bytes)}"
     others = [d for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes]
     if others:
-        said += f"; {counted(len(others), 'other GPU')} hold {size(min(d.peak_allocated_bytes for d in others))} to "
+        said += f"; {counted(len(others), 'other rank' if rank else 'other GPU')} hold {size(min(d.peak_allocated_bytes for d in others))} to "
         said += size(max(d.peak_allocated_bytes for d in others))
     return f"{said}."
 

@@ -67,7 +67,7 @@ def _document(report: Report, limits: Limits) -> str:
         checklist=checklist(shown, picture) if report.kind == "trace" else (),
         sections=_sections(report),
         drawings=_job.drawn(drawn) or _memory.drawn(drawn),
-        totals=_memory.totals(drawn.memory) if drawn.memory else "",
+        totals=_memory.totals(drawn, drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),

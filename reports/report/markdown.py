@@ -289,7 +289,7 @@ def _held(report: Report) -> list[str]:
     lines = [
         "<details open><summary><b>What holds the peak</b></summary>",
         "",
-        escape(totals(report.memory)),
+        escape(totals(report, report.memory)),
         "",
         "| Category | Op and module | Line | Lives for | Bytes | Share |",
         "| :-- | :-- | :-- | :-- | --: | --: |",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import msgspec
+
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
@@ -55,7 +57,19 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
         share = judged.finding.saving.expected / whole if whole else 0.0
         return SEVERITIES.index(judged.finding.severity), -share, judged.finding.rule
 
-    return sorted(found, key=order)
+    ordered = sorted(found, key=order)
+    return [_of_rank(judged) for judged in ordered] if workspace.get(MemorySnapshot).ranks else ordered
+
+
+def _of_rank(found: Judged) -> Judged:
+    """The finding of a job's rank, by which its snapshot numbers the device: it is said to be the rank's, and no device."""
+    finding = found.finding
+    ranks = tuple(sorted({item.device for item in finding.evidence if item.device is not None}))
+    evidence = tuple(
+        msgspec.structs.replace(item, label=f"{item.label}, rank {item.device}", device=None) if item.device is not None else item
+        for item in finding.evidence
+    )
+    return found._replace(finding=msgspec.structs.replace(finding, evidence=evidence, ranks=ranks))
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

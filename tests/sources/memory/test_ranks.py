@@ -6,8 +6,10 @@ import pytest
 
 import advisor
 from advisor.errors import TraceError
+from advisor.reports import formats
 from advisor.sources import read
 from tests.memory_build import MIB, USER, at
+from tests.paths import ROOT
 
 
 def written(path, mib):
@@ -29,6 +31,17 @@ def test_the_rank_that_holds_most_is_said(tmp_path):
     assert report.headline.summary.startswith("Rank 2 of 3 holds most, 3 times the median.")
     assert {d.device: d.peak_allocated_bytes for d in report.memory.devices} == {0: 100 * MIB, 2: 300 * MIB, 10: 100 * MIB}
     assert report.memory.at_peak[0].source == f"{USER}:300"
+
+
+def test_findings_and_totals_say_rank_and_no_gpu(tmp_path):
+    for rank in (1, 2):
+        (tmp_path / f"rank{rank}.pickle.gz").symlink_to(ROOT / "samples" / "memory" / "kept_features.slow.pickle.gz")
+    report = advisor.analyze(tmp_path)
+    leak = next(f for f in report.findings if f.rule == "memory-leak")
+    assert leak.ranks == (1,) and all(item.device is None and item.label.endswith(", rank 1") for item in leak.evidence)
+    for name in ("html", "markdown"):
+        page = formats()[name].render(report)
+        assert "Rank 1: at most" in page and "1 other rank" in page and "GPU 1" not in page
 
 
 def test_one_snapshot_in_a_directory_is_that_snapshot(tmp_path):
