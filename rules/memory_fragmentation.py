@@ -46,7 +46,7 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
         return Clear(why=f"segments are expandable already; {gigabytes(max(idle, 0))} are reserved beyond the peak of what is allocated")
     if idle < max(min_share * peak, least_bytes):
         return Clear(why=f"{gigabytes(max(idle, 0))} of {gigabytes(peak)} are reserved beyond the peak of what is allocated")
-    after = replay.run(replay.recorded, expandable=True)
+    after = replay.expandable
     expected = peak - after.reserved
     if expected < max(min_share * peak, least_bytes):
         return Clear(why=f"expandable segments would free {gigabytes(max(expected, 0))} of {gigabytes(peak)} reserved")

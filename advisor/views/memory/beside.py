@@ -72,7 +72,7 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
         )
     idle = device.peak_reserved - device.peak_allocated
     if not replay.settings.expandable and idle >= IN_PIECES * device.peak_reserved:
-        freed = device.peak_reserved - replay.run(replay.recorded, expandable=True).reserved
+        freed = device.peak_reserved - replay.expandable.reserved
         if freed >= IN_PIECES * device.peak_reserved:
             return _Cause(
                 f"sizes do not come again{_at(attribution, back.asked)}, and {idle / device.peak_reserved:.0%} of what is reserved lies in pieces",

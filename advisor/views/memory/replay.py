@@ -76,6 +76,11 @@ class MemoryReplay:
         peak = self.device.peak_reserved
         return abs(self.run(self.recorded).reserved - peak) / peak if peak else 0.0
 
+    @cached_property
+    def expandable(self) -> Peaks:
+        """The peaks of what was recorded with expandable segments. As costly as `fidelity`: asked only of what may be in pieces."""
+        return self.run(self.recorded, expandable=True)
+
     def allocated_curve(self, lives: Lives) -> Ints:
         """Bytes allocated after each event; no allocator is needed for it."""
         return self.device.curve(lives.size, lives.born, lives.freed)
