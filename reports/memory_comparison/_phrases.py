@@ -29,12 +29,20 @@ def peaks(shown: MemoryComparison) -> list[str]:
 
 
 def rows(table: MemoryTable, most: int) -> list[MemoryRow]:
-    """The largest rows that changed, one for all others that did, and so the change of the peak."""
+    """The largest rows that changed, one for all others that did, and one for what did not: every column sums to its peak.
+    None where nothing changed."""
     moved = [row for row in table.rows if row.change]
+    same = [row for row in table.rows if not row.change]
     shown, rest = (moved, []) if len(moved) <= most + 1 else (moved[:most], moved[most:])
-    if not rest:
-        return shown
-    return [*shown, MemoryRow(f"({len(rest)} more)", *(sum(getattr(row, field) for row in rest) for field in ("before", "after", "change")))]
+    if not moved:
+        return []
+    return [*shown, *_together("more", rest), *_together("unchanged", same)]
+
+
+def _together(what: str, of: list[MemoryRow]) -> list[MemoryRow]:
+    """One row for several, none for none."""
+    sums = (sum(getattr(row, field) for row in of) for field in ("before", "after", "change"))
+    return [MemoryRow(f"({len(of)} {what})", *sums)] if of else []
 
 
 def findings(shown: MemoryComparison) -> list[str]:

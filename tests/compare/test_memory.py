@@ -8,6 +8,7 @@ from advisor.engine.run import run
 from advisor.errors import UsageError
 from advisor.recording import Recording
 from advisor.reports import memory_comparison
+from advisor.reports.memory_comparison._phrases import rows
 from tests.memory_build import MIB, trained
 
 
@@ -26,6 +27,16 @@ def test_rows_of_every_table_sum_to_the_change_of_the_peak():
         assert sum(row.change for row in table.rows) == made.allocated_change
         assert sum(row.before for row in table.rows) == made.before.peak_allocated_bytes
     assert "lower" in made.summary and "activations" in made.summary
+
+
+@pytest.mark.parametrize("most", [1, 2, 40])
+def test_every_column_that_is_shown_sums_to_its_peak(most):
+    made = compare_memory([BEFORE], [AFTER])
+    for table in made.tables:
+        shown = rows(table, most)
+        assert sum(row.before for row in shown) == made.before.peak_allocated_bytes
+        assert sum(row.after for row in shown) == made.after.peak_allocated_bytes
+    assert any(row.name.endswith("unchanged)") for row in rows(made.tables[0], most))
 
 
 def test_the_same_snapshot_twice_is_no_change():
