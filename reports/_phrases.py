@@ -265,9 +265,24 @@ def short_path(path: str, most: int = 48) -> str:
     return f"…/{kept}" if len(kept) <= most else f"…{kept[-most:]}"
 
 
+def first_up(text: str) -> str:
+    """A bottleneck as a heading: `Launch-bound`, `GPU-bound`."""
+    for short in ("gpu", "cpu"):
+        text = text.replace(f"{short}-", f"{short.upper()}-", 1) if text.startswith(f"{short}-") else text
+    return text[:1].upper() + text[1:]
+
+
+def short_name(name: str, most: int = 60) -> str:
+    """A kernel's name, cut so that what is said of it stays on the line."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+UNNAMED = "GPU of unknown name"
+
+
 def hardware(report: Report) -> str:
-    """`NVIDIA H200`, `8 × NVIDIA H200`."""
-    names = [device.name for device in report.devices]
+    """`NVIDIA H200`, `8 × NVIDIA H200`; "no GPU" only where nothing ran on one."""
+    names = [device.name or UNNAMED for device in report.devices] or [UNNAMED for _ in report.time or ()]
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or "no GPU"
 

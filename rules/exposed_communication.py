@@ -99,8 +99,8 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     waiting = max(0.0, float((exposed - moving).sum())) / work.schedule.steps
     return Found(
         summary=f"{a_step(count, 'collective', 'take', 'takes')} {milliseconds(spent)} of {milliseconds(work.step_us)} in which nothing is computed. "
-        + (f"At least {milliseconds(waiting)} of it look like waiting for other ranks; " if waiting >= 0.01 * spent else "")
-        + "one rank alone cannot tell waiting from transfer.",
+        + (f"At least {milliseconds(waiting)} of it look like waiting for other ranks. " if waiting >= 0.01 * spent else "")
+        + "One rank alone cannot tell waiting from transfer.",
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="communication that no computing hides",
         at_most_us=spent,

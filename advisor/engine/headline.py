@@ -78,7 +78,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if once > MOSTLY:
         return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
     if bound.open:
-        return "partly", bound.recording
+        return "partly", "recording may have made most of the time for which the GPU idles"
     if failed:
         return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"
     return "yes", ""

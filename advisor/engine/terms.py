@@ -20,19 +20,20 @@ def in_terms_of_jax(report: Report) -> Report:
     only = frozenset(load("jax_terms")["torch_only"])
     skipped = [item for item in report.skipped if item.rule not in only]
     clear = [*report.clear, *(Clear(rule=item.rule, why="") for item in report.skipped if item.rule in only)]
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         report,
         findings=tuple(_finding(finding) for finding in report.findings),
         clear=tuple(_clear(item, only) for item in clear),
         skipped=tuple(_hinted(item) for item in skipped) if recorded_by_jax else tuple(skipped),
         health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
     )
+    return made.with_picture(report.picture) if report.picture else made
 
 
 def hint_of_jax(hint: str) -> str:
     """A hint at recording better, as it is said of JAX's profiler."""
     hints: dict[str, str] = load("jax_terms")["hints"]
-    return hints.get(hint) or (hints["otherwise"] if _OF_TORCH.search(hint) else hint)
+    return hints.get(hint, hints["otherwise"] if _OF_TORCH.search(hint) else hint)
 
 
 def _finding(finding: Finding) -> Finding:

@@ -7,7 +7,7 @@ from advisor.reports._clean import clip, visible
 from advisor.reports._numbers import UNKNOWN, duration, percent, rate
 
 FAMILIES = 10
-NOTE = "The devices or frameworks differ, so a shorter step is no verdict on the code. Shares of peak are of each device's own datasheet."
+NOTE = "Across devices or frameworks a shorter step is no verdict on the code. Shares of peak are of each device's own datasheet."
 
 
 def name(text: str) -> str:

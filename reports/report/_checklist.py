@@ -41,7 +41,7 @@ _PRAISE = {
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     """What bounds it, the fifteen questions, whether the steps are steady, whether the trace can be trusted."""
     head = report.headline
-    bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_first_up(head.bottleneck)}.", "#time")
+    bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_phrases.first_up(head.bottleneck)}.", "#time")
     trust = _phrases.trust(report)
     status: Literal["good", "look", "unknown"] = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
     made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), _steady(picture)]
@@ -55,10 +55,6 @@ def _shown(report: Report, at: int) -> Answer:
     praised = item.good and report.headline.judged == "yes" and item.id in _PRAISE
     praise = f"{_PRAISE[item.id]}: {item.detail[:1].lower()}{item.detail[1:]}" if praised else ""
     return Answer(item.question, _MARKS[item.good], f"{item.answer.capitalize()}. {item.detail}", item.link, praise)
-
-
-def _first_up(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _steady(picture: Picture | None) -> Answer:

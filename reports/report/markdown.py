@@ -328,8 +328,9 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
     comment.add([f"<details><summary><b>Rules: {rules_run(report)}</b></summary>", ""], _END)
     lines = [f"- **failed** {code(item.rule)}: {escape(_short(last_line(item.error), 200))}" for item in shown.failed]
     for skipped in shown.skipped:
-        record = f" Record with {code(skipped.record_with)}." if skipped.record_with else ""
-        lines.append(f"- **skipped** {code(skipped.rule)}: {prose(skipped.why)}{record}")
+        why = prose(skipped.why.removesuffix("."))
+        record = f"; record with {code(skipped.record_with)}." if skipped.record_with else ""
+        lines.append(f"- **skipped** {code(skipped.rule)}: {why}{record}")
     lines += [f"- clear {code(item.rule)}: {prose(item.why)}" for item in shown.clear]
     total = len(report.clear + report.skipped + report.failed)
     missing = comment.add_each([[line] for line in lines], _END - 2_000) + total - len(lines)

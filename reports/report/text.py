@@ -74,9 +74,9 @@ def _text(*parts: str | tuple[str, str]) -> Text:
 
 
 def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
-    """Print it indented, on so many lines at most."""
+    """Print it indented, on so many lines at most; what must fit one is cut within a word, as a kernel's name is one."""
     room = max(console.width - indent, 20)
-    wrapped = text.wrap(console, room)
+    wrapped = text.wrap(console, room, no_wrap=lines == 1, overflow="ellipsis" if lines == 1 else "fold")
     if len(wrapped) > lines:
         wrapped[lines - 1].truncate(room - 1)
         wrapped[lines - 1].append("…")
@@ -222,12 +222,12 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     if report.kind == "kernels":
         return
     if report.kernels:
-        console.print(_text("What the GPU does now:"))
-    peaks = peaks_of(report)
+        console.print(_text(f"What the GPU does now, in one {_phrases.step_noun(report)}:"))
+    peaks, steps = peaks_of(report), report.window.steps if report.window else 1
     for kernel in report.kernels:
         at = reach(kernel, peaks)
         reached = f"{percent(at.share)} of its roofline  " if at else ""
-        row = f"{percent(kernel.share):>5} {duration(kernel.total_us):>8}  {kernel.family}  {reached}"
+        row = f"{percent(kernel.share):>5} {duration(kernel.total_us / steps):>8}  {kernel.family}  {reached}"
         _wrapped(console, _text(row, (kernel.name, "dim")), 2, 1)
     console.print()
 
@@ -238,7 +238,7 @@ def _measured(console: Console, report: Report) -> None:
         return
     console.print(_text("What limits the longest kernels:"))
     for kernel in report.kernels:
-        _wrapped(console, _text(f"{duration(kernel.dur_us):>8}  ", (kernel.name, "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"), 2)
+        _wrapped(console, _text(f"{duration(kernel.dur_us):>8}  ", (_phrases.short_name(kernel.name), "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"), 2, 3)
     console.print()
 
 
@@ -263,4 +263,4 @@ def _footer(console: Console, report: Report) -> None:
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):
-        _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 2)
+        _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 4)

@@ -7,9 +7,9 @@ import pytest
 
 import advisor
 from advisor.engine.rule import catalog
-from advisor.engine.terms import hint_of_jax
+from advisor.engine.terms import hint_of_jax, in_terms_of_jax
 from advisor.knowledge.data import load
-from tests.paths import SHARED, needs_shared
+from tests.paths import ROOT, SHARED, needs_shared
 
 OF_TORCH = re.compile(
     r"torch|DataLoader|cudaProfiler|ProfilerActivity|record_shapes|with_stack|nn\.Module|autocast|aten::|prof\.step|schedule\(|empty_cache|pin_memory|non_blocking", re.IGNORECASE
@@ -33,10 +33,19 @@ def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
 @pytest.mark.parametrize(
     ("hint", "said"),
     [
-        ("profile(record_shapes=True)", "nothing: a profile of JAX"),
         ("run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)", "jax.profiler.trace"),
         ("give the trace of one rank, as the profiler wrote it", "give the trace of one rank"),
     ],
 )
 def test_hints_are_said_of_jax_s_profiler(hint, said):
     assert hint_of_jax(hint).startswith(said) or said in hint_of_jax(hint)
+
+
+def test_shapes_that_no_profile_of_jax_holds_are_not_asked_for():
+    assert hint_of_jax("profile(record_shapes=True)") == ""
+
+
+def test_a_report_in_jax_s_terms_keeps_its_picture():
+    report = advisor.analyze(ROOT / "samples" / "launch-gap" / "fixed.json.gz")
+    assert report.picture is not None
+    assert in_terms_of_jax(report).picture is report.picture

@@ -154,7 +154,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         made.append(
             msgspec.structs.replace(
                 finding,
-                summary=_led(f"{common(ranks, job.numbers)}: ", finding.summary),
+                summary=_led(f"{common(ranks, job.numbers).capitalize()}: ", finding.summary),
                 severity="low" if blamed and SEVERITIES.index(severity) < SEVERITIES.index("low") else severity,
                 saving=saving,
                 confidence=finding.confidence * (1.0 if everywhere and waiting < LOW_SHARE else 0.8),

@@ -85,8 +85,6 @@ class Bound:
     shares: Shares
     host_share: float
     made: Made | None = None
-    recording: str = ""
-    """What recording did to the idle time, in a sentence; "" where it did little."""
     open: bool = False
     """Whether the host's time may be so low that the device idles for less than half of what it seems to."""
 
@@ -109,7 +107,7 @@ class Bound:
                 f"is {startup.longest(steps.start_us, steps.end_us)}."
             )
             return cls("start-up", text, shares, host_share)
-        recording, is_open = _of_recording(main, steps, replay.true_step, span)
+        recording, is_open = _of_recording(main, steps, replay.true_step)
         # What recording may have made is no verdict: then what the GPU does most is named, unless the likely idle time is most of the step.
         unsure = is_open and shares.idle < HALF
         largest = shares._replace(idle=0.0).largest if unsure else shares.largest
@@ -124,7 +122,7 @@ class Bound:
             text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
             if paced:
                 text += f" Its kernels take longer, but {host_share:.0%} of the critical path is the host's."
-                return cls(name, text + recording, shares, host_share, made, recording.strip(), is_open)
+                return cls(name, text + recording, shares, host_share, made, is_open)
         elif largest == "copy":
             name, text = "copy-bound", f"Copies that overlap no compute take {shares.copy:.0%} of the {span}{_directions(timeline, steps)}."
         elif largest == "communication":
@@ -132,7 +130,7 @@ class Bound:
             text = f"Communication that overlaps no compute takes {shares.communication:.0%} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, recording.strip(), is_open)
+        return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, is_open)
 
 
 def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
@@ -144,13 +142,13 @@ def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:
     return Shares(compute, communication, copy + memset, max(idle - recording_us / window, 0.0))
 
 
-def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep, span: str) -> tuple[str, bool]:
+def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[str, bool]:
     """What recording did to the idle time, in a sentence, and whether it leaves open what bounds the step."""
     busy_us, recorded = main.busy_us / steps.steps, float(total(main.idle).sum()) / (steps.end_us - steps.start_us)
     if step.basis == "recorded" or recorded < WORTH_SAYING or not step.slowed:
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
-    seen = f" Recorded, it is idle for {recorded:.0%}"
+    seen = f" Recorded, the GPU is idle for {recorded:.0%}"
     if most < WORTH_SAYING:
         return f"{seen}: recording made that.", False
     if step.basis == "estimated" and least < likely / 2:
@@ -254,7 +252,8 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
         return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
     if made.unknown > HALF:
         which = f", the longest {_short(made.longest_unknown)}" if made.longest_unknown.strip() else ": kernels have no names"
-        return "gpu-bound", f"{runs}; {made.unknown:.0%} of that is of no known kind{which}."
+        much = "all" if made.unknown >= 0.995 else f"{made.unknown:.0%}"
+        return "gpu-bound", f"{runs}; {much} of that is of no known kind{which}."
     if made.narrow > HALF and made.memory <= HALF and made.dense <= HALF:
         return "gpu-bound", f"{runs}; {made.narrow:.0%} of that in long kernels on fewer blocks than half of the multiprocessors."
     if made.memory > HALF:
