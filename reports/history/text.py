@@ -17,7 +17,9 @@ def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
     steps = [e.report.step_us for e in entries]
-    lines = [f"advisor {visible(entries[-1].report.advisor)} history", f"Step time {bars(steps)}  {duration(steps[0])} → {duration(steps[-1])} over {counted(len(entries), 'commit')}", ""]
+    ends = " → ".join(duration(step) for step in (steps[0], steps[-1])[: len(steps)])
+    over = f"Step time {bars(steps)}  {ends} over {counted(len(entries), 'commit')}"
+    lines = [f"advisor {visible(entries[-1].report.advisor)} history", over, ""]
     lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
     for before, entry in zip((None, *entries), entries, strict=False):
         lines.append(_line(before, entry))
