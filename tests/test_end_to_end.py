@@ -131,7 +131,7 @@ def test_backlog_before_the_first_step_is_not_idle():
 
 
 def test_findings_are_ordered_and_the_headline_is_no_sum():
-    report = analyzed(ROOT / "samples" / "sync-stall" / "slow.json.gz")
+    report = analyzed(ROOT / "samples" / "public" / "bert_adam_loop.slow.json.gz")
     expected = [f.saving.expected_us for f in report.findings]
     assert expected == sorted(expected, reverse=True) and len(expected) > 1
     gained = report.headline.step_us - report.headline.predicted_step_us.expected

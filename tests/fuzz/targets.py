@@ -31,7 +31,7 @@ from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.transpose import decode_piece
-from advisor.sources.opened import Opened
+from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import SNIFF_BYTES
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
@@ -68,7 +68,7 @@ def file_of(data: bytes, name: str = "input") -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def opened(data: bytes, path: str = "input") -> Recording:
+def opened(data: bytes, path: str = STANDARD_INPUT) -> Recording:
     """The recording in these bytes, from memory; a source that opens files itself gets them by `path`."""
     stream = Stream(io.BytesIO(data), len(data), DEFAULT_MAX_BYTES)
     given = Opened(path, stream, stream.peek(SNIFF_BYTES), len(data), DEFAULT_MAX_BYTES)

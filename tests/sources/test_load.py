@@ -110,7 +110,7 @@ FOREIGN = {
     "t.json": (b'{"traceEvents": {"a": 1}}', "not a list"),
     "u.json": (b'{"schemaVersion": 1, "deviceProp', "no list of events"),
     "v.json": (b"{}", "empty object"),
-    "w.json": (b"[1, 2, 3]", "no GPU work"),
+    "w.json": (b"[1, 2, 3]", "a list of values instead of events"),
     "x.json": (b"{" + b"\0" * 100, "binary"),
     "y.xplane.pb": (b"\x0a\x10\x01\x02\x03\x00\x05\x06\x07\x08", "protobuf"),
 }

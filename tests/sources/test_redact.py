@@ -160,8 +160,8 @@ def test_a_redacted_profile_of_jax_keeps_its_findings_and_loses_what_xla_compile
 
 
 def test_a_redacted_recording_is_redacted_already(tmp_path):
-    for path in SAMPLES[:1] + SAMPLES[-2:]:
-        once, twice = tmp_path / f"once{path.name}", tmp_path / f"twice{path.name}"
+    for number, path in enumerate(SAMPLES[:1] + SAMPLES[-2:]):
+        once, twice = tmp_path / f"once{number}{path.name}", tmp_path / f"twice{number}{path.name}"
         redact(path, once)
         redact(once, twice)
         same_but_for_names(report_of(once), report_of(twice))

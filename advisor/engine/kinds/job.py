@@ -131,7 +131,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         step = one.facts.step_us
         for finding in one.facts.findings:
             if isinstance(finding.saving, Saving) and finding.rule not in ABOUT_RANKS and step > 0:
-                by_rule[finding.rule].append((one.rank, finding, finding.saving.expected_us / step))
+                by_rule[finding.rule].append((one.rank, finding, max(finding.saving.expected_us, 0.0) / step))
     said = {f.rule for f in own}
     culprits = {f.ranks[0]: f.rule for f in own if f.ranks and f.severity in ("high", "medium") and len(f.ranks) == 1}
     made = []

@@ -160,6 +160,8 @@ class RankSummary:
                 raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
             if not all(_PEERS.fullmatch(peers) for peers in facts.peers):
                 raise ValueError("it names peers that are no ranks")
+            if not 0 <= facts.step_us < float("inf"):
+                raise ValueError(f"its step takes {facts.step_us} µs")
             stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
             return cls(facts, **{name: arrays[name] for name in _ARRAYS})
         except (ValueError, KeyError, msgspec.MsgspecError) as error:
