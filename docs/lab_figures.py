@@ -1,7 +1,7 @@
 """Measures on a GPU what docs/lab.md says; `lab_page.py` writes that page from it.
 
-    python docs/lab_figures.py measure bench|attention|functions|verify|recording out/    # one part a process
-    python docs/lab_page.py out/ > docs/lab.md                                            # anywhere
+python docs/lab_figures.py measure bench|attention|functions|verify|recording out/    # one part a process
+python docs/lab_page.py out/ > docs/lab.md                                            # anywhere
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes docs/lab.md from what `lab_figures.py` and `advisor record` and `advisor verify` left in a folder:
 
-    python docs/lab_page.py docs/lab > docs/lab.md
+python docs/lab_page.py docs/lab > docs/lab.md
 """
 
 from __future__ import annotations
@@ -204,7 +204,9 @@ def _bench_words(rows: list[dict[str, Any]]) -> str:
 
 def _verify_words(rows: list[dict[str, Any]]) -> str:
     """How often the measurement holds the manifest's gain."""
-    held = [abs(r["pair"]["time"]["expected"] - r["manifest"]) <= AGREES or r["pair"]["time"]["low"] <= r["manifest"] <= r["pair"]["time"]["high"] for r in rows]
+    held = [
+        abs(r["pair"]["time"]["expected"] - r["manifest"]) <= AGREES or r["pair"]["time"]["low"] <= r["manifest"] <= r["pair"]["time"]["high"] for r in rows
+    ]
     same = sum(row["same"]["verdict"] == "no difference" for row in rows)
     missed = ", ".join(row["name"] for row, ok in zip(rows, held, strict=True) if not ok)
     return (

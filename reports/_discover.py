@@ -24,10 +24,6 @@ class Format(Protocol[Shown]):
 
 def formats_in(package: str, path: Iterable[str]) -> dict[str, Format[Any]]:
     """The modules of a package that do not start with an underscore, by the name of their format."""
-    modules = [
-        importlib.import_module(f"{package}.{found.name}")
-        for found in pkgutil.iter_modules(path)
-        if not found.ispkg and not found.name.startswith("_")
-    ]
+    modules = [importlib.import_module(f"{package}.{found.name}") for found in pkgutil.iter_modules(path) if not found.ispkg and not found.name.startswith("_")]
     found = [cast("Format[Any]", module) for module in modules]
     return {form.NAME: form for form in sorted(found, key=lambda form: form.NAME)}

@@ -91,13 +91,7 @@ def _bounds(page: list[Block], title: str) -> tuple[int, int]:
 def _breaks(lines: list[str], at: int, sections: Collection[str]) -> bool:
     """Whether a paragraph or list ends before this line."""
     starts_list = bool(_ITEM.match(lines[at])) and not _ITEM.match(lines[at - 1]) and not lines[at - 1].startswith("  ")
-    return (
-        not lines[at].strip()
-        or lines[at].strip() in sections
-        or lines[at].lstrip().startswith("```")
-        or bool(_HEADING.match(lines[at]))
-        or starts_list
-    )
+    return not lines[at].strip() or lines[at].strip() in sections or lines[at].lstrip().startswith("```") or bool(_HEADING.match(lines[at])) or starts_list
 
 
 def _prose(lines: list[str]) -> Block:

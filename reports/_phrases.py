@@ -172,9 +172,7 @@ def likely(saving: AnySaving) -> str:
 
 def confidence(value: float) -> str:
     """A confidence in words and percent."""
-    words = next(
-        word for least, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess")) if value >= least
-    )
+    words = next(word for least, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess")) if value >= least)
     return f"{words}, {percent(value)}"
 
 
@@ -222,9 +220,7 @@ def trust(report: Report) -> Trust:
         detail = f"{len(failed)} of {counted(total, 'check')} failed: {', '.join(failed[:4])}."
         return Trust("failed", "Not as it stands", detail)
     if degraded:
-        return Trust(
-            "degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} found a weakness: {', '.join(degraded[:4])}."
-        )
+        return Trust("degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} found a weakness: {', '.join(degraded[:4])}.")
     return Trust("ok", "Yes", f"all {total} checks passed." if total > 1 else "its one check passed.")
 
 

@@ -23,9 +23,7 @@ def gigabytes(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
 
 
-def saved(
-    peak: int, low: float, expected: float, high: float, removes: str, of: Literal["allocated", "reserved"] = "allocated"
-) -> BytesSaved:
+def saved(peak: int, low: float, expected: float, high: float, removes: str, of: Literal["allocated", "reserved"] = "allocated") -> BytesSaved:
     """Bytes of the peak that a fix frees; each bound is put in order and kept within the peak."""
     expected = min(max(expected, 0), peak)
     return BytesSaved(
@@ -88,4 +86,3 @@ def places(attribution: Attribution, rows: Bools) -> tuple[Evidence, ...]:
             )
         )  # fmt: skip
     return tuple(found)
-

@@ -105,7 +105,5 @@ def _fix(timeline: Timeline) -> Fix:
             else "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits",
         ),
         url="https://docs.pytorch.org/docs/stable/amp.html",
-        risk="BF16 has three bits less of mantissa than FP16: check the loss curve."
-        if capable
-        else "Rounding differs in the last bits.",
+        risk="BF16 has three bits less of mantissa than FP16: check the loss curve." if capable else "Rounding differs in the last bits.",
     )

@@ -54,12 +54,7 @@ def atomic_contention(
         if found is None or not kernel.limits.known or found.busiest is None:
             return None
         others = max(kernel.limits.busy.get(name, 0.0) for name in (DRAM, L1))
-        if (
-            found.busiest < min_unit_busy
-            or found.busiest < min_spread * (found.mean or 0.0)
-            or found.a_block < min_a_block
-            or others > max_busy
-        ):
+        if found.busiest < min_unit_busy or found.busiest < min_spread * (found.mean or 0.0) or found.a_block < min_a_block or others > max_busy:
             return Fine(found.busiest)
         gain = _gain(kernel, found)
         return Seen(

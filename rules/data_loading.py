@@ -117,9 +117,7 @@ def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, 
         return Edits(host_time.without(spans, 0.25), host_time.without(spans, 1 - 1 / MORE_WORKERS), host_time.without(spans))
     waited = max(DEQUEUE_US, loader_us / workers - max(step_us - loader_us, 0.0))
     hidden = max(0.0, 1 - waited / max(loader_us, 1e-9))
-    return Edits(
-        host_time.without(spans, min(0.5, hidden)), host_time.without(spans, hidden), host_time.without(spans, max(hidden, 1.0))
-    )
+    return Edits(host_time.without(spans, min(0.5, hidden)), host_time.without(spans, hidden), host_time.without(spans, max(hidden, 1.0)))
 
 
 def _loading(timeline: Timeline, host: HostActivity) -> Spans:
@@ -155,11 +153,7 @@ def _slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
     names = calls["name"].cat.categories.to_numpy()
     total = np.bincount(codes, weights=dur)
     whole = length(spans)
-    candidates = [
-        (float(total[c]), int(c))
-        for c in np.flatnonzero(total >= HALF * whole)
-        if total[c] <= 1.05 * whole and user_frame(names[c])
-    ]
+    candidates = [(float(total[c]), int(c)) for c in np.flatnonzero(total >= HALF * whole) if total[c] <= 1.05 * whole and user_frame(names[c])]
     if not candidates:
         return None
     _, code = min(candidates)

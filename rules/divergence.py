@@ -51,10 +51,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
         if share >= max_active_share or waits_for_atomics(kernel.profile):
             return Fine(share)
         gain = Gain.of_time(
-            *(
-                max(kernel.limits.left({COMPUTE: share * kept}) / reached, share * kept)
-                for kept, reached in zip(KEPT, reach(kernel.limits), strict=True)
-            )
+            *(max(kernel.limits.left({COMPUTE: share * kept}) / reached, share * kept) for kept, reached in zip(KEPT, reach(kernel.limits), strict=True))
         )
         return Seen(
             f"issues its instructions for {active:.1f} of {WARP} threads on average: the others take another way and wait.",

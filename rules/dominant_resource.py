@@ -51,9 +51,7 @@ def dominant_resource(
     """
     copies = np.flatnonzero(work.column("kind") == GpuKind.MEMCPY.value)
     kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
-    name, mine, share = max(
-        (_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2]
-    )
+    name, mine, share = max((_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2])
     if share < min_share:
         what = f" (the largest is {_short(name)} with {share:.0%})" if name else ""
         return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
@@ -64,7 +62,13 @@ def dominant_resource(
         return Clear(why=f"{_short(name)} takes {share:.0%} of the step and reaches {reached:.0%} of what the hardware allows")
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
-    near = f"while {migrating:,} batches of pages of managed memory migrate" if migrating else f"reaching {reached:.0%} of what the hardware allows" if reached is not None else "how near the hardware's limit is not known"
+    near = (
+        f"while {migrating:,} batches of pages of managed memory migrate"
+        if migrating
+        else f"reaching {reached:.0%} of what the hardware allows"
+        if reached is not None
+        else "how near the hardware's limit is not known"
+    )
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",

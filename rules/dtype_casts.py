@@ -23,10 +23,9 @@ from advisor.views.trace.steps import Steps
 _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "cumsum", "logsumexp", "prod"}
 """Ops before which values may need FP32: what is rounded before a sum stays wrong after it."""
 
+
 @rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
-def dtype_casts(
-    timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, program: Program, witness: Witness, *, min_cast_share: float = 0.03
-) -> Outcome:
+def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, program: Program, witness: Witness, *, min_cast_share: float = 0.03) -> Outcome:
     """Kernels only change a tensor's type
 
     What it is
@@ -137,8 +136,7 @@ _CODE = {
 }
 _TRAINED = Code(
     before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()',
-    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n'
-    "    for x in micro_batches:\n        model(x).backward()",
+    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n    for x in micro_batches:\n        model(x).backward()',
 )
 _URL = "https://docs.pytorch.org/docs/stable/amp.html"
 
@@ -153,27 +151,21 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
     steps = []
     for kind in kinds:
         if kind == Purpose.WEIGHT and not training:
-            steps.append(
-                "Convert the model once, model.to(torch.bfloat16), and drop autocast: it casts FP32 weights in each context."
-            )
+            steps.append("Convert the model once, model.to(torch.bfloat16), and drop autocast: it casts FP32 weights in each context.")
         elif kind == Purpose.WEIGHT:
             steps.append(
                 "Autocast keeps a weight's cast until its context ends: with micro-steps put one context around all of them. "
                 "Else keep the parameters in BF16 and an FP32 copy in the optimizer."
             )
         elif kind == Purpose.INPUT:
-            steps.append(
-                "Under autocast norms and sums return FP32, which each product casts again: torch.compile fuses the cast, "
-                "a model in BF16 has none."
-            )
+            steps.append("Under autocast norms and sums return FP32, which each product casts again: torch.compile fuses the cast, a model in BF16 has none.")
         elif kind == Purpose.ISLAND:
             ops = f" around {_stretch(between)}" if between else ""
             steps.append(
                 f"Compile the stretch{ops}, or call the one op that does it (rms_norm, layer_norm, softmax): then the casts "
                 "happen on the chip. Written out, a sum needs its terms in FP32."
                 if _SUMS & set(between)
-                else f"Drop the casts{ops}: PyTorch's pointwise ops, norms and softmaxes compute in FP32 inside. Compile what "
-                "must stay, then it is one kernel."
+                else f"Drop the casts{ops}: PyTorch's pointwise ops, norms and softmaxes compute in FP32 inside. Compile what must stay, then it is one kernel."
             )
         elif kind == Purpose.SUM:
             steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
@@ -189,6 +181,5 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
         steps=tuple(steps),
         code=_TRAINED if largest == Purpose.WEIGHT and training else _CODE[largest],
         url=_URL,
-        risk="BF16 keeps 8 bits of mantissa: compare the result, and in training keep the optimizer's own copy in FP32, "
-        "since small updates are lost in BF16.",
+        risk="BF16 keeps 8 bits of mantissa: compare the result, and in training keep the optimizer's own copy in FP32, since small updates are lost in BF16.",
     )

@@ -126,9 +126,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
 
 def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if not exposure.collectives:
-        return Clear(
-            why=f"exposed transfers take {exposure.all_us / exposure.step_us:.1%} of the step; none of them could run beside computing"
-        )
+        return Clear(why=f"exposed transfers take {exposure.all_us / exposure.step_us:.1%} of the step; none of them could run beside computing")
     gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
     reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
     gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
@@ -145,7 +143,9 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(
-        title="Weights are gathered where nothing runs beside it" if len(gathers) >= len(reduces) else "Gradients are averaged after the backward pass, not beside it",
+        title="Weights are gathered where nothing runs beside it"
+        if len(gathers) >= len(reduces)
+        else "Gradients are averaged after the backward pass, not beside it",
         summary=f"{count:.0f} {what} a step move data for {milliseconds(exposure.transfer_us)} of {milliseconds(exposure.step_us)} "
         "while no rank computes; they could run beside computing.",
         evidence=(

@@ -99,9 +99,7 @@ def gemm_alignment(
         )
     found = np.array(slow, np.int64)
     own = [p for p, product in products.items() if not product.wrong and bound[p]]
-    shares = {
-        text: _share([p for p in own if precision[p] == text], limit, dur_us) for text in dict.fromkeys(precision[found].tolist())
-    }
+    shares = {text: _share([p for p in own if precision[p] == text], limit, dur_us) for text in dict.fromkeys(precision[found].tolist())}
     more = np.array([products[p].more_work for p in slow])
 
     def at(share: float | None) -> Edit:
@@ -136,9 +134,7 @@ def _loads_whole(kernel: str, product: Product) -> bool:
     return said is not None and int(said[1]) >= product.unit
 
 
-def _products(
-    timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]
-) -> dict[int, Product]:
+def _products(timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.ndarray, rows: np.ndarray, positions: list[int]) -> dict[int, Product]:
     """The product that each kernel (position) belongs to, where shapes tell."""
     columns = [timeline.cpu_ops[name].cat for name in ("dims", "types", "strides")]
     codes = [ops.names, *(column.codes.to_numpy() for column in columns)]
@@ -167,11 +163,7 @@ def _fix(worst: Product) -> Fix:
     old = getattr(worst, name.lower())
     what = {"M": "the rows", "K": "the features", "N": "the outputs"}[name]
     other = worst.k if name == "N" else worst.n
-    layer = (
-        (f"nn.Linear({other}, {old})", f"nn.Linear({other}, {size})")
-        if name == "N"
-        else (f"nn.Linear({old}, {other})", f"nn.Linear({size}, {other})")
-    )
+    layer = (f"nn.Linear({other}, {old})", f"nn.Linear({other}, {size})") if name == "N" else (f"nn.Linear({old}, {other})", f"nn.Linear({size}, {other})")
     if name == "M":
         layer = (f"x = batch  # {old} rows", f"x = torch.nn.functional.pad(batch, (0, 0, 0, {size - old}))  # {size} rows, once")
     return Fix(

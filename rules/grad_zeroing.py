@@ -30,9 +30,7 @@ _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero
 
 
 @rule("grad-zeroing", min_saving_share=0.01)
-def grad_zeroing(
-    timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, witness: Witness
-) -> Outcome:
+def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, witness: Witness) -> Outcome:
     """Gradients are filled with zeros in each step
 
     What it is
@@ -73,14 +71,10 @@ def grad_zeroing(
     return Found(
         summary=f"zero_grad launches {count}, {spent} of GPU time and "
         f"{milliseconds(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
-        edits=Edits(
-            fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)
-        ),
+        edits=Edits(fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)),
         removes="filling gradients with zeros, and adding to them",
         quiet=f"{count} zero gradients",
-        evidence=witness.of_gpu(
-            work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in zero_grad" for o in work.op[zeroing].tolist()]
-        ),
+        evidence=witness.of_gpu(work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in zero_grad" for o in work.op[zeroing].tolist()]),
         # One step alone may hold the first, slow launch of each kernel.
         confidence=0.85 if steps.steps > 1 else 0.6,
         at_most="high" if steps.steps > 1 else "low",

@@ -76,9 +76,7 @@ def host_bound(
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):
-        return Clear(
-            why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two"
-        )
+        return Clear(why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two")
     known = all(w.kind != "unknown" for w in works)
     share = 1.0 if known else 0.5
     spent = milliseconds(host_time.spent_us(spans))

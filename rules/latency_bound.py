@@ -36,9 +36,7 @@ PARTLY = 1.3
 
 
 @rule("latency-bound", relies_on=("counters",), min_saving_share=0.1)
-def latency_bound(
-    measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall: float = 0.4, min_kernel_us: float = 10.0
-) -> Outcome:
+def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall: float = 0.4, min_kernel_us: float = 10.0) -> Outcome:
     """A kernel waits for latency with nothing busy
 
     What it is
@@ -116,9 +114,7 @@ def _fix(stall: str) -> Fix:
         "wait": "Give each thread several independent chains of arithmetic, so that one issues while the other waits.",
         "short_scoreboard": "Load several words of shared memory, or start several special functions, before the first use.",
     }
-    first = steps.get(
-        stall, "Start several independent loads before the first use: unroll the loop, or give a thread several items."
-    )
+    first = steps.get(stall, "Start several independent loads before the first use: unroll the loop, or give a thread several items.")
     return Fix(
         title="Keep more work in flight",
         steps=(

@@ -111,10 +111,7 @@ def launch_gap(
     inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
-        return Clear(
-            why=f"{replayed:.0%} of the GPU's work is already replayed from CUDA graphs; "
-            "gaps inside a replay come from recording it node by node"
-        )
+        return Clear(why=f"{replayed:.0%} of the GPU's work is already replayed from CUDA graphs; gaps inside a replay come from recording it node by node")
     jitted = _jitted_calls(work, calls)
     if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {share:.1%} of the step, but no second jitted call is seen to launch work in a step")
@@ -153,7 +150,9 @@ def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
 def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable) -> Edits:
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
-        of_jax = joined(spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX)))
+        of_jax = joined(
+            spans_of(timeline.python_calls, matches(timeline.python_calls, _OF_JAX)), spans_of(timeline.cpu_ops, matches(timeline.cpu_ops, _OF_JAX))
+        )
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if program.training:

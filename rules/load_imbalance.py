@@ -56,7 +56,12 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         title=f"Rank {rank} has more to do than the others",
         summary=f"Rank {rank} computes for {milliseconds(own)} a step, {milliseconds(excess)} more than the median rank, on more work; the others wait for it.",
         evidence=(
-            Evidence(label=f"rank {rank}: computing beyond the median of the others, a step", start_us=job.ranks[culprit.at].facts.start_us, dur_us=max(excess, 0.0), count=job.steps),
+            Evidence(
+                label=f"rank {rank}: computing beyond the median of the others, a step",
+                start_us=job.ranks[culprit.at].facts.start_us,
+                dur_us=max(excess, 0.0),
+                count=job.steps,
+            ),
         ),
         fix=Fix(
             title="Give every rank as much to do",

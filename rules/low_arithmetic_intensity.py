@@ -73,9 +73,7 @@ def low_arithmetic_intensity(
     if share < min_busy_share:
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
-        return Clear(
-            why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}"
-        )
+        return Clear(why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}")
     shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     found = np.flatnonzero(starved)
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))

@@ -61,10 +61,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
         if found.theoretical >= max_occupancy or not waits or not filled:
             return Fine(max(1 - found.theoretical, 0.0) if waits else 0.0)
         gain = Gain.of_time(
-            *(
-                max(1 / min(more, 1 / found.theoretical), kernel.limits.highest / reached)
-                for more, reached in zip(MORE[found.limiter], REACHED, strict=True)
-            )
+            *(max(1 / min(more, 1 / found.theoretical), kernel.limits.highest / reached) for more, reached in zip(MORE[found.limiter], REACHED, strict=True))
         )
         return Seen(
             f"fits {found.blocks} block{'s' * (found.blocks != 1)} on a multiprocessor, {found.theoretical:.0%} of its warps; "

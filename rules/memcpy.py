@@ -33,9 +33,7 @@ DEFAULT_LINK_GBPS = 22.0
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
 
-_CREATES = re.compile(
-    r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$"
-)
+_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
@@ -111,7 +109,9 @@ def memcpy(
     blocking = np.isin(launches.call[work.rows], host.blocking_copies)
     # A call outlasts a transfer of a microsecond whether it waits for it or not.
     long = (work.dur_us >= COPY_LATENCY_US) & blocking
-    holds = bool((pageable | long | (copies.bytes >= small_bytes))[copies.at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[copies.at]).any()))
+    holds = bool(
+        (pageable | long | (copies.bytes >= small_bytes))[copies.at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[copies.at]).any())
+    )
     starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps if holds else 0.0
     pageable_share = float(pageable[copies.at].mean())
     moved = float(copies.bytes[copies.at].clip(min=0).sum())
@@ -129,9 +129,7 @@ def memcpy(
         fix=for_program(
             program,
             "memcpy",
-            _fix(
-                pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), len(host.data_loading[0]) > 0
-            ),
+            _fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), len(host.data_loading[0]) > 0),
         ),
     )
 
@@ -143,14 +141,14 @@ FEWEST_REPEATS = 4
 def _repeated(work: GpuWork, copies: _Copies) -> Mask:
     """(n,) whether as many copies of the same direction and size run in the window."""
     kind = work.column("copy_kind")[copies.at].astype(str)
-    _, group, count = np.unique([f"{k} {n:.0f}" for k, n in zip(kind.tolist(), copies.bytes[copies.at].tolist(), strict=True)], return_inverse=True, return_counts=True)
+    _, group, count = np.unique(
+        [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), copies.bytes[copies.at].tolist(), strict=True)], return_inverse=True, return_counts=True
+    )
     found: Mask = count[group] >= FEWEST_REPEATS
     return found
 
 
-def _edits(
-    work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: _Copies, blocking: Mask, small_bytes: int
-) -> Edits:
+def _edits(work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: _Copies, blocking: Mask, small_bytes: int) -> Edits:
     """At the rate of pinned memory; on a stream of their own too; no pageable copy at all."""
     schedule, size = work.schedule, copies.bytes
     peaks = rates.of(work.device_at(int(copies.at[0])))

@@ -83,14 +83,10 @@ def memory_activations(
             found.append(_layers(attribution, layers, inner, held, (low, expected, high), worth_bytes))
     if found:
         return found
-    return Clear(
-        why=f"activations are {gigabytes(held)} of the peak of {gigabytes(peak)}, and checkpointing would free less than {min_share:.0%} of it"
-    )
+    return Clear(why=f"activations are {gigabytes(held)} of the peak of {gigabytes(peak)}, and checkpointing would free less than {min_share:.0%} of it")
 
 
-def _layers(
-    attribution: Attribution, layers: Layers, inner: Bools, held: int, freed: tuple[int, int, int], worth_bytes: int
-) -> Found:
+def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, freed: tuple[int, int, int], worth_bytes: int) -> Found:
     peak, expected = attribution.device.peak_allocated, freed[1]
     what = f"{layers.per_pass} layers keep" if layers.alike else "The forward pass keeps"
     return Found(

@@ -60,9 +60,7 @@ def memory_gradients(
     rows &= stepped
     expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward)) if rows.any() else 0
     if expected < max(min_share * peak, least_bytes):
-        return Clear(
-            why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}"
-        )
+        return Clear(why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}")
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(
         summary=f"{gigabytes(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
@@ -97,16 +95,12 @@ def _dropped(attribution: Attribution, lives: Lives, rows: Bools, backward: np.n
     """Gradients given back as the forward pass after their update begins, and taken over from what each backward pass makes."""
     a, runs = attribution.device.allocations, attribution.runs
     ends = runs.end[runs.phase == Phase.BACKWARD]
-    drop = np.where(
-        rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed
-    )
+    drop = np.where(rows, ends[np.maximum(np.searchsorted(ends, np.maximum(a.born, 0), side="right"), 0).clip(max=len(ends) - 1)], a.freed)
     freed = np.where(rows, np.minimum(drop, a.freed), lives.freed)
     made = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.BACKWARD)
     for start, end in zip(backward.tolist(), ends.tolist(), strict=True):
         # What a later pass makes in the place of a gradient comes from the same node, and is of its size.
-        wanted = Counter(
-            zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True)
-        )
+        wanted = Counter(zip(a.stack[rows & (a.born < start)].tolist(), a.requested[rows & (a.born < start)].tolist(), strict=True))
         for row in np.flatnonzero(made & (a.born >= start) & (a.born < end)).tolist():
             key = int(a.stack[row]), int(a.requested[row])
             if wanted[key] > 0:

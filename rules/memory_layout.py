@@ -40,7 +40,9 @@ _CHANNELS_LAST = re.compile(r"channels_last")
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03, part_of=("unfused-elementwise",))
-def memory_layout(steps: Steps, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
+def memory_layout(
+    steps: Steps, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05
+) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is

@@ -93,13 +93,8 @@ def memory_transient(
         return Clear(
             why=f"in parts, what is short-lived at the peak would free {gigabytes(max(expected, 0))} of {gigabytes(peak)}, for {moment.share:.0%} of a step"
         )
-    saving = saved(
-        peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment"
-    )
-    loss = any(
-        _LOSS.search(f"{o.op} {o.node} {o.function}")
-        for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak))
-    )
+    saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
+    loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
         summary=f"{gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)} live for {moment.share:.0%} of a step"
         f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {gigabytes(peak - expected)}.",
@@ -111,9 +106,7 @@ def memory_transient(
     )
 
 
-def _spike(
-    attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float
-) -> Bools:
+def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, layers: Layers | None, least_bytes: float) -> Bools:
     """Large short-lived allocations like those held at the peak, and at the next one once these are gone, in all steps.
 
     The optimizer's have a rule of their own, and what each layer makes is no moment.

@@ -67,9 +67,7 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
         return Clear(why=f"{share:.0%} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
     serial = _in_runs(work, collective, overlapped, work.of(*_PRODUCTS), min_run)
     if not len(serial):
-        return Clear(
-            why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} that overlaps no computing"
-        )
+        return Clear(why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} that overlaps no computing")
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
     return Found(

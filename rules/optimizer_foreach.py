@@ -66,9 +66,7 @@ def optimizer_foreach(
         return Clear(why=f"the optimizer launches {count:.0f} kernels a step, and not one pattern a parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
-        return Clear(
-            why=f"the optimizer updates {update.parameters} parameters a step one by one; reported from {min_parameters}"
-        )
+        return Clear(why=f"the optimizer updates {update.parameters} parameters a step one by one; reported from {min_parameters}")
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
     spent = milliseconds(work.us_a_step(update.ops))
@@ -129,8 +127,7 @@ def _fix(update: OptimizerStep) -> Fix:
         ),
         code=Code(
             before="for p, buf in zip(params, buffers):\n    buf.mul_(beta).add_(p.grad)\n    p.add_(buf, alpha=-lr)",
-            after="torch._foreach_mul_(buffers, beta)\ntorch._foreach_add_(buffers, [p.grad for p in params])\n"
-            "torch._foreach_add_(params, buffers, alpha=-lr)",
+            after="torch._foreach_mul_(buffers, beta)\ntorch._foreach_add_(buffers, [p.grad for p in params])\ntorch._foreach_add_(params, buffers, alpha=-lr)",
         ),
         url=url,
         risk="foreach keeps temporaries as large as the parameters.",

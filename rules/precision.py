@@ -92,9 +92,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
     return Found(
-        title="Matrix products run in FP32 on CUDA cores"
-        if on_cuda_cores
-        else f"Matrix products run in TF32, not {half.upper()}",
+        title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
         summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
         f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
@@ -160,10 +158,7 @@ def _label(work: GpuWork, roofline: Roofline, position: int) -> str:
 
 def _fix(half: str, on_cuda_cores: bool) -> Fix:
     dtype = "bfloat16" if half == "bf16" else "float16"
-    steps = [
-        f"Run the forward pass under torch.autocast with {dtype}"
-        + ("." if half == "bf16" else " and scale the loss (torch.amp.GradScaler).")
-    ]
+    steps = [f"Run the forward pass under torch.autocast with {dtype}" + ("." if half == "bf16" else " and scale the loss (torch.amp.GradScaler).")]
     if half == "bf16" and on_cuda_cores:
         steps.append('Or keep FP32 storage and turn TF32 on: torch.set_float32_matmul_precision("high").')
     steps.append("Hold the result against an FP32 run before you trust it.")

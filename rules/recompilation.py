@@ -110,9 +110,7 @@ def recompilation(
     )
 
 
-def _compiling(
-    timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches, told: Spans
-) -> tuple[Spans, bool]:
+def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches, told: Spans) -> tuple[Spans, bool]:
     """Host time in which code is compiled, and whether the trace says so directly."""
     if len(told[0]):
         return told, True
@@ -191,9 +189,7 @@ def _fix(why: Recompilations) -> Fix:
     same = ("Shapes do not change in the trace, so a Python value does: turn numbers that change each step into tensors.",)
     either = ("Record with record_shapes=True; only if shapes change, compile with dynamic=True or pad to buckets.",)
     limit = (
-        (
-            f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",
-        )
+        (f"{why.recompiled} recompilations of one function are above the default recompile_limit ({DEFAULT_LIMIT}): somebody raised it.",)
         if why.recompiled > DEFAULT_LIMIT
         else ()
     )

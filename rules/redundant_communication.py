@@ -51,7 +51,9 @@ def redundant_communication(job: Job) -> Outcome:
     edit = Several((Transfers(repeated, 0.0, issue_us), beside))
     return Found(
         summary=f"Gradients are averaged {passes} times a step and used once: {len(repeated) / job.steps:.0f} all-reduces, {milliseconds(moved)} of transfers, are for nothing.",
-        evidence=(Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),),
+        evidence=(
+            Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),
+        ),
         fix=Fix(
             title="Average gradients after the last micro-batch only",
             steps=("Run the forward and backward pass of every micro-batch but the last inside model.no_sync().",),

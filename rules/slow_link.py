@@ -46,9 +46,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     matched, rate = job.matched, bus_gbps(job)
     usable = job.in_window & (rate > 0) & (matched.bytes >= large_mib * 2**20)
     by_like: dict[tuple[int, int, int], dict[int, np.ndarray]] = {}
-    for kind, size, count, group in {
-        tuple(row) for row in np.c_[matched.kind, matched.bytes, matched.size, matched.group][usable].tolist()
-    }:
+    for kind, size, count, group in {tuple(row) for row in np.c_[matched.kind, matched.bytes, matched.size, matched.group][usable].tolist()}:
         rows = np.flatnonzero(usable & (matched.kind == kind) & (matched.bytes == size) & (matched.size == count) & (matched.group == group))
         if len(rows) >= min_calls and KINDS[kind] is not Collective.POINT_TO_POINT:
             by_like.setdefault((kind, size, count), {})[group] = rows
@@ -86,4 +84,8 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
                     ranks=ranks,
                 )  # fmt: skip
     compared = sum(len(groups) > 1 for groups in by_like.values())
-    return Clear(why=f"{compared} sizes compared between groups; the slowest is {best:.2f} times as slow as its like" if compared else "no two groups of ranks move the same sizes: nothing to compare")
+    return Clear(
+        why=f"{compared} sizes compared between groups; the slowest is {best:.2f} times as slow as its like"
+        if compared
+        else "no two groups of ranks move the same sizes: nothing to compare"
+    )

@@ -91,9 +91,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     at = np.flatnonzero(few | tail)
     at = at[~beside_others(work, at)]
     if not len(at):
-        return Clear(
-            why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit"
-        )
+        return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
     families = np.asarray([FAMILIES[f] for f in work.kernels.family[work.rows[at]].tolist()], object)
@@ -145,9 +143,7 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False))
 
 
-def _candidates(
-    work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float
-) -> tuple[Mask, Mask]:
+def _candidates(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
     """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
     unknown = np.isnan(limit)
     reached = limit / np.maximum(work.dur_us, 1e-9)
@@ -221,11 +217,7 @@ def _fix(family: Family, tail: bool) -> Fix:
             url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
             risk="Another batch size changes training: adapt the learning rate.",
         )
-    steps = (
-        _STEPS.get(
-            family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."
-        ),
-    )
+    steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",

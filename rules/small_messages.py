@@ -84,7 +84,9 @@ def small_messages(
         f"a piece; {left:.0f} of {bucket_mib:g} MiB would carry the same.",
         evidence=(
             Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
-            Evidence(label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)),
+            Evidence(
+                label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)
+            ),
         ),
         fix=Fix(
             title="Send few large messages instead of many small ones",

@@ -88,9 +88,7 @@ def sync_stall(
     share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
-        return Clear(
-            why=f"{per_step:.1f} waits a step; without them the step would gain {share:.1%}, reported from {min_saving_share:.0%}"
-        )
+        return Clear(why=f"{per_step:.1f} waits a step; without them the step would gain {share:.1%}, reported from {min_saving_share:.0%}")
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
     rows = calls.rows[waits]

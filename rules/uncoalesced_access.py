@@ -53,13 +53,10 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
         busy = max(limits.busy.get(name, 0.0) for name in (DRAM, L2, L1))
         if access.excess < max_excess or busy < BUSY_MEMORY:
             return Fine(access.excess)
-        gain = in_part(
-            relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0)
-        )
+        gain = in_part(relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0))
         times = access.sectors / max(access.ideal, 1.0)
         return Seen(
-            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of "
-            f"{access.sectors:,.0f} are excess.",
+            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {access.sectors:,.0f} are excess.",
             gain,
             0.9 if busy >= BUSY else 0.75,
             _FIX,
@@ -101,8 +98,7 @@ _FIX = Fix(
         "Where an axis must be crossed, as in a transpose, bring a tile to shared memory in order and read it there across.",
     ),
     code=Code(
-        before="// CUDA: neighbours are `columns` apart\nsum += a[threadIdx.x * columns + c];\n\n"
-        "# Triton\nx = tl.load(ptr + tl.arange(0, BLOCK) * stride)",
+        before="// CUDA: neighbours are `columns` apart\nsum += a[threadIdx.x * columns + c];\n\n# Triton\nx = tl.load(ptr + tl.arange(0, BLOCK) * stride)",
         after="// CUDA: a warp a row, neighbours side by side\nfor (int c = lane; c < columns; c += 32) sum += a[row * columns + c];\n\n"
         "# Triton: the contiguous axis with tl.arange\nx = tl.load(ptr + row * stride + tl.arange(0, BLOCK))",
     ),

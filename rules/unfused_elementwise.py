@@ -157,4 +157,3 @@ def _named(work: GpuWork, position: int) -> str:
     name = work.kernel_name(position)
     functor = _FUNCTOR.search(name)
     return functor[1] if functor else name.split("<", 1)[0].rsplit("::", 1)[-1]
-

@@ -46,7 +46,9 @@ class Trace:
         row = {"kind": "kernel", "name": name, "device": device, "stream": stream, "start_us": start, "dur_us": end - start}
         return self._add("gpu_ops", **{**row, "correlation": correlation, **more})
 
-    def launch(self, at: float, start: float, end: float, name: str = "kernel", dur: float = 1.0, api: str = "cudaLaunchKernel", tid: int = MAIN, **more: Any) -> Trace:
+    def launch(
+        self, at: float, start: float, end: float, name: str = "kernel", dur: float = 1.0, api: str = "cudaLaunchKernel", tid: int = MAIN, **more: Any
+    ) -> Trace:
         """A call at `at` and the kernel that it launches."""
         self.correlation += 1
         return self.call(api, at, dur, self.correlation, tid).gpu(start, end, name, self.correlation, **more)

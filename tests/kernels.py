@@ -42,9 +42,7 @@ NAMES = {
 """Short names of the metrics that tests give."""
 
 
-def kernel(
-    name: str = "k", *, grid: int = 4096, block: int = 256, capability: tuple[int, int] = (9, 0), **metrics: float
-) -> KernelProfile:
+def kernel(name: str = "k", *, grid: int = 4096, block: int = 256, capability: tuple[int, int] = (9, 0), **metrics: float) -> KernelProfile:
     """A healthy kernel on an H200, 100 µs long, limited by DRAM, with the metrics given (by short or full name) instead."""
     base: dict[str, float] = {
         "us": 100.0,
@@ -87,27 +85,18 @@ def field(number: int, value: int | bytes | str | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def result(
-    name: str, metrics: Mapping[int, bytes], grid: Sequence[int] = (10, 2, 1), block: Sequence[int] = (256, 1, 1)
-) -> bytes:
+def result(name: str, metrics: Mapping[int, bytes], grid: Sequence[int] = (10, 2, 1), block: Sequence[int] = (256, 1, 1)) -> bytes:
     """A profile result; `metrics`: encoded value by the index of its name."""
     dims = [field(n, b"".join(field(i, v) for i, v in enumerate(dim, 1))) for n, dim in ((10, grid), (11, block))]
     values = [field(13, field(1, index) + field(2, value)) for index, value in metrics.items()]
     return field(1, 77) + field(7, name) + b"".join(dims) + b"".join(values) + field(15, field(2, "source text")) + field(23, 7)
 
 
-def block(
-    results: Sequence[bytes] = (), strings: Sequence[str] | None = None, payload: bytes = b"", session: bytes = b""
-) -> bytes:
+def block(results: Sequence[bytes] = (), strings: Sequence[str] | None = None, payload: bytes = b"", session: bytes = b"") -> bytes:
     """A block of a report: results, or another payload. `strings` None: an empty table."""
     body = payload or b"".join(struct.pack("<I", len(r)) + r for r in results)
     table = b"".join(field(1, s) for s in strings or ())
-    header = (
-        (field(2, len(results)) if results else b"")
-        + (field(3, session) if session else b"")
-        + field(4, table)
-        + field(5, len(body))
-    )
+    header = (field(2, len(results)) if results else b"") + (field(3, session) if session else b"") + field(4, table) + field(5, len(body))
     return struct.pack("<I", len(header)) + header + body
 
 

@@ -47,9 +47,7 @@ class Memory:
         self.next = 1 << 40
 
     def event(self, action: str, addr: int, size: int, frames: Any = (), stream: int = 0) -> None:
-        self.events.append(
-            {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": 10 * (len(self.events) + 1), "frames": list(frames)}
-        )
+        self.events.append({"action": action, "addr": addr, "size": size, "stream": stream, "time_us": 10 * (len(self.events) + 1), "frames": list(frames)})
 
     def alloc(self, mib: float, frames: Any = (), stream: int = 0) -> int:
         """Allocate; its address."""

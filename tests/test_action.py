@@ -169,7 +169,10 @@ def test_a_name_that_begins_with_a_dash_is_no_option(step, tmp_path):
     (tmp_path / "--rules=x.json.gz").write_bytes(SLOW.read_bytes())
     done = step("analyze.sh", ADVISOR_TRACE="--rules=x.json.gz", ADVISOR_BASELINE="--rules=x.json.gz")
     assert done.returncode == 0, done.stderr
-    assert "no change" in (tmp_path / "advisor-report" / "comment.md").read_text().lower() or "## Step time" in (tmp_path / "advisor-report" / "comment.md").read_text()
+    assert (
+        "no change" in (tmp_path / "advisor-report" / "comment.md").read_text().lower()
+        or "## Step time" in (tmp_path / "advisor-report" / "comment.md").read_text()
+    )
 
 
 def test_what_a_trace_holds_is_no_command_and_stays_in_its_block(step, tmp_path):

@@ -88,7 +88,12 @@ def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: 
         return told.stdout
 
     where = subprocess.run(
-        [str(place / "bin" / "python"), "-c", "import advisor; print(advisor.__file__)"], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+        [str(place / "bin" / "python"), "-c", "import advisor; print(advisor.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
     ).stdout
     assert Path(where.strip()).is_relative_to(place), "the checkout was imported"
     for arguments in COMMANDS:

@@ -55,7 +55,9 @@ def test_a_device_that_copies_is_not_idle():
     assert time.idle_us / time.window_us == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("name", ["void cutlass::Kernel<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(P)", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_ffma"])
+@pytest.mark.parametrize(
+    "name", ["void cutlass::Kernel<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(P)", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_ffma"]
+)
 def test_xmma_is_no_tensor_core(name):
     """nsys-ai and the TensorBoard plugin take every name with xmma or cutlass for a Tensor Core kernel."""
     assert precision(name, '["float", "float"]') == "fp32"
@@ -84,7 +86,15 @@ def test_hip_is_not_communication(name):
     assert family(name, "", "") is not Family.COMMUNICATION
 
 
-@pytest.mark.parametrize("name", ["ncclKernel_AllReduce_RING_LL_Sum_float", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "multimem_all_reduce_kernel<c10::BFloat16>", "ncclDevKernel_SendRecv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclKernel_AllReduce_RING_LL_Sum_float",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "multimem_all_reduce_kernel<c10::BFloat16>",
+        "ncclDevKernel_SendRecv",
+    ],
+)
 def test_communication_of_every_generation(name):
     """HTA knows ncclKernel alone; HTA, TraceLens and nsys-ai miss multimem_all_reduce."""
     assert family(name, "", "") is Family.COMMUNICATION

@@ -38,9 +38,7 @@ class Tools:
         """
         report = self._report(trace)
         head = report.headline
-        found = [
-            {"id": f.id, "severity": f.severity, "title": f.title, "saves": _saving(f.saving), "fix": f.fix.title} for f in report.findings
-        ]
+        found = [{"id": f.id, "severity": f.severity, "title": f.title, "saves": _saving(f.saving), "fix": f.fix.title} for f in report.findings]
         return _fitted(
             {
                 "kind": report.kind,

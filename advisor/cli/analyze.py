@@ -63,20 +63,14 @@ def analyze(
     memory: Annotated[
         str | None, typer.Option(help="A memory snapshot of the same program: why the allocator asks the driver, and what holds the peak.")
     ] = None,
-    kernels: Annotated[
-        str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")
-    ] = None,
-    step_ms: Annotated[
-        float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")
-    ] = None,
+    kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")] = None,
+    step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
     each: Annotated[bool, typer.Option("--each", help="Several traces are no job: analyse each by itself, one after the other.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary beside the page, nor what is written.")] = False,
     open: OpenOption = False,
     executor: ExecutorOption = "processes",
     workers: WorkersOption = None,
-    shard: Annotated[
-        str | None, typer.Option(help="Reduce only a part of a job's ranks, as 3/8, into the directory -o; then: advisor merge.")
-    ] = None,
+    shard: Annotated[str | None, typer.Option(help="Reduce only a part of a job's ranks, as 3/8, into the directory -o; then: advisor merge.")] = None,
 ) -> None:
     """Say what makes the traced program slow and what to change.
 
@@ -148,9 +142,7 @@ def analyze(
     if open:
         show_page(html or target or (how.directory and how.directory / INDEX))
     if strict and report.failed:
-        raise RuleError(
-            f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand."
-        )
+        raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
     gate(report, fail_on, allow_unjudged)
 
 

@@ -77,9 +77,7 @@ def diff(
 
 def check(
     trace: Annotated[Path, typer.Argument(help=f"{_CAPTURE[0].upper()}{_CAPTURE[1:]}.")],
-    baseline: Annotated[
-        list[Path] | None, typer.Option("--baseline", help="What to hold the step against; may be repeated.")
-    ] = None,
+    baseline: Annotated[list[Path] | None, typer.Option("--baseline", help="What to hold the step against; may be repeated.")] = None,
     anyway: AnywayOption = False,
     allow_unjudged: UnjudgedOption = False,
     rules: RulesOption = None,

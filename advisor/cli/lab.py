@@ -19,9 +19,7 @@ T = TypeVar("T")
 
 
 def validate(
-    directory: Annotated[
-        Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has, or a ledger that verify wrote.")
-    ],
+    directory: Annotated[Path, typer.Argument(help="A directory with manifest.json and traces, as samples/ has, or a ledger that verify wrote.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
@@ -44,9 +42,7 @@ def validate(
         return
     for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
         mark = "" if p.inside else "  outside"
-        print(
-            f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}"
-        )
+        print(f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}")
     inside = sum(p.inside for p in pairs) / len(pairs)
     print(f"\n{len(pairs)} pairs: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
 
@@ -187,9 +183,7 @@ def verify(
     _check_steps(steps)
     check_measured(format, output, force)
     predicted = lab.prediction(finding) if finding else None
-    found = _tracked(
-        2 * runs, lambda step: lab.verify_commands(before, after, runs=runs, timed=timed, warmup=warmup, steps=steps, progress=step)
-    )
+    found = _tracked(2 * runs, lambda step: lab.verify_commands(before, after, runs=runs, timed=timed, warmup=warmup, steps=steps, progress=step))
     if predicted:
         found = lab.against(found, predicted)
         lab.append(ledger, found)

@@ -26,23 +26,15 @@ PROGRESS_BYTES = 20 << 20
 
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
-ConfigOption = Annotated[
-    Path | None, typer.Option(help="Settings: a TOML file. Without it, [tool.advisor] of the nearest pyproject.toml.")
-]
-RulesOption = Annotated[
-    list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")
-]
+ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, [tool.advisor] of the nearest pyproject.toml.")]
+RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]
 
-UnjudgedOption = Annotated[
-    bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")
-]
+UnjudgedOption = Annotated[bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")]
 
 FormatOption = Annotated[
     str | None, typer.Option("--format", "-f", help="text, html, markdown, json, perfetto, sarif, junit or gitlab.", show_default="text and an HTML file")
 ]
-FailOnOption = Annotated[
-    str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")
-]
+FailOnOption = Annotated[str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")]
 ExecutorOption = Annotated[str, typer.Option(help="Where the ranks of a job are read: processes, serial, or dask://HOST:PORT.")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job read at once; as many as there are cores by default.")]
 
@@ -103,8 +95,11 @@ def unjudged(report: Report, allowed: bool) -> bool:
     head = report.headline
     if head.judged == "yes" or allowed:
         return False
-    print(f"advisor: {'only part of this' if head.judged == 'partly' else 'this'} could {'' if head.judged == 'partly' else 'not '}be judged: "
-          f"{head.judged_why}; --allow-unjudged passes it all the same", file=sys.stderr)
+    print(
+        f"advisor: {'only part of this' if head.judged == 'partly' else 'this'} could {'' if head.judged == 'partly' else 'not '}be judged: "
+        f"{head.judged_why}; --allow-unjudged passes it all the same",
+        file=sys.stderr,
+    )
     return True
 
 

@@ -70,11 +70,15 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     change = float(right.steps_us.mean() - left.steps_us.mean())
     matches = match(left.parts, right.parts)
     # Of a job's ranks no kernels are kept: its step is divided by what the mean rank does.
-    tables = (_table("class", left, right, draws, _class_of),) if before[0].kind == "job" else (
-        _table("class", left, right, draws, _class_of),
-        _table("module and op", left, right, draws, _module_and_op),
-        _table("family", left, right, draws, lambda p: _class_of(p) if p.kind == "idle" else p.family),
-        _kernels(left, right, draws, matches),
+    tables = (
+        (_table("class", left, right, draws, _class_of),)
+        if before[0].kind == "job"
+        else (
+            _table("class", left, right, draws, _class_of),
+            _table("module and op", left, right, draws, _module_and_op),
+            _table("family", left, right, draws, lambda p: _class_of(p) if p.kind == "idle" else p.family),
+            _kernels(left, right, draws, matches),
+        )
     )
     verdict = _verdict(change, noise)
     # Findings are of one capture: the one whose step is nearest to the side's mean.
@@ -108,9 +112,7 @@ class _Sampled:
                 calls[n] += part.calls
         self.steps_us = np.array([sum(p.us for p in r.breakdown) for r in reports])
         self.us = {key: us for key, (_, us, _) in rows.items()}
-        self.parts = [
-            msgspec.structs.replace(part, us=float(us.mean()), calls=float(calls.mean())) for part, us, calls in rows.values()
-        ]
+        self.parts = [msgspec.structs.replace(part, us=float(us.mean()), calls=float(calls.mean())) for part, us, calls in rows.values()]
 
     @property
     def typical(self) -> int:
@@ -194,9 +196,7 @@ def _by_size(rows: list[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda r: -abs(r.change_us)))
 
 
-def _row(
-    name: str, old: Sequence[Part], new: Sequence[Part], left: _Sampled, right: _Sampled, draws: _Draws, relation: str = ""
-) -> Row:
+def _row(name: str, old: Sequence[Part], new: Sequence[Part], left: _Sampled, right: _Sampled, draws: _Draws, relation: str = "") -> Row:
     before, after = left.of(old), right.of(new)
     return Row(
         name=name,

@@ -71,7 +71,7 @@ def across(left: Report, right: Report) -> Across:
 def _where(report: Report) -> Where:
     window, step = report.traced, report.step_us
     rates = report.rates if report.rates and report.rates.known >= KNOWN else None
-    true_us = sum(time.window_us - time.idle.profiler for time in report.time or ()) or 1.0    # as the headline has it: without recording
+    true_us = sum(time.window_us - time.idle.profiler for time in report.time or ()) or 1.0  # as the headline has it: without recording
     return Where(
         path=report.source.path,
         device=", ".join(dict.fromkeys(device.name for device in report.devices)) or "no GPU",

@@ -91,9 +91,7 @@ def _check_findings(table: Any, rules: Collection[str], where: object) -> None:
             raise UsageError(f"{where}: budgets.findings names {name!r}, no severity and no rule", f"Rules are: {', '.join(sorted(rules))}.")
         number = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
         if not number and (limit not in SEVERITIES or name in SEVERITIES):
-            raise UsageError(
-                f"{where}: budgets.findings.{name} = {limit!r} is no limit", "Give how many are allowed, or for a rule the worst severity."
-            )
+            raise UsageError(f"{where}: budgets.findings.{name} = {limit!r} is no limit", "Give how many are allowed, or for a rule the worst severity.")
 
 
 def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None = None) -> list[Verdict]:
@@ -141,9 +139,7 @@ def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdi
             severe = _ORDER[: _ORDER.index(name) + 1]
             yield _count(budget, [f for f in counted if f.severity in severe], int(limit), f"at least {name}")
             continue
-        silent = next((s.why for s in (*report.skipped,) if s.rule == name), None) or next(
-            (f.error for f in report.failed if f.rule == name), None
-        )
+        silent = next((s.why for s in (*report.skipped,) if s.rule == name), None) or next((f.error for f in report.failed if f.rule == name), None)
         if silent is not None:
             yield Verdict(budget, "unknown", f"the rule could not look: {silent}")
             continue

@@ -64,9 +64,7 @@ _KEYS: tuple[tuple[Key, Relation], ...] = (
 _ANCHORS = ("compute", "communication")
 
 
-def _by_position(
-    left: list[Part], right: list[Part], pairs: list[tuple[int, int, Relation]], free_left: list[int], free_right: list[int]
-) -> list[Match]:
+def _by_position(left: list[Part], right: list[Part], pairs: list[tuple[int, int, Relation]], free_left: list[int], free_right: list[int]) -> list[Match]:
     """What is left, by the nearest matched neighbour that ran before it on both sides."""
     of_left = {i: n for n, (i, _, _) in enumerate(pairs) if left[i].kind in _ANCHORS}
     of_right = {j: n for n, (_, j, _) in enumerate(pairs) if right[j].kind in _ANCHORS}

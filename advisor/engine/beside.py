@@ -13,12 +13,7 @@ def with_memory(step: Outcomes, memory: Outcomes) -> Outcomes:
     Only bytes of the peak are a snapshot's to promise here: what it takes of time, the timeline judges itself.
     """
     timed = [f for f in memory.found if not isinstance(f.finding.saving, BytesSaved)]
-    skipped = [
-        Skipped(
-            rule=f.finding.rule, why=f"{f.finding.summary} What that costs the step, the rule allocator reads from the timeline."
-        )
-        for f in timed
-    ]
+    skipped = [Skipped(rule=f.finding.rule, why=f"{f.finding.summary} What that costs the step, the rule allocator reads from the timeline.") for f in timed]
     return Outcomes(
         found=sorted([*step.found, *(f for f in memory.found if f not in timed)], key=_severity),
         clear=step.clear + memory.clear,

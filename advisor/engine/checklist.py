@@ -124,9 +124,7 @@ def _memory_bound(report: Report) -> Answer:
     known = standing(report)
     if known is not None and known.known >= KNOWN:
         detail = f"By arithmetic intensity {known.memory:.0%} of kernel time is on the memory side, {1 - known.memory:.0%} on the compute side."
-        return Answer(
-            id=name, question=question, answer="yes" if known.memory >= 0.5 else "no", detail=detail, link="#roofline", figure=known.memory
-        )
+        return Answer(id=name, question=question, answer="yes" if known.memory >= 0.5 else "no", detail=detail, link="#roofline", figure=known.memory)
     return _unrecorded(name, question, _why_unknown(report), "#roofline")
 
 
@@ -230,7 +228,9 @@ def _active_sms(report: Report) -> float | None:
 
 
 def _wins(report: Report) -> Answer:
-    rules = list(dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into and not isinstance(f.saving, BytesSaved)))
+    rules = list(
+        dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into and not isinstance(f.saving, BytesSaved))
+    )
     detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
     if report.headline.judged == "no":
         return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")

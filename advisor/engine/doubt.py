@@ -26,9 +26,7 @@ def doubted(found: Judged, replay: Replay, source: Source) -> Judged:
     if replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
         return found
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
-    return found._replace(
-        finding=msgspec.structs.replace(finding, status="possible", severity=severity, decide_with=_decide_with(source))
-    )
+    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=severity, decide_with=_decide_with(source)))
 
 
 def _rests_on_host(edits: Edits, replay: Replay, finding: Finding) -> bool:

@@ -48,7 +48,13 @@ class Reduced:
 
 
 def reduced(
-    recording: Recording, judging: Judging | None = None, *, executor: str = "", workers: int | None = None, kept: Kept | None = None, progress: RankProgress | None = None
+    recording: Recording,
+    judging: Judging | None = None,
+    *,
+    executor: str = "",
+    workers: int | None = None,
+    kept: Kept | None = None,
+    progress: RankProgress | None = None,
 ) -> Recording:
     """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
 

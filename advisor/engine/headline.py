@@ -48,9 +48,7 @@ def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Fai
         high=step - min(max(scale * saving.low_us if saving else 0.0, surest), expected),
     )
     judged, why = judge(workspace, failed)
-    return Headline(
-        bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why
-    )
+    return Headline(bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
 
 
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:

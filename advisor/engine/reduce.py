@@ -65,7 +65,9 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         rank=-1 if named is None else named,
         label=trace.label,
         rank_from="distributedInfo" if inside >= 0 else "name" if named is not None else "",
-        conflict=f"{trace.label} says rank {trace.named} by its name, {inside} inside" if 0 <= inside != (trace.named if trace.named is not None else inside) else "",
+        conflict=f"{trace.label} says rank {trace.named} by its name, {inside} inside"
+        if 0 <= inside != (trace.named if trace.named is not None else inside)
+        else "",
         findings=report.findings[:KEPT_FINDINGS],
         health=tuple(check for check in report.health if check.status != "ok"),
     )

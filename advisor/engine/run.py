@@ -102,9 +102,7 @@ def run(
     return in_terms_of_jax(made) if of_jax else made
 
 
-def _outcomes(
-    workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]
-) -> Outcomes:
+def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]) -> Outcomes:
     """What becomes of those of the rules that speak of such a recording."""
     checks = kind.health(workspace)
     outcomes = Outcomes()
@@ -171,9 +169,7 @@ def _allowed(found: Judged, allow: Mapping[str, str]) -> Judged:
     return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
 
 
-def _graded(
-    workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any], outcome: Any
-) -> list[Judged] | Clear | Skipped:
+def _graded(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any], outcome: Any) -> list[Judged] | Clear | Skipped:
     """What a rule returned, with what the engine adds."""
     if isinstance(outcome, (Clear, Skipped)):
         return msgspec.structs.replace(outcome, rule=rule.id)

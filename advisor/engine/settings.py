@@ -56,9 +56,7 @@ class Settings:
         """Raises UsageError where a rule or an option that is named does not exist, or a value has the wrong type or is out of range."""
         for rule in (*self.disable, *self.options, *self.allow):
             if rule not in known:
-                raise UsageError(
-                    f"{self.path} names a rule {rule!r} that does not exist", f"Rules are: {', '.join(sorted(known))}."
-                )
+                raise UsageError(f"{self.path} names a rule {rule!r} that does not exist", f"Rules are: {', '.join(sorted(known))}.")
         for rule, options in self.options.items():
             self._check(known[rule], options)
 

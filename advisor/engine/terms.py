@@ -41,9 +41,7 @@ def _finding(finding: Finding) -> Finding:
     if said is None:
         return finding
     code = Code(before=said["before"], after=said["after"]) if "before" in said else None
-    return msgspec.structs.replace(
-        finding, fix=Fix(title=said["title"], steps=tuple(said["steps"]), code=code, url=said["url"], risk=said.get("risk", ""))
-    )
+    return msgspec.structs.replace(finding, fix=Fix(title=said["title"], steps=tuple(said["steps"]), code=code, url=said["url"], risk=said.get("risk", "")))
 
 
 def _clear(item: Clear, only: frozenset[str]) -> Clear:

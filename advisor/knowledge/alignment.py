@@ -48,8 +48,7 @@ class Product:
     @property
     def advice(self) -> str:
         return ", ".join(
-            f"{name} = {getattr(self, name.lower())} → {size} (+{size / getattr(self, name.lower()) - 1:.1%})"
-            for name, size in self.padded().items()
+            f"{name} = {getattr(self, name.lower())} → {size} (+{size / getattr(self, name.lower()) - 1:.1%})" for name, size in self.padded().items()
         )
 
 

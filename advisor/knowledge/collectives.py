@@ -31,6 +31,8 @@ _NAMES = (
     (re.compile(r"send_?recv|\bsend|\brecv|nccl:coalesced", re.I), Collective.POINT_TO_POINT),
     (re.compile(r"reduce", re.I), Collective.REDUCE),
 )
+
+
 def kind_of(recorded: str, kernel: str) -> Collective:
     """The kind by the name that the framework recorded, else by the kernel's."""
     for text in (recorded, kernel):

@@ -241,12 +241,8 @@ def precision(kernel_name: str, input_types: str = "") -> str:
     return by_token or _by_inputs(input_types)
 
 
-_CUDA_CORE = re.compile(
-    r"ffma|simt_|scudnn|gemv|gemmsn|gemmk1|dot_kernel|convolve_|alg0_engine|dgrad_engine|winograd|(?<![a-z])[sc]gemm|gcgemm|im2col"
-)
-_MATRIX_UNIT = re.compile(
-    r"_tensorop|wmma|[hqwu]?gmma|hmma|imma|utcmma|tensor16x8|[shdi](884|1688|16816|161616|16832)|nvjet|xdl|mfma|_mi\d+x\d+|tf32"
-)
+_CUDA_CORE = re.compile(r"ffma|simt_|scudnn|gemv|gemmsn|gemmk1|dot_kernel|convolve_|alg0_engine|dgrad_engine|winograd|(?<![a-z])[sc]gemm|gcgemm|im2col")
+_MATRIX_UNIT = re.compile(r"_tensorop|wmma|[hqwu]?gmma|hmma|imma|utcmma|tensor16x8|[shdi](884|1688|16816|161616|16832)|nvjet|xdl|mfma|_mi\d+x\d+|tf32")
 
 
 @lru_cache(maxsize=1 << 16)

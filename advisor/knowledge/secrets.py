@@ -39,9 +39,13 @@ _NAMED = "|".join(_WORDS)
 # A number of tokens, or a flag, is no secret.
 _PLAIN = r"(?:-?\d{1,9}(?:\.\d{1,9})?|true|false|none|null)(?![^\s,;)\]}>\"'])"
 _ASSIGNED = re.compile(
-    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})", re.IGNORECASE
+    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
+    re.IGNORECASE,
 )
-_OPTION = re.compile(rf"(?P<name>(?<![\w-])--?(?:[a-z]{{1,20}}[-_]){{0,4}}(?:{_NAMED})(?:[-_][a-z]{{1,20}}){{0,2}})(?P<is>[\s=]\s{{0,3}})(?P<value>[^\s\"',;]{{2,}})", re.IGNORECASE)
+_OPTION = re.compile(
+    rf"(?P<name>(?<![\w-])--?(?:[a-z]{{1,20}}[-_]){{0,4}}(?:{_NAMED})(?:[-_][a-z]{{1,20}}){{0,2}})(?P<is>[\s=]\s{{0,3}})(?P<value>[^\s\"',;]{{2,}})",
+    re.IGNORECASE,
+)
 _BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic))(?P<is>\s{1,3})(?P<value>(?=[A-Za-z]{0,40}[0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,})")
 _IN_URL = re.compile(r"(?P<name>://)(?P<is>)(?P<value>[^\s/@:\"']{0,80}:[^\s/@\"']{1,200}@)")
 _AFTER_NAME = (_BEARER, _ASSIGNED, _OPTION, _IN_URL)

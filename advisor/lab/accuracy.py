@@ -59,12 +59,7 @@ def validate(directory: Path, rules: Iterable[Rule]) -> list[Pair]:
     pairs = []
     for name, case in cases.items():
         paths = case.get("kineto") or case.get("nsys") or {}
-        if (
-            "slow" not in paths
-            or "slow_ms" not in case
-            or not {"fixed_ms", "alone"} & {*case}
-            or not (case.get("saving", True) or "trap" in case)
-        ):
+        if "slow" not in paths or "slow_ms" not in case or not {"fixed_ms", "alone"} & {*case} or not (case.get("saving", True) or "trap" in case):
             continue
         report = run(load(directory / paths["slow"]), rules)
         if report.failed:

@@ -54,9 +54,7 @@ KNEE_GAIN = 0.1
 """A doubled batch that brings less than this more is past the knee: latency doubles for almost nothing."""
 
 
-def bench_batches(
-    make: Callable[[int], Callable[[], object]], batches: Sequence[int], *, limit_ms: float | None = None, min_s: float = MIN_S
-) -> Batches:
+def bench_batches(make: Callable[[int], Callable[[], object]], batches: Sequence[int], *, limit_ms: float | None = None, min_s: float = MIN_S) -> Batches:
     """Time the function that `make(batch)` makes, for each batch size: latency waited for, p50 and p95, and what it needs."""
     rows = []
     for batch in sorted(set(batches)):

@@ -98,8 +98,6 @@ def bench_all(functions: Mapping[str, Callable[[], object]], *, progress: Callab
     return Table(tuple(timings))
 
 
-def bench_sizes(
-    makers: Mapping[str, Callable[[Any], Callable[[], object]]], sizes: Iterable[Any], **options: Any
-) -> dict[Any, Table]:
+def bench_sizes(makers: Mapping[str, Callable[[Any], Callable[[], object]]], sizes: Iterable[Any], **options: Any) -> dict[Any, Table]:
     """For each size, the functions that the makers make of it, side by side."""
     return {size: bench_all({name: make(size) for name, make in makers.items()}, **options) for size in sizes}

@@ -76,9 +76,7 @@ def _calls(op_name: str, shapes: list[Any], dtype: str, given: Mapping[str, Any]
             yield dims, types, concrete
 
 
-def estimate_arithmetic_intensity(
-    op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arguments: Mapping[str, Any] | None = None
-) -> float:
+def estimate_arithmetic_intensity(op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arguments: Mapping[str, Any] | None = None) -> float:
     """FLOPs per byte of memory traffic, each operand moved once (Williams et al. 2009, "Roofline").
 
     shapes: of the op's tensors, in the order in which it takes them: `matmul` has A and B, `layernorm` has x; lists of shapes

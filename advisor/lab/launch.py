@@ -39,9 +39,7 @@ install()
 NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
 
-def launch(
-    command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, quiet: bool = False
-) -> int:
+def launch(command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, quiet: bool = False) -> int:
     """Run `command` and record it into `directory`; returns its exit code, 128 + n where signal n ended it.
 
     quiet: throw away what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended

@@ -39,7 +39,7 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        """"faster", "slower" or "no difference"; of memory "less" and "more"."""
+        """ "faster", "slower" or "no difference"; of memory "less" and "more"."""
         if self.low <= 0 <= self.high or abs(self.expected) < NO_DIFFERENCE:
             return "no difference"
         return {"us": ("faster", "slower"), "bytes": ("less", "more")}[self.unit][self.expected < 0]
@@ -87,9 +87,7 @@ class Verification:
             lines.append(f"Peak memory: {self.memory}")
         if self.prediction:
             p = self.prediction
-            lines.append(
-                f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {'it held' if self.held else 'it did not hold'}"
-            )
+            lines.append(f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {'it held' if self.held else 'it did not hold'}")
         if not self.steady:
             lines.append("Step times did not settle in every run: take the interval with care.")
         return "\n".join(lines)
@@ -135,9 +133,7 @@ def _resampled(runs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
     # One row a resample: which runs, and by how much each one's median moves when its steps are drawn again.
     chosen = rng.integers(0, n, (RESAMPLES, n))
     moved = np.stack([np.median(rng.choice(run, (RESAMPLES, len(run))), axis=1) - np.median(run) for run in runs], axis=1)
-    values: np.ndarray = np.median(
-        middle + wider * (medians[chosen] - middle) + np.take_along_axis(moved, chosen, axis=1), axis=1
-    )
+    values: np.ndarray = np.median(middle + wider * (medians[chosen] - middle) + np.take_along_axis(moved, chosen, axis=1), axis=1)
     return values
 
 

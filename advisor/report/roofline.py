@@ -73,9 +73,7 @@ def rates(report: Report) -> Rates | None:
     if busy <= 0 or window <= 0:
         return None
     known = [row for row in rows if row.gbps > 0 or row.tflops > 0]
-    flops = [
-        row.total_us * row.tflops * 1e12 / rate for row in known if peaks and (rate := peaks.flops_per_s(row.precision or "fp32"))
-    ]
+    flops = [row.total_us * row.tflops * 1e12 / rate for row in known if peaks and (rate := peaks.flops_per_s(row.precision or "fp32"))]
     moved = [row.total_us * row.gbps * 1e9 / peaks.bytes_per_s for row in known if peaks and peaks.bytes_per_s]
     warps = [(row.total_us, row.occupancy_pct) for row in rows if row.occupancy_pct > 0]
     working = min(busy / window, 1.0)

@@ -24,19 +24,17 @@ def read_report(path: Path) -> Report:
     try:
         loaded = Report.from_json(path.read_bytes())
     except OSError as error:
-        raise TraceError(
-            f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json."
-        ) from None
+        raise TraceError(f"{path} cannot be read: {error.strerror}", "Give the path of a report saved with --format json.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise TraceError(
-            f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json"
-        ) from None
+        raise TraceError(f"{path} is no saved report: {error}", "Save one with: advisor analyze TRACE --format json -o report.json") from None
     if not 1 <= loaded.schema <= SCHEMA:
         raise TraceError(f"{path} has schema {loaded.schema}, this advisor reads schemas 1 to {SCHEMA}", "Use the advisor that wrote it.")
     missing = [name for name in _NEEDED.get(loaded.kind, ()) if getattr(loaded, name) is None]
     missing += ["a kernel's counters"] if loaded.kind == "kernels" and any(row.counted is None for row in loaded.kernels) else []
     if missing:
-        raise TraceError(f"{path} is a report of kind {loaded.kind} without {' and '.join(missing)}", "Save it again: advisor analyze TRACE --format json -o report.json")
+        raise TraceError(
+            f"{path} is a report of kind {loaded.kind} without {' and '.join(missing)}", "Save it again: advisor analyze TRACE --format json -o report.json"
+        )
     return loaded if shown() else _without_secrets(loaded)
 
 

@@ -27,9 +27,7 @@ SOURCES: tuple[Source, ...] = (nsys, ncu, jax, memory, kineto)
 """The first that recognises a file reads it: those that a few bytes tell before JSON, which could be anything."""
 
 
-def read(
-    path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None
-) -> Recording:
+def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
     """Read what was recorded at `path`: a file, a directory or pattern of one run's traces, a URL of a store, or "-" for standard input.
 
     What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
@@ -86,9 +84,7 @@ def _only(traces: list[str], path: str) -> str:
     return traces[0]
 
 
-def load(
-    path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None
-) -> Timeline:
+def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Timeline:
     """The timeline of one process's trace; arguments as of `read`. Raises TraceError where the recording has none, or several."""
     recording = read(path, max_bytes=max_bytes, progress=progress, processes=processes)
     found = [part for part in recording.parts if isinstance(part, Timeline)]

@@ -91,7 +91,9 @@ def _noted(timeline: Timeline, detail: str) -> Timeline:
 
 def _steps(timeline: Timeline) -> list[tuple[float, float]]:
     notes = timeline.annotations
-    chosen = notes[np.array([bool(_STEP.match(name)) for name in notes["name"].cat.categories], bool)[notes["name"].cat.codes.to_numpy()]] if len(notes) else notes
+    chosen = (
+        notes[np.array([bool(_STEP.match(name)) for name in notes["name"].cat.categories], bool)[notes["name"].cat.codes.to_numpy()]] if len(notes) else notes
+    )
     return [(float(start), float(start + dur)) for start, dur in zip(chosen["start_us"], chosen["dur_us"], strict=True)]
 
 
@@ -144,9 +146,7 @@ def _aligned(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     return np.concatenate([p for p, _ in pairs]), np.concatenate([q for _, q in pairs])
 
 
-def _clock(
-    ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[float, float], other: tuple[float, float]
-) -> tuple[Floats, Floats]:
+def _clock(ours: _Events, theirs: _Events, mine: Ints, yours: Ints, step: tuple[float, float], other: tuple[float, float]) -> tuple[Floats, Floats]:
     """Moments of the deep step and the same ones of the light step, both never running backwards."""
     deep = np.r_[other, theirs.start_us[yours], np.minimum(theirs.end_us[yours], other[1])]
     light = np.r_[step, ours.start_us[mine], np.minimum(ours.end_us[mine], step[1])]

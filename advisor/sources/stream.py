@@ -51,9 +51,7 @@ class Stream:
     `truncated` says what is wrong with the compression once the end is reached, "" if nothing is.
     """
 
-    def __init__(
-        self, file: BinaryIO, size: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, file: BinaryIO, size: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> None:
         self._file = file
         self._size = size
         self._max_bytes = max_bytes
@@ -105,9 +103,7 @@ class Stream:
         try:
             block = self._file.read(_READ)
         except OSError as error:
-            raise TraceError(
-                f"the file cannot be read: {error.strerror or error}", "Check the disk and copy the file again."
-            ) from None
+            raise TraceError(f"the file cannot be read: {error.strerror or error}", "Check the disk and copy the file again.") from None
         self.packed += len(block)
         if self._progress is not None:
             self._progress(self.packed, self._size)
@@ -162,7 +158,6 @@ class Stream:
         trusted = self._max_bytes > DEFAULT_MAX_BYTES
         if self._magic and not trusted and self.total > _BOMB_FLOOR and self.total > _BOMB_RATIO * self.packed:
             raise TraceError(
-                f"the file unpacks to more than {_BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), "
-                "as no trace does",
+                f"the file unpacks to more than {_BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), as no trace does",
                 f"It looks like a bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
             )

@@ -54,6 +54,7 @@ CALIBRATED = 0.10
 
 HOST, KERNELS = ("host",), ("kernels",)
 
+
 @dataclass(frozen=True)
 class TraceHealth:
     """Every check with its answer, in a fixed order."""
@@ -112,9 +113,7 @@ def _reading(timeline: Timeline, check: str, good: str, record_with: str) -> Hea
 def _poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     """What a file lacks that another one of the same recording holds; it touches no rule, since those that need it are skipped."""
     issues = [i for i in timeline.source.issues if i.check == "poorer-format"]
-    return tuple(
-        Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with="give the .xplane.pb beside it") for i in issues
-    )
+    return tuple(Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with="give the .xplane.pb beside it") for i in issues)
 
 
 def _graphs(timeline: Timeline) -> Health:
@@ -348,10 +347,7 @@ def _recording_cost(replay: Replay) -> Health:
         return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
-    detail = (
-        f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, "
-        f"{step.low_us / 1000:.3g} to {step.high_us / 1000:.3g}"
-    )
+    detail = f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, {step.low_us / 1000:.3g} to {step.high_us / 1000:.3g}"
     if step.contradictory:
         first, second = (us / 1000 for us in step.alone_us)
         detail += f"; what recording is seen to cost leaves {first:.3g} ms, what a host needs for as many events is {second:.3g} ms: only a measured step tells"

@@ -1,8 +1,8 @@
 """A small classifier that trains slower than it could, on a GPU or a laptop's CPU:
 
-    advisor record -- python docs/examples/train_mlp.py
-    advisor analyze recording
-    advisor verify --before "python docs/examples/train_mlp.py" --after "python docs/examples/train_mlp.py --fixed"
+advisor record -- python docs/examples/train_mlp.py
+advisor analyze recording
+advisor verify --before "python docs/examples/train_mlp.py" --after "python docs/examples/train_mlp.py --fixed"
 """
 
 import argparse

@@ -119,10 +119,7 @@ def side(shown: Side) -> str:
 
 def differences(comparison: Comparison) -> list[str]:
     """What makes the sides hard to compare, a sentence each."""
-    return [
-        f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {d.before} before, {d.after} after. {d.advice}"
-        for d in comparison.differences
-    ]
+    return [f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {d.before} before, {d.after} after. {d.advice}" for d in comparison.differences]
 
 
 def findings(comparison: Comparison) -> list[str]:

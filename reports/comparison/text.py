@@ -37,7 +37,5 @@ def _table(title: str, rows: list[Row]) -> list[str]:
         name = name if len(name) <= _WIDTH else f"{name[: _WIDTH - 1]}…"
         mark = f"  {row.relation}" if row.relation not in ("", "same") else ""
         sure = "  beyond noise" if row.noise and row.noise.beyond_noise else ""
-        lines.append(
-            f"  {name:{_WIDTH}} {duration(row.before_us):>10} {duration(row.after_us):>10} {words.signed(row.change_us):>11}{mark}{sure}"
-        )
+        lines.append(f"  {name:{_WIDTH}} {duration(row.before_us):>10} {duration(row.after_us):>10} {words.signed(row.change_us):>11}{mark}{sure}")
     return lines

@@ -21,8 +21,7 @@ def render(trend: Trend) -> str:
     across = (_WIDTH - _LEFT - _EDGE) / max(len(steps) - 1, 1)
     points = [(_LEFT + i * across, _EDGE + (1 - us / top) * (_HEIGHT - 2 * _EDGE)) for i, us in enumerate(steps)]
     rows = [
-        (entry, text.change(before, entry), [text.gain(entry, rule) for rule in trend.rules])
-        for before, entry in zip((None, *entries), entries, strict=False)
+        (entry, text.change(before, entry), [text.gain(entry, rule) for rule in trend.rules]) for before, entry in zip((None, *entries), entries, strict=False)
     ]
     return page(
         "trend.html.j2", "History of the step time", points=points, rows=rows, rules=[visible(r) for r in trend.rules], top=top,

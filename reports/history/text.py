@@ -49,10 +49,11 @@ def bars(values: list[float]) -> str:
 
 def _line(before: Entry | None, entry: Entry) -> str:
     head = entry.report.headline
-    found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or ("nothing to fix" if entry.report.headline.judged == "yes" else "could not be judged")
+    found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or (
+        "nothing to fix" if entry.report.headline.judged == "yes" else "could not be judged"
+    )
     return (
-        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  "
-        f"{visible(head.bottleneck)}: {found}"
+        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {visible(head.bottleneck)}: {found}"
     )
 
 

@@ -67,6 +67,4 @@ def _steady(picture: Picture | None) -> Answer:
     spread = float((period.max() - period.min()) / max(float(np.median(period)), 1e-9))
     far = int(picture.steps.outlier.sum())
     text = f"{duration(float(period.min()))} to {duration(float(period.max()))} over {counted(len(period), 'step')}"
-    return Answer(
-        question, "good" if spread < STEADY else "look", text + (f", {counted(far, 'outlier')}." if far else "."), "#steps"
-    )
+    return Answer(question, "good" if spread < STEADY else "look", text + (f", {counted(far, 'outlier')}." if far else "."), "#steps")

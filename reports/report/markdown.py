@@ -191,8 +191,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {likely(saving)}"
-        f" per {whole_noun(finding, report)}, {saving_basis(finding)}",
+        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {likely(saving)} per {whole_noun(finding, report)}, {saving_basis(finding)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",

@@ -238,7 +238,12 @@ def _measured(console: Console, report: Report) -> None:
         return
     console.print(_text("What limits the longest kernels:"))
     for kernel in report.kernels:
-        _wrapped(console, _text(f"{duration(kernel.dur_us):>8}  ", (_phrases.short_name(kernel.name), "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"), 2, 3)
+        _wrapped(
+            console,
+            _text(f"{duration(kernel.dur_us):>8}  ", (_phrases.short_name(kernel.name), "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"),
+            2,
+            3,
+        )
     console.print()
 
 
@@ -255,10 +260,7 @@ def _footer(console: Console, report: Report) -> None:
     commands: list[tuple[str, str]] = []
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
-    commands += [
-        (how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look")
-        for how, rules in list(record.items())[:2]
-    ]
+    commands += [(how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look") for how, rules in list(record.items())[:2]]
     if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))

@@ -94,7 +94,9 @@ class Trace:
         yield self.write.flow("f", self.correlation, 0, STREAM, begin)
         self.clock = start + host_ns
 
-    def op(self, outer: str, inner: str, kernel: str, gpu_ns: int, shapes: tuple[Shape, ...], sequence: int, backward: bool, parent: int | None) -> Iterator[str]:
+    def op(
+        self, outer: str, inner: str, kernel: str, gpu_ns: int, shapes: tuple[Shape, ...], sequence: int, backward: bool, parent: int | None
+    ) -> Iterator[str]:
         """An op, the op in it and the kernel that it launches; with stacks, the Python around the forward ones."""
         tid = AUTOGRAD if backward else MAIN
         start = self.clock + 1_000 + self.random.randrange(2_000)

@@ -123,9 +123,7 @@ def test_fail_on_gates(tmp_path):
 
 
 def test_a_broken_rule_costs_only_itself(tmp_path):
-    page = "\n\n".join(
-        f"{s}\nx" for s in ("What it is", "Why it costs time", "How it is measured", "How to fix it", "When to ignore it", "References")
-    )
+    page = "\n\n".join(f"{s}\nx" for s in ("What it is", "Why it costs time", "How it is measured", "How to fix it", "When to ignore it", "References"))
     (tmp_path / "mine.py").write_text(
         f'import advisor\n\n@advisor.rule("team/broken")\ndef broken():\n    """Breaks\n\n{page}\n"""\n    raise ValueError("oh")\n'
     )

@@ -24,9 +24,9 @@ def advisor(*arguments, cwd):
 
 
 LOOK_ALIKES = [
-    b"# Notes\n\nI ran trace-advisor today, it says \"schema\": 1 and advisor 0.1.0 \xc2\xb7 x\n",
+    b'# Notes\n\nI ran trace-advisor today, it says "schema": 1 and advisor 0.1.0 \xc2\xb7 x\n',
     b'{"name": "x", "advisor": "trace-advisor", "schema": 1}',
-    b"<!doctype html>\n<html lang=\"en\">\n<head>\n<title>trace-advisor</title>",
+    b'<!doctype html>\n<html lang="en">\n<head>\n<title>trace-advisor</title>',
     b"[]",
     b"advisors 1.0",
 ]
@@ -97,8 +97,10 @@ def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):
     assert advisor("analyze", SLOW, "--max-gib", "many", cwd=tmp_path).returncode == 2
     assert advisor("no-such-command", cwd=tmp_path).returncode == 2
     broken = tmp_path / "broken.py"
-    broken.write_text("import sys\nfrom advisor import cli\nfrom advisor.cli import analyze\ncli.app.registered_commands.clear()\n"
-                      "@cli.app.command()\ndef boom():\n    raise KeyError('\\x1b]0;x')\n@cli.app.command()\ndef other(): ...\nsys.argv = ['advisor', 'boom']\ncli.main()\n")
+    broken.write_text(
+        "import sys\nfrom advisor import cli\nfrom advisor.cli import analyze\ncli.app.registered_commands.clear()\n"
+        "@cli.app.command()\ndef boom():\n    raise KeyError('\\x1b]0;x')\n@cli.app.command()\ndef other(): ...\nsys.argv = ['advisor', 'boom']\ncli.main()\n"
+    )
     done = subprocess.run([sys.executable, broken], capture_output=True, text=True, check=False)
     assert done.returncode == 70 and "\x1b" not in done.stderr and "please report it" in done.stderr
 

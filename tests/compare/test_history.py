@@ -47,9 +47,7 @@ def test_the_text_gives_each_step_and_its_change(tmp_path):
 
 
 def test_every_format_renders_and_escapes(tmp_path):
-    hostile = msgspec.structs.replace(
-        launch_bound(), headline=msgspec.structs.replace(launch_bound().headline, bottleneck="<script>alert(1)</script>\x1b[31m")
-    )
+    hostile = msgspec.structs.replace(launch_bound(), headline=msgspec.structs.replace(launch_bound().headline, bottleneck="<script>alert(1)</script>\x1b[31m"))
     history.add(tmp_path, hostile, "c1", day(1))
     trend = history.read(tmp_path)
     for form in formats().values():

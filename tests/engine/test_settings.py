@@ -87,6 +87,6 @@ def test_rates_of_a_device_that_nobody_knows(tmp_path):
     (mine,) = settings.load(written(tmp_path, text)).devices
     assert mine.names == ("My Card",) and mine.fp16_tflops == 62 and mine.bytes_per_s == 256e9 and "[tool.advisor.devices]" in mine.source
     with pytest.raises(UsageError, match="speed is no rate"):
-        settings.load(written(tmp_path, '[tool.advisor.devices.x]\nspeed = 1'))
+        settings.load(written(tmp_path, "[tool.advisor.devices.x]\nspeed = 1"))
     with pytest.raises(UsageError, match="devices: "):
         settings.load(written(tmp_path, "[tool.advisor.devices]\nx = 1"))

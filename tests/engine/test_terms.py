@@ -12,7 +12,8 @@ from advisor.knowledge.data import load
 from tests.paths import ROOT, SHARED, needs_shared
 
 OF_TORCH = re.compile(
-    r"torch|DataLoader|cudaProfiler|ProfilerActivity|record_shapes|with_stack|nn\.Module|autocast|aten::|prof\.step|schedule\(|empty_cache|pin_memory|non_blocking", re.IGNORECASE
+    r"torch|DataLoader|cudaProfiler|ProfilerActivity|record_shapes|with_stack|nn\.Module|autocast|aten::|prof\.step|schedule\(|empty_cache|pin_memory|non_blocking",
+    re.IGNORECASE,
 )
 
 

@@ -29,7 +29,14 @@ def training(steps: int = 4) -> dict[str, Any]:
             x("user_annotation", f"ProfilerStep#{i}", at, 990), x("python_function", "train.py(9): step", at + 1, 980, Python_id=3 * i + 1),
             x("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 2, 40),
         ]  # fmt: skip
-        for k, (op, name, width) in enumerate((("aten::mm", "ampere_sgemm_128x64_nn", 200), ("aten::add", "void at::native::vectorized_elementwise_kernel<4>", 9), ("aten::mul", "triton_poi_fused_mul_0", 7), ("aten::_softmax", "softmax_warp_forward", 30))):
+        for k, (op, name, width) in enumerate(
+            (
+                ("aten::mm", "ampere_sgemm_128x64_nn", 200),
+                ("aten::add", "void at::native::vectorized_elementwise_kernel<4>", 9),
+                ("aten::mul", "triton_poi_fused_mul_0", 7),
+                ("aten::_softmax", "softmax_warp_forward", 30),
+            )
+        ):
             correlation += 1
             start = at + 50 + 20 * k
             events += [
@@ -58,9 +65,10 @@ def kineto() -> list[dict[str, Any]]:
 
 
 def jax_chrome() -> list[dict[str, Any]]:
-    named = [
-        {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}} for pid, name in ((1, "/device:GPU:0"), (701, "/host:CPU"))
-    ] + [{"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}} for pid, tid, name in ((1, 14, "Stream #14(Compute)"), (701, 5, "python3"))]
+    named = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}} for pid, name in ((1, "/device:GPU:0"), (701, "/host:CPU"))] + [
+        {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+        for pid, tid, name in ((1, 14, "Stream #14(Compute)"), (701, 5, "python3"))
+    ]
     events = [
         event
         for i in range(3)
@@ -69,7 +77,15 @@ def jax_chrome() -> list[dict[str, Any]]:
             {"ph": "X", "pid": 701, "tid": 5, "ts": 100.0 * i + 5, "dur": 60.0, "name": "$mine.py:12 step"},
             {"ph": "X", "pid": 701, "tid": 5, "ts": 100.0 * i + 6, "dur": 9.0, "name": "PjitFunction(step)"},
             {"ph": "X", "pid": 701, "tid": 5, "ts": 100.0 * i + 8, "dur": 5.0, "name": "cuLaunchKernel", "args": {"correlation_id": str(i + 1)}},
-            {"ph": "X", "pid": 1, "tid": 14, "ts": 100.0 * i + 20, "dur": 31.0, "name": "gemm_fusion", "args": {**{k: str(v) for k, v in KERNEL.items()}, "correlation_id": str(i + 1)}},
+            {
+                "ph": "X",
+                "pid": 1,
+                "tid": 14,
+                "ts": 100.0 * i + 20,
+                "dur": 31.0,
+                "name": "gemm_fusion",
+                "args": {**{k: str(v) for k, v in KERNEL.items()}, "correlation_id": str(i + 1)},
+            },
             {"ph": "X", "pid": 1, "tid": 14, "ts": 100.0 * i + 55, "dur": 3.0, "name": "MemcpyD2H", "args": {k: str(v) for k, v in COPY.items()}},
         )
     ]
@@ -78,8 +94,25 @@ def jax_chrome() -> list[dict[str, Any]]:
 
 def xplane() -> list[bytes]:
     gpu, host = PlaneOf("/device:GPU:0"), PlaneOf("/host:CPU")
-    gpu.line(14, "Stream #14(Compute)", 1000, *(("gemm_fusion", 5000 * i + 500, 3000, {**KERNEL, "correlation_id": i}) for i in range(4)), ("MemcpyD2H", 19_000, 100, COPY))
-    host.line(5, "python3", 1000, *((name, 5000 * i + 10 * j, 4900 - 20 * j, stats) for i in range(4) for j, (name, stats) in enumerate((("train", {"step_num": i}), ("$mine.py:12 step", {}), ("PjitFunction(step)", {}), ("cuLaunchKernel", {"correlation_id": i})))))
+    gpu.line(
+        14,
+        "Stream #14(Compute)",
+        1000,
+        *(("gemm_fusion", 5000 * i + 500, 3000, {**KERNEL, "correlation_id": i}) for i in range(4)),
+        ("MemcpyD2H", 19_000, 100, COPY),
+    )
+    host.line(
+        5,
+        "python3",
+        1000,
+        *(
+            (name, 5000 * i + 10 * j, 4900 - 20 * j, stats)
+            for i in range(4)
+            for j, (name, stats) in enumerate(
+                (("train", {"step_num": i}), ("$mine.py:12 step", {}), ("PjitFunction(step)", {}), ("cuLaunchKernel", {"correlation_id": i}))
+            )
+        ),
+    )
     return [five_events(), gpu.bytes() + host.bytes() + PlaneOf("Task Environment").bytes()]
 
 

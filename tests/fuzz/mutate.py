@@ -107,7 +107,9 @@ def raw(rng: random.Random, data: bytes, times: int | None = None) -> bytes:
         elif how == 2:
             changed[at:at] = changed[at : at + rng.choice((1, 8, 80))]
         elif how == 3:
-            changed[at:at] = rng.choice((b"\0", b"\xff", b'"', b"\\", b"}", b"]", b",", b"{", b"[", b"\n", b"\xc3", bytes(rng.randrange(256) for _ in range(4))))
+            changed[at:at] = rng.choice(
+                (b"\0", b"\xff", b'"', b"\\", b"}", b"]", b",", b"{", b"[", b"\n", b"\xc3", bytes(rng.randrange(256) for _ in range(4)))
+            )
         elif how == 4 and at + 8 <= len(changed):
             width, kind = rng.choice(((4, "<I"), (8, "<Q"), (4, ">I"), (2, ">H")))
             changed[at : at + width] = struct.pack(kind, rng.choice((0, 1, (1 << 8 * width) - 1, 1 << 8 * width - 1, len(data))) & ((1 << 8 * width) - 1))
@@ -133,7 +135,9 @@ def message(data: bytes) -> Message | None:
                 held = bytes(value)
                 text = len(held) > 2 and all(32 <= byte < 127 for byte in held)
                 inner = None if text or not held else message(held)
-                made.append([number, 2 if text or inner is not None or len(held) not in (4, 8) else 1 if len(held) == 8 else 5, held if inner is None else inner])
+                made.append(
+                    [number, 2 if text or inner is not None or len(held) not in (4, 8) else 1 if len(held) == 8 else 5, held if inner is None else inner]
+                )
     except ValueError:
         return None
     return made
@@ -192,7 +196,9 @@ def _change_field(rng: random.Random, holder: Message, at: int) -> None:
     elif isinstance(value, int):
         holder[at][2] = rng.choice((0, 1, 2, 127, 128, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, value + 1, value * 1000, b"x"))
     elif isinstance(value, bytes):
-        holder[at][2] = rng.choice((b"", rng.choice(TEXTS).encode("utf-8", "surrogatepass"), raw(rng, value, 1), struct.pack("<d", rng.choice((float("nan"), 1e300, -1.0))), 5))
+        holder[at][2] = rng.choice(
+            (b"", rng.choice(TEXTS).encode("utf-8", "surrogatepass"), raw(rng, value, 1), struct.pack("<d", rng.choice((float("nan"), 1e300, -1.0))), 5)
+        )
     else:
         holder[at][2] = rng.choice((b"", b"\xff", rng.choice(TEXTS).encode("utf-8", "surrogatepass"), 3))
 

@@ -232,7 +232,11 @@ def _snapshot() -> dict[str, Any]:
 
 def make_packed(rng: random.Random) -> bytes:
     """A trace packed with gzip or zstd, in one member or several, then damaged."""
-    parts = [b'{"traceEvents": [', b'{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"stream": 7}},' * rng.randrange(40), b'{"ph": "M"}]}']
+    parts = [
+        b'{"traceEvents": [',
+        b'{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"stream": 7}},' * rng.randrange(40),
+        b'{"ph": "M"}]}',
+    ]
     pack: Callable[[bytes], bytes] = rng.choice((lambda b: gzip.compress(b, rng.randrange(1, 9), mtime=0), lambda b: bytes(zstd.compress(b))))
     data = b"".join(map(pack, parts)) if rng.random() < 0.5 else pack(b"".join(parts))
     return mutate.raw(rng, data)
@@ -322,7 +326,17 @@ def make_summaries(rng: random.Random) -> bytes:
             name = rng.choice(sorted(arrays))
             changed = arrays[name]
             with np.errstate(all="ignore"):
-                arrays[name] = rng.choice((changed[:-1], changed.astype("f8") * -1e9, changed.astype("i1", casting="unsafe"), changed.reshape(1, -1), np.array(3), np.array(["x"]), np.full(changed.shape, 7, changed.dtype)))
+                arrays[name] = rng.choice(
+                    (
+                        changed[:-1],
+                        changed.astype("f8") * -1e9,
+                        changed.astype("i1", casting="unsafe"),
+                        changed.reshape(1, -1),
+                        np.array(3),
+                        np.array(["x"]),
+                        np.full(changed.shape, 7, changed.dtype),
+                    )
+                )
         out = io.BytesIO()
         np.savez(out, **arrays)
         other = out.getvalue()

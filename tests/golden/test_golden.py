@@ -12,7 +12,6 @@ EACH = 1 if os.environ.get("ADVISOR_GOLDEN") == "all" else 8
 """Of so many samples one is analysed: all take minutes, which only CI spends."""
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="tests/golden/samples is not there: python -m tests.golden")
 @pytest.mark.parametrize("recording", RECORDINGS[::EACH], ids=name)
 def test_the_report_says_what_it_said(recording):
     file = golden_of(recording)
@@ -22,7 +21,6 @@ def test_the_report_says_what_it_said(recording):
     assert not changed, "\n".join([f"{len(changed)} fields of {name(recording)} differ; if that is meant: python -m tests.golden", *changed])
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="tests/golden/samples is not there: python -m tests.golden")
 def test_no_golden_is_left_of_a_sample_that_went():
     kept = {sample for file in FOLDER.glob("*.json") for sample in json.loads(file.read_text())}
     assert kept == {name(recording) for recording in RECORDINGS}

@@ -10,8 +10,7 @@ SPELLED = {
     "kineto": "void at::native::k<4, at::native::(anonymous namespace)::pow_impl<float, float>(at::TensorIteratorBase&, float)::"
     "{lambda(float)#2}, std::array<char*, 2ul>, true>(int, at::native::(anonymous namespace)::pow_impl<float, float>"
     "(at::TensorIteratorBase&, float)::{lambda(float)#2}, std::array<char*, 2ul>)",
-    "csv": "void k<4, void unnamed>::pow_impl<float, float>(TensorIteratorBase &, T2)::[lambda(float) (instance 2)], "
-    "std::array<char *, 2>, 1>(int, T2, T3)",
+    "csv": "void k<4, void unnamed>::pow_impl<float, float>(TensorIteratorBase &, T2)::[lambda(float) (instance 2)], std::array<char *, 2>, 1>(int, T2, T3)",
 }
 
 

@@ -219,9 +219,7 @@ def _nsys_names(path: Path) -> Iterator[str]:
     with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as export:
         export.text_factory = lambda raw: raw.decode("utf-8", "replace")
         if export.execute("select 1 from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone():
-            for (name,) in export.execute(
-                "select distinct value from CUPTI_ACTIVITY_KIND_KERNEL join StringIds on StringIds.id = demangledName"
-            ):
+            for (name,) in export.execute("select distinct value from CUPTI_ACTIVITY_KIND_KERNEL join StringIds on StringIds.id = demangledName"):
                 yield name
 
 

@@ -23,9 +23,7 @@ BF16 = "c10::BFloat16"
 MI = 1 << 20
 
 
-def cost(
-    name: str, dims: list[Any], types: list[str], concrete: list[str] | None = None, **more: Any
-) -> tuple[float, float] | None:
+def cost(name: str, dims: list[Any], types: list[str], concrete: list[str] | None = None, **more: Any) -> tuple[float, float] | None:
     found = op_cost(name, dims, types, concrete, **more)
     return None if found is None else (found.flops, found.bytes)
 
@@ -201,9 +199,7 @@ def test_streams(name: str, dims: list[Any], types: list[str], expected: tuple[f
          ["", "", "100", "-1", "False"], (48, 192 + 48 + 3200)),
     ],
 )  # fmt: skip
-def test_streams_with_arguments(
-    name: str, dims: list[Any], types: list[str], concrete: list[str], expected: tuple[float, float]
-) -> None:
+def test_streams_with_arguments(name: str, dims: list[Any], types: list[str], concrete: list[str], expected: tuple[float, float]) -> None:
     assert cost(name, dims, types, concrete) == expected
 
 
@@ -446,14 +442,10 @@ def sdpa(torch: Any, op: str, causal: bool) -> tuple[Callable[[], Any], Callable
         out, lse = result[:2]
         if op == "flash":
             seed = torch.empty(2, device="meta", dtype=torch.int64)
-            return a._scaled_dot_product_flash_attention_backward(
-                out, q, k, v, out, lse, None, None, 12, 12, 0.0, causal, seed, seed
-            )
+            return a._scaled_dot_product_flash_attention_backward(out, q, k, v, out, lse, None, None, 12, 12, 0.0, causal, seed, seed)
         if op == "efficient":
             mask = [True, True, True, False]
-            return a._scaled_dot_product_efficient_attention_backward(
-                out, q, k, v, None, out, lse, *result[2:4], 0.0, mask, causal
-            )
+            return a._scaled_dot_product_efficient_attention_backward(out, q, k, v, None, out, lse, *result[2:4], 0.0, mask, causal)
         rest = (*result[6:8], None, None, None, 12, 12, 0.0, causal)
         return a._scaled_dot_product_cudnn_attention_backward(out, q, k, v, out, lse, *rest)
 

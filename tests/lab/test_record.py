@@ -129,9 +129,7 @@ def test_leading_steps_far_above_the_median_are_start_up():
 def test_a_profiler_of_the_users_own_gets_the_steps_it_waits_for(tmp_path, train):
     from torch.profiler import profile, schedule
 
-    with profile(
-        schedule=schedule(wait=5, warmup=2, active=2, repeat=2), on_trace_ready=advisor.trace_handler(tmp_path), record_shapes=True
-    ) as profiler:
+    with profile(schedule=schedule(wait=5, warmup=2, active=2, repeat=2), on_trace_ready=advisor.trace_handler(tmp_path), record_shapes=True) as profiler:
         for batch in batches(18):
             train(batch)
             profiler.step()
@@ -221,9 +219,11 @@ def test_nsys_wraps_the_command_and_its_export_is_named(tmp_path, monkeypatch):
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    stub = TRAIN.replace("import sys, torch", "import sys, torch\ntorch.cuda.profiler.start = torch.cuda.profiler.stop = lambda: None\n"
-                         "import contextlib; torch.cuda.nvtx.range = lambda name: contextlib.nullcontext()")
+    stub = TRAIN.replace(
+        "import sys, torch",
+        "import sys, torch\ntorch.cuda.profiler.start = torch.cuda.profiler.stop = lambda: None\n"
+        "import contextlib; torch.cuda.nvtx.range = lambda name: contextlib.nullcontext()",
+    )
     options = Options(**{**FEW, "light": 0, "deep": 0}, nsys=2)
     assert launch([PYTHON, written(tmp_path, stub), "100000"], tmp_path, options) == 0
     assert json.loads((tmp_path / "recording.json").read_text())["nsys"] == "nsys.sqlite"
-

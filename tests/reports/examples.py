@@ -108,9 +108,7 @@ def launch_bound() -> Report:
                 confidence=0.92,
                 title="The GPU waits for kernel launches",
                 summary="1,184 kernels a step average 4.5 µs, the gaps before them 3.8 µs: the host cannot launch fast enough.",
-                saving=Saving(
-                    low_us=3_300.0, expected_us=4_120.0, high_us=4_600.0, basis="simulated", removes="launch gaps on stream 7"
-                ),
+                saving=Saving(low_us=3_300.0, expected_us=4_120.0, high_us=4_600.0, basis="simulated", removes="launch gaps on stream 7"),
                 fix=Fix(
                     title="Capture the step in a CUDA graph",
                     steps=(
@@ -185,11 +183,7 @@ def launch_bound() -> Report:
                 summary="48 small copies a step are launched one by one.",
                 saving=Saving(low_us=0.0, expected_us=180.0, high_us=420.0, basis="bound"),
                 fix=Fix(title="Batch the copies", steps=("Pack the small tensors in one buffer and copy it once.",)),
-                evidence=(
-                    Evidence(
-                        label="Memcpy HtoD (Pinned -> Device)", start_us=125_000.0, dur_us=560.0, count=144, device=0, stream=14
-                    ),
-                ),
+                evidence=(Evidence(label="Memcpy HtoD (Pinned -> Device)", start_us=125_000.0, dur_us=560.0, count=144, device=0, stream=14),),
             ),
         ),
         clear=CLEAR,
@@ -314,9 +308,7 @@ def memory_bound() -> Report:
                 confidence=0.88,
                 title="Chains of elementwise kernels reread the same tensors",
                 summary="126 chains of elementwise kernels write 41 GB of tensors a step that a fused kernel keeps in registers.",
-                saving=Saving(
-                    low_us=38_000.0, expected_us=61_000.0, high_us=74_000.0, basis="simulated", removes="41 GB of traffic"
-                ),
+                saving=Saving(low_us=38_000.0, expected_us=61_000.0, high_us=74_000.0, basis="simulated", removes="41 GB of traffic"),
                 fix=Fix(
                     title="Compile the model so that chains are fused",
                     steps=(
@@ -545,12 +537,9 @@ def hostile() -> Report:
             title=bad(),
             summary=NASTY[number % 2],
             saving=Saving(low_us=0.0, expected_us=10.0, high_us=100.0, basis="bound", removes=bad()),
-            fix=Fix(
-                title=bad(), steps=tuple(NASTY), code=Code(before=bad(), after="\n".join(NASTY)), url=NASTY[5][-20:], risk=bad()
-            ),
+            fix=Fix(title=bad(), steps=tuple(NASTY), code=Code(before=bad(), after="\n".join(NASTY)), url=NASTY[5][-20:], risk=bad()),
             evidence=tuple(
-                Evidence(label=name, start_us=1.0, dur_us=5.0, device=0, stream=7, thread=1, source=SourceLine(file=name, line=1))
-                for name in NASTY
+                Evidence(label=name, start_us=1.0, dur_us=5.0, device=0, stream=7, thread=1, source=SourceLine(file=name, line=1)) for name in NASTY
             ),
         )
 
@@ -591,8 +580,7 @@ def hostile() -> Report:
         skipped=tuple(Skipped(rule=name, why=name, record_with=name) for name in NASTY),
         failed=tuple(Failed(rule=name, error=name) for name in NASTY),
         kernels=tuple(
-            KernelRow(name=name, family=name, precision=name, op=name, calls=1, total_us=10.0 - at, mean_us=1.0, share=0.1)
-            for at, name in enumerate(NASTY)
+            KernelRow(name=name, family=name, precision=name, op=name, calls=1, total_us=10.0 - at, mean_us=1.0, share=0.1) for at, name in enumerate(NASTY)
         ),
         advisor=bad(),
     )
@@ -616,7 +604,5 @@ def hostile_trace() -> Report:
     workspace = Workspace(trace.timeline())
     report = run(trace.timeline(), catalog().values())
     first = float(workspace.get(Timeline).gpu_ops["start_us"].iloc[0])
-    finding = msgspec.structs.replace(
-        hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),)
-    )
+    finding = msgspec.structs.replace(hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),))
     return msgspec.structs.replace(report, findings=(finding,)).with_picture(picture(workspace, [finding]))

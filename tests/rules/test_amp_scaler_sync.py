@@ -23,9 +23,7 @@ def train(unscale=UNSCALE, read=True, size=4, between=0):
             trace.op("aten::item", at + 44, 80).op("aten::_local_scalar_dense", at + 45, 78)
             trace.copy(at + 48, 8, at + 115, at + 117, size=size, kind="DtoH").call("cudaStreamSynchronize", at + 57, 63)
         t = at + (126 if read else 46)
-        trace.op("aten::_foreach_add_", t, 20).launch(
-            t + 10, max(t + 16, at + 118), max(t + 16, at + 118) + 60, "multi_tensor_apply_kernel"
-        )
+        trace.op("aten::_foreach_add_", t, 20).launch(t + 10, max(t + 16, at + 118), max(t + 16, at + 118) + 60, "multi_tensor_apply_kernel")
 
     return body
 

@@ -1,6 +1,5 @@
 """dominant-resource: what holds most of the step is named, with how near its limit it is, and what would decide."""
 
-
 import pytest
 
 from tests.rules.test_rules import clear, found, queued, widened

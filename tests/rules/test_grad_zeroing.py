@@ -19,9 +19,7 @@ def train(fills=5, note=True, name="aten::fill_", adds=False, frame=False):
         if adds:
             for k in range(fills):
                 t = at + 20 * fills + 40 + 40 * k
-                trace.op("torch::autograd::AccumulateGrad", t, 38).op("aten::add_", t + 1, 36).launch(
-                    t + 20, t + 220, t + 225, "add"
-                )
+                trace.op("torch::autograd::AccumulateGrad", t, 38).op("aten::add_", t + 1, 36).launch(t + 20, t + 220, t + 225, "add")
 
     return body
 
@@ -55,10 +53,7 @@ def test_dropping_gradients_is_quiet():
         "grad-zeroing",
         repeat(
             period(),
-            lambda t, at: (
-                t.note("Optimizer.zero_grad#SGD.zero_grad", at, 30)
-                and t.op("aten::mm", at, 18).launch(at + 8, at + 14, at + 300, "gemm")
-            ),
+            lambda t, at: t.note("Optimizer.zero_grad#SGD.zero_grad", at, 30) and t.op("aten::mm", at, 18).launch(at + 8, at + 14, at + 300, "gemm"),
         ),
     )
 

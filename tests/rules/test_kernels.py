@@ -205,10 +205,7 @@ def test_few_blocks_are_found_in_a_measured_kernel():
 
 
 def fp32_product(**changes):
-    ops = {
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": n
-        for op, n in {"fadd": 1, "fmul": 1, "ffma": 98}.items()
-    }
+    ops = {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": n for op, n in {"fadd": 1, "fmul": 1, "ffma": 98}.items()}
     return {"fma": 80, "tensor": 0, "compute": 85, "dram": 5, "l1": 40, **ops, **changes}
 
 
@@ -226,7 +223,6 @@ def test_turing_without_tensor_cores_is_not_told_to_use_them():
     product = kernel("my_matmul_kernel", capability=(7, 5), **fp32_product())
     for device, found_there in (("Tesla T4", 1), ("NVIDIA GeForce GTX 1660 SUPER", 0)):
         assert len(judged("precision", product, device=device).findings) == found_there
-
 
 
 @pytest.mark.parametrize(("rule", "fault"), [("divergence", {"threads": 8}), ("small-grid", {"grid": 32})])

@@ -15,9 +15,7 @@ def convolution(convert=20.0, conv=60.0, name=TO_NHWC, op="aten::cudnn_convoluti
         trace.op(op, host, 10, [dims, [128, 128, 3, 3]], ["c10::BFloat16"] * 2)
         trace.launch(host + 1, gpu, gpu + convert, name).launch(host + 5, gpu + convert, gpu + convert + conv, CONV)
         if norm:
-            trace.op(
-                "aten::native_batch_norm", host + 12, 8, [dims, [128], [128], [128], [128]], ["c10::BFloat16", *["float"] * 4]
-            )
+            trace.op("aten::native_batch_norm", host + 12, 8, [dims, [128], [128], [128], [128]], ["c10::BFloat16", *["float"] * 4])
             trace.launch(host + 14, gpu + convert + conv, gpu + convert + conv + 300, norm)
 
     return body

@@ -181,9 +181,7 @@ def _fragmented():
         size = 1000 + 100 * step
         for action in ("segment_alloc", "alloc", "free_requested", "free_completed"):
             m.event(action, m.next, size * MIB, at(5, "addmm"))
-        m.segments[m.next] = m._segment(
-            m.next, size * MIB, 0, {"address": m.next, "size": size * MIB, "requested_size": 0, "state": "inactive", "frames": []}
-        )
+        m.segments[m.next] = m._segment(m.next, size * MIB, 0, {"address": m.next, "size": size * MIB, "requested_size": 0, "state": "inactive", "frames": []})
         m.next += 1 << 34
     return m
 

@@ -9,9 +9,7 @@ ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
 RANGE = "Optimizer.step#{}.step"
 
 
-def loop(
-    parameters=10, pattern=ADAM, every=20, name="AdamW", note=True, prefix="aten::", kernel="vectorized_elementwise_kernel<{}>"
-):
+def loop(parameters=10, pattern=ADAM, every=20, name="AdamW", note=True, prefix="aten::", kernel="vectorized_elementwise_kernel<{}>"):
     """A step of one GEMM and an optimizer that launches `pattern` for each parameter."""
 
     def body(trace, at):
@@ -53,18 +51,13 @@ def test_the_saving_threshold_has_two_sides():
 
 
 def test_sgd_is_counted_by_its_own_pattern():
-    finding = found(
-        "optimizer-foreach", repeat(period(10, ("mul_", "add_", "add_")), loop(10, ("mul_", "add_", "add_"), name="SGD"))
-    )
+    finding = found("optimizer-foreach", repeat(period(10, ("mul_", "add_", "add_")), loop(10, ("mul_", "add_", "add_"), name="SGD")))
     assert "SGD launches 30 kernels a step for 10 parameters" in finding.summary
 
 
 def test_an_optimizer_without_a_fused_form_is_sent_to_foreach():
     finding = found("optimizer-foreach", repeat(period(), loop(name="RMSprop")))
-    assert (
-        "fused=True" not in str(finding.fix)
-        and "torch.optim.RMSprop(model.parameters(), lr=lr, foreach=True)" in finding.fix.code.after
-    )
+    assert "fused=True" not in str(finding.fix) and "torch.optim.RMSprop(model.parameters(), lr=lr, foreach=True)" in finding.fix.code.after
     own = found("optimizer-foreach", repeat(period(), loop(name="Lion")))
     assert "_foreach_" in own.fix.code.after
     # Its kernels still read and write everything, so it gains less than a fused one.
@@ -80,9 +73,7 @@ def test_fused_and_compiled_optimizers_are_quiet():
 
 
 def test_foreach_is_a_note_at_most():
-    many = loop(
-        6, ("_foreach_lerp_", "_foreach_mul_", "_foreach_addcmul_", "_foreach_sqrt", "_foreach_div_", "_foreach_addcdiv_")
-    )
+    many = loop(6, ("_foreach_lerp_", "_foreach_mul_", "_foreach_addcmul_", "_foreach_sqrt", "_foreach_div_", "_foreach_addcdiv_"))
     finding = found("optimizer-foreach", repeat(period(6, "123456"), many))
     assert finding.severity == "low" and "fused=True" in finding.fix.code.after
     own = loop(6, ("_foreach_lerp_", "_foreach_mul_"), name="Lion")

@@ -16,9 +16,7 @@ def compiled(trace, at, took, number=None, function=0, dims=None):
         trace.note(f"dynamo_data: compile_id={function}/{number}", at + 1, 5)
     t = at + took
     trace.note("## Call CompiledFxGraph abc ##", t, 20)
-    trace.op("triton_poi_fused_add_0", t + 2, 15, dims).launch(
-        t + 6, t + 12, t + 112, "triton_poi_fused_add_0", api="cuLaunchKernel"
-    )
+    trace.op("triton_poi_fused_add_0", t + 2, 15, dims).launch(t + 6, t + 12, t + 112, "triton_poi_fused_add_0", api="cuLaunchKernel")
 
 
 def churn(took=5000, dims=True, new_function=False, steps=5):

@@ -252,9 +252,7 @@ def test_reading_a_value_is_a_wait_not_a_copy():
 
 def test_copies_within_the_device_are_not_counted():
     def body(trace, at):
-        trace.op("aten::copy_", at, 10).launch(
-            at + 2, at + 8, at + 80, "Memcpy DtoD (Device -> Device)", kind="memcpy", copy_kind="DtoD", bytes=1000
-        )
+        trace.op("aten::copy_", at, 10).launch(at + 2, at + 8, at + 80, "Memcpy DtoD (Device -> Device)", kind="memcpy", copy_kind="DtoD", bytes=1000)
 
     assert "no copy" in clear("memcpy", repeat(100, body))
 

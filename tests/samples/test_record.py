@@ -72,9 +72,7 @@ def test_traces_and_manifest_are_written(tmp_path: Path) -> None:
     assert all((tmp_path / path).stat().st_size for case in cases.values() for path in case["kineto"].values())
 
 
-def test_a_program_that_raises_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_raises_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_: Setup) -> None:
         raise RuntimeError("out of paper")
 

@@ -56,9 +56,7 @@ def gpu(start: float, duration: float, correlation: int, category: str = "kernel
 
 
 def test_gpu_busy_counts_overlap_once_and_only_what_was_launched() -> None:
-    launches = [
-        {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0.0, "dur": 1.0, "args": {"correlation": c}} for c in (1, 2, 3)
-    ]
+    launches = [{"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0.0, "dur": 1.0, "args": {"correlation": c}} for c in (1, 2, 3)]
     work = [gpu(10.0, 10.0, 1), gpu(15.0, 10.0, 2, "gpu_memcpy"), gpu(40.0, 5.0, 3), gpu(0.0, 8.0, 99)]
     assert traces.gpu_busy_us({"traceEvents": launches + work}) == 20.0
     assert traces.gpu_busy_us({"traceEvents": []}) == 0.0

@@ -69,7 +69,10 @@ def in_json(value: Any, names: Callable[[tuple[Any, ...]], bool], write: Callabl
             yield (f"{where} replaced", program), lambda text, p=path: write(_with(value, p, text))
             yield (f"{where} appended", program), lambda text, p=path, h=held: write(_with(value, p, f"{h} {text}"))
         elif isinstance(held, dict):
-            yield (f"{where} member", False), lambda text, p=path, h=held: write(_with(value, p, {**h, "environment": {"X": text}, "note": text, "list": [text]}))
+            yield (
+                (f"{where} member", False),
+                lambda text, p=path, h=held: write(_with(value, p, {**h, "environment": {"X": text}, "note": text, "list": [text]})),
+            )
             yield (f"{where} key", False), lambda text, p=path, h=held: write(_with(value, p, {**h, text: 1, text + "b": text}))
         elif isinstance(held, (int, float)) and not isinstance(held, bool):
             yield (f"{where} for a number", program), lambda text, p=path: write(_with(value, p, text))
@@ -113,6 +116,7 @@ def in_message(data: bytes, names: Callable[[tuple[int, ...]], bool]) -> Planted
                 yield (*at, i), (number,)
 
     for where, numbers in places(whole, ()):
+
         def made(text: str, where: tuple[int, ...] = where) -> bytes:
             copy = mutate.json_copy(whole)
             holder = copy
@@ -150,9 +154,17 @@ def in_database(data: bytes, names: Callable[[str, str], bool], folder: Path) ->
         for column in columns:
             yield (f"{table}.{column}", names(table, column)), lambda text, t=table, c=column: made((f'UPDATE "{t}" SET "{c}" = ?', (text,)))
         yield (f"{table} column", False), lambda text, t=table: made((f'ALTER TABLE "{t}" ADD COLUMN note TEXT', ()), (f'UPDATE "{t}" SET note = ?', (text,)))
-        yield (f"{table} deleted", False), lambda text, t=table, c=columns[0]: made((f'INSERT INTO "{t}" ("{c}") VALUES (?)', (text * 9,)), (f'DELETE FROM "{t}" WHERE "{c}" = ?', (text * 9,)))
+        yield (
+            (f"{table} deleted", False),
+            lambda text, t=table, c=columns[0]: made(
+                (f'INSERT INTO "{t}" ("{c}") VALUES (?)', (text * 9,)), (f'DELETE FROM "{t}" WHERE "{c}" = ?', (text * 9,))
+            ),
+        )
     for table in ("TARGET_INFO_SYSTEM_ENV", "ENUM_NOTES", "CUPTI_ACTIVITY_KIND_NOTES", "PROCESS_STREAMS", WORD):
-        yield (f"{table} new", False), lambda text, t=table: made((f'CREATE TABLE "{t}" (id INTEGER, name TEXT, label TEXT)', ()), (f'INSERT INTO "{t}" VALUES (1, ?, ?)', (text, text)))
+        yield (
+            (f"{table} new", False),
+            lambda text, t=table: made((f'CREATE TABLE "{t}" (id INTEGER, name TEXT, label TEXT)', ()), (f'INSERT INTO "{t}" VALUES (1, ?, ?)', (text, text))),
+        )
     yield ("StringIds unused", False), lambda text: made(("INSERT INTO StringIds VALUES (999, ?)", (text,)))
 
 
@@ -201,7 +213,12 @@ def _chrome() -> Planted:
 
 def _pickle() -> Planted:
     value = examples.snapshot()
-    value = {**value, "segments": value["segments"][:2], "device_traces": [value["device_traces"][0][:6]], "external_annotations": value["external_annotations"][:2]}
+    value = {
+        **value,
+        "segments": value["segments"][:2],
+        "device_traces": [value["device_traces"][0][:6]],
+        "external_annotations": value["external_annotations"][:2],
+    }
     return in_json(value, lambda path: path[-1:] in (("name",), ("filename",)) and "frames" in path, lambda v: pickle.dumps(v, 4))
 
 

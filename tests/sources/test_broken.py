@@ -31,10 +31,7 @@ def events_of(data: bytes, chunk_bytes: int) -> tuple[list[Event], Text]:
 
 def numbered(n: int) -> Events:
     """Events named by their number; the shapes hold what looks like a cut."""
-    return [
-        {**x("cpu_op", f"op {i}", i), "args": {"Input Dims": [[i], []], "note": "},{", "l": [{"ph": 1}, {"ph": 2}]}}
-        for i in range(n)
-    ]
+    return [{**x("cpu_op", f"op {i}", i), "args": {"Input Dims": [[i], []], "note": "},{", "l": [{"ph": 1}, {"ph": 2}]}} for i in range(n)]
 
 
 def whole_before(text: str, cut: int, n: int) -> int:
@@ -70,11 +67,7 @@ def test_a_cut_file_says_where(chunk_bytes: int) -> None:
     assert timeline.cpu_ops["name"].tolist() == [f"op {i}" for i in range(25)]
     (issue,) = timeline.source.issues
     end = text.rindex("}", 0, cut - 30) + 1
-    assert (
-        issue.check == "complete-file"
-        and f"byte {cut:,}" in issue.detail
-        and f"read 25 events, whole up to byte {end:,}" in issue.detail
-    )
+    assert issue.check == "complete-file" and f"byte {cut:,}" in issue.detail and f"read 25 events, whole up to byte {end:,}" in issue.detail
     assert timeline.source.metadata == {"schemaVersion": 7}
 
 

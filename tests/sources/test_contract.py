@@ -19,7 +19,9 @@ from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 from tests.paths import ROOT
 from tests.sources.jax.test_jax import five_events
 
-PACKAGES = [importlib.import_module(f"advisor.sources.{found.name}") for found in pkgutil.iter_modules(sources.__path__) if found.ispkg and found.name != "redact"]
+PACKAGES = [
+    importlib.import_module(f"advisor.sources.{found.name}") for found in pkgutil.iter_modules(sources.__path__) if found.ispkg and found.name != "redact"
+]
 NAMES = [source.__name__.rpartition(".")[2] for source in PACKAGES]
 LARGEST_BYTES = 2_000_000
 BY_HAND = {"jax": five_events}

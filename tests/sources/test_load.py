@@ -143,7 +143,5 @@ def test_a_deep_nest_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(b'{"a":' * 100_000)
     refused(path)
-    path.write_bytes(
-        json.dumps({"traceEvents": EVENTS}).encode().replace(b'"context"', b'"x": ' + b"[" * 90_000 + b"]" * 90_000 + b', "c"')
-    )
+    path.write_bytes(json.dumps({"traceEvents": EVENTS}).encode().replace(b'"context"', b'"x": ' + b"[" * 90_000 + b"]" * 90_000 + b', "c"'))
     assert len(load(path).cpu_ops) == 1

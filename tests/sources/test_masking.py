@@ -48,7 +48,11 @@ def test_the_commands_switch_shows_it(telling, tmp_path):
 
 
 def test_what_names_a_secret_stays_and_its_value_does_not():
-    for text, kept in (("AWS_SECRET_ACCESS_KEY=abc123", "AWS_SECRET_ACCESS_KEY=[secret]"), ("https://u:p@host/x", "https://[secret]host/x"), ("x --api-key k3y", "x --api-key [secret]")):
+    for text, kept in (
+        ("AWS_SECRET_ACCESS_KEY=abc123", "AWS_SECRET_ACCESS_KEY=[secret]"),
+        ("https://u:p@host/x", "https://[secret]host/x"),
+        ("x --api-key k3y", "x --api-key [secret]"),
+    ):
         assert masked(text) == kept and kinds_in("a " + TOKEN) == {"a Hugging Face token"}
 
 
@@ -60,6 +64,17 @@ def test_a_report_that_was_saved_with_one_does_not_show_it(telling, tmp_path, mo
     assert TOKEN in saved.read_text() and TOKEN not in formats()["json"].render(read_report(saved))
 
 
-@pytest.mark.parametrize("name", ["void token_mixer<float>(int)", "num_tokens=512", "ns::token::kernel", "tokenizer.py(12): encode", "basic block 12", "max_token: 5", "std::basic_string<char>"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void token_mixer<float>(int)",
+        "num_tokens=512",
+        "ns::token::kernel",
+        "tokenizer.py(12): encode",
+        "basic block 12",
+        "max_token: 5",
+        "std::basic_string<char>",
+    ],
+)
 def test_names_of_programs_are_no_secrets(name):
     assert masked(name) == name

@@ -178,7 +178,10 @@ def test_a_saved_report_loses_its_paths_and_hosts(tmp_path):
 
 
 def test_a_damaged_trace_is_refused_since_nobody_can_tell_what_it_holds(tmp_path):
-    for name, text in (("cut", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k"'), ("broken", '{"traceEvents": [{"ph": "X", "name": "a" b"}, {"ph": "M", "pid": 1}]}')):
+    for name, text in (
+        ("cut", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k"'),
+        ("broken", '{"traceEvents": [{"ph": "X", "name": "a" b"}, {"ph": "M", "pid": 1}]}'),
+    ):
         (tmp_path / name).write_text(text)
         with pytest.raises(TraceError, match="damaged"):
             redact(tmp_path / name, tmp_path / "out")

@@ -121,9 +121,7 @@ def with_lost(lost, step_losses=0):
     return trace
 
 
-@pytest.mark.parametrize(
-    ("lost", "in_one_step", "status"), [(0, 0, "ok"), (5, 0, "ok"), (6, 0, "degraded"), (51, 0, "failed"), (0, 5, "ok"), (0, 6, "failed")]
-)
+@pytest.mark.parametrize(("lost", "in_one_step", "status"), [(0, 0, "ok"), (5, 0, "ok"), (6, 0, "degraded"), (51, 0, "failed"), (0, 5, "ok"), (0, 6, "failed")])
 def test_gpu_events(lost, in_one_step, status):
     assert answers(with_lost(lost, in_one_step))["gpu-events"] == status
 

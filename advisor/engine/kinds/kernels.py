@@ -38,15 +38,11 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         touches=("counters",),
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
     )
-    missing = sorted(
-        {QUESTIONS[c.check][1] for row in rows if row.counted for c in row.counted.checks if c.status == "not collected"}
-    )
+    missing = sorted({QUESTIONS[c.check][1] for row in rows if row.counted for c in row.counted.checks if c.status == "not collected"})
     collected = Health(
         check="sections",
         status="degraded" if missing else "ok",
-        detail=f"of some kernels not collected: {', '.join(missing)}"
-        if missing
-        else "all that the checks of a kernel need was collected",
+        detail=f"of some kernels not collected: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
         touches=(),
         record_with=f"ncu {' '.join(f'--section {name}' for name in missing)} …" if missing else "",
     )
@@ -105,20 +101,14 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     faults = len({e.label for f in found if not f.allowed for e in f.evidence})
     several = f"{len(rows)} kernels were measured" if len(rows) > 1 else "One kernel was measured"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if len(rows) > 1 else "it has a fault"
-    longest = (
-        f"{_clipped(top.name)} takes {'most' if len(rows) > 1 else top.share and 'all'} of the time ({top.share:.0%}). "
-        if len(rows) > 1
-        else ""
-    )
+    longest = f"{_clipped(top.name)} takes {'most' if len(rows) > 1 else top.share and 'all'} of the time ({top.share:.0%}). " if len(rows) > 1 else ""
     summary = f"{several}; {fault if faults else 'no fault was found'}. {longest}{top.counted.verdict if top.counted else ''}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(
         bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",
         summary=summary.strip(),
         judged="yes" if not outcomes.skipped else "partly" if looked else "no",
-        judged_why=""
-        if not outcomes.skipped
-        else f"{len(outcomes.skipped)} rules could not look: what they need was not collected",
+        judged_why="" if not outcomes.skipped else f"{len(outcomes.skipped)} rules could not look: what they need was not collected",
     )
 
 

@@ -66,8 +66,7 @@ def _of_rank(found: Judged) -> Judged:
     finding = found.finding
     ranks = tuple(sorted({item.device for item in finding.evidence if item.device is not None}))
     evidence = tuple(
-        msgspec.structs.replace(item, label=f"{item.label}, rank {item.device}", device=None) if item.device is not None else item
-        for item in finding.evidence
+        msgspec.structs.replace(item, label=f"{item.label}, rank {item.device}", device=None) if item.device is not None else item for item in finding.evidence
     )
     return found._replace(finding=msgspec.structs.replace(finding, evidence=evidence, ranks=ranks))
 

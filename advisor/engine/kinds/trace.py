@@ -136,9 +136,7 @@ def _in_true_time(found: Judged, step: TrueStep) -> Judged:
     if not step.recorded_us or not isinstance(saving, Saving):
         return found
     ratio = step.expected_us / step.recorded_us
-    scaled = msgspec.structs.replace(
-        saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio
-    )
+    scaled = msgspec.structs.replace(saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio)
     return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 

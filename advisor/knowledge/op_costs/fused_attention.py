@@ -36,9 +36,7 @@ ALIGNMENT, UNALIGNED = 8, 0.3
 _NAMES = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "float": "fp32"}
 
 
-def attention_us(
-    flops: float, dtype: str, keys: int, peaks: Peaks, *, backward: bool, masked: bool, dropped: bool
-) -> float | None:
+def attention_us(flops: float, dtype: str, keys: int, peaks: Peaks, *, backward: bool, masked: bool, dropped: bool) -> float | None:
     """Time of one fused kernel that does the work of products of `flops`; None for a type that no kernel takes."""
     precision = _NAMES.get(dtype)
     peak = peaks.flops_per_s(precision) if precision else None

@@ -129,9 +129,7 @@ def _kept(x: Tensor, dims: list[int] | None) -> int:
     return prod(size for dim, size in enumerate(x.shape) if dim not in gone)
 
 
-def reduction(
-    dim: int = 1, dtype: int | None = None, result: str = "", flops: float = 1, outputs: int = 1, index: bool = False
-) -> Formula:
+def reduction(dim: int = 1, dtype: int | None = None, result: str = "", flops: float = 1, outputs: int = 1, index: bool = False) -> Formula:
     """One FLOP for each element read (TraceLens `Reduce`). `dim` is the position of the dimensions: a list, a number or none.
 
     Integers become `result`, as in `elementwise`; a `dtype=` at position `dtype` outranks it; `index` writes positions.

@@ -166,10 +166,7 @@ def profile_attention_components(
         )  # fmt: skip
         times = [bench(part, flops=flops, bytes=moved, min_s=0.1).device_us / 1e3 for part, (flops, moved) in zip(parts, work, strict=True)]
     peaks = devices.find(device_name(device)) if device != "cpu" else None
-    made = (
-        Component(name, ms, flops, moved, bound(flops, moved, dtype, peaks))
-        for name, ms, (flops, moved) in zip(COMPONENTS, times, work, strict=True)
-    )
+    made = (Component(name, ms, flops, moved, bound(flops, moved, dtype, peaks)) for name, ms, (flops, moved) in zip(COMPONENTS, times, work, strict=True))
     return AttentionProfile(tuple(made), device_name(device), dtype)
 
 

@@ -115,9 +115,7 @@ def attention_session(
     for length in seq_lengths:
         if progress:
             progress(length)
-        profiles.append(
-            profile_attention_components(length, d_model, num_heads, batch=batch, dtype=dtype, causal=causal, device=device)
-        )
+        profiles.append(profile_attention_components(length, d_model, num_heads, batch=batch, dtype=dtype, causal=causal, device=device))
         shape = (batch, num_heads, length, d_model // num_heads)
         q, k, v = (torch.randn(shape, device=device, dtype=getattr(torch, dtype)) for _ in range(3))
         levels.append(tuple(run_level(q, k, v, level, causal=causal)[0] for level in chosen))
@@ -133,7 +131,5 @@ def session_charts(session: Session) -> Iterator[tuple[str, str]]:
         rows = [(length, row[i]) for length, row in zip(session.lengths, session.levels, strict=True)]
         by_level[first.name] = [(length, level.ms) for length, level in rows if not level.failed and level.ran == level.level]
     yield "levels.svg", lines(by_level, "sequence length", "ms")
-    parts = {
-        name: [(length, p.rows[i].ms) for length, p in zip(session.lengths, session.profiles, strict=True)] for i, name in enumerate(COMPONENTS)
-    }
+    parts = {name: [(length, p.rows[i].ms) for length, p in zip(session.lengths, session.profiles, strict=True)] for i, name in enumerate(COMPONENTS)}
     yield "components.svg", lines(parts, "sequence length", "ms")

@@ -275,9 +275,7 @@ class Tables:
         if self.bad_times:
             detail = f"left out {self.bad_times:,} events without a valid start time"
             issues.append(ReadIssue("timestamps", detail, events=self.bad_times))
-        source = Source(
-            path=path, format="jax", bytes=size, events=self.events, stacks="python_calls" in frames, issues=tuple(issues), metadata=self.versions
-        )
+        source = Source(path=path, format="jax", bytes=size, events=self.events, stacks="python_calls" in frames, issues=tuple(issues), metadata=self.versions)
         base_ns = self.began_ns + (self._base_ns or 0) + round(first * 1000)
         return Timeline.build(source, tuple(self.devices), base_ns, **frames)
 

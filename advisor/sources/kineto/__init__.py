@@ -159,9 +159,7 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
         kind = type(whole["traceEvents"]).__name__
         return TraceError(f"the file's `traceEvents` is not a list of events ({kind})", _HOW_TO_RECORD)
     keys = ", ".join(list(whole)[:6]) if isinstance(whole, dict) else ""
-    what = (
-        f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
-    )
+    what = f"an object with the members {keys}" if keys else "an empty object" if whole == {} else f"a single {type(whole).__name__}"
     hint = "An execution trace (ExecutionTraceObserver) has no times: give the profiler's trace. " if "nodes" in keys else ""
     return TraceError(f"the file is JSON but no profiler trace: {what}, without `traceEvents`", hint + _HOW_TO_RECORD)
 
@@ -172,10 +170,7 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
     if stream.truncated:
         found.append(f"{stream.truncated}; read {_events(events)}, whole up to byte {text.end:,} of the uncompressed text")
     elif not text.whole:
-        found.append(
-            f"the file ends at byte {stream.total:,}, before its list of events does; "
-            f"read {_events(events)}, whole up to byte {text.end:,}"
-        )
+        found.append(f"the file ends at byte {stream.total:,}, before its list of events does; read {_events(events)}, whole up to byte {text.end:,}")
     if text.bad:
         found.append(f"left out {_events(text.bad)} of invalid JSON, the first at byte {text.first_bad:,}")
     return [ReadIssue("complete-file", detail) for detail in found]
@@ -209,9 +204,7 @@ def _metadata(text: Text) -> tuple[dict[str, Any], bool]:
     return {}, False
 
 
-def _timeline(
-    collected: _Collected, metadata: dict[str, Any], issues: tuple[ReadIssue, ...], path: str, uncompressed: int
-) -> Timeline:
+def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[ReadIssue, ...], path: str, uncompressed: int) -> Timeline:
     merged = collected.tables
     if "gpu_ops" not in merged and "cpu_ops" not in merged:
         raise _nothing_to_analyse(collected, issues)
@@ -231,9 +224,7 @@ def _nothing_to_analyse(collected: _Collected, issues: tuple[ReadIssue, ...]) ->
     counts.update({category or "no category": n for category, n in collected.categories.items()})
     holds = ", ".join(f"{n:,} {name}" for name, n in counts.most_common(8)) or "no spans"
     details = "".join(f"; {issue.detail}" for issue in issues)
-    return TraceError(
-        f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD
-    )
+    return TraceError(f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD)
 
 
 def _move_annotations(tables: dict[str, pd.DataFrame]) -> None:

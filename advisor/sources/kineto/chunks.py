@@ -38,6 +38,7 @@ class Elsewhere(Protocol[T_co]):
 
     def close(self) -> None: ...
 
+
 CHUNK_BYTES = 960 << 10
 """Text decoded at once. From 0.25 to 4 MiB it makes no difference to the time; this fits into the pipe to a helper."""
 

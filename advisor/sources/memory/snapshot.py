@@ -111,9 +111,7 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
         size, state = int(block["size"]), block["state"]
         frames = block.get("frames") or next((h.get("frames") for h in block.get("history") or ()), None)
         allocated = state in _ALLOCATED
-        blocks.append(
-            Block(at, size, int(block.get("requested_size", size)), allocated, allocated or state in _IN_USE, stacks.index(frames))
-        )
+        blocks.append(Block(at, size, int(block.get("requested_size", size)), allocated, allocated or state in _IN_USE, stacks.index(frames)))
         at += size
     first, second = segment.get("segment_pool_id") or (0, 0)
     return Segment(

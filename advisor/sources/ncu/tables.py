@@ -26,9 +26,7 @@ _HEADER = re.compile(rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?', re.MULTILINE)
 
 def is_page(head: bytes) -> bool:
     """Whether a text that starts with `head` is a CSV page of ncu: its header, or what ncu says before it."""
-    return b"\0" not in head and (
-        _HEADER.search(head) is not None or head.lstrip(b"\xef\xbb\xbf\r\n ").startswith((b"==PROF==", b"==WARNING=="))
-    )
+    return b"\0" not in head and (_HEADER.search(head) is not None or head.lstrip(b"\xef\xbb\xbf\r\n ").startswith((b"==PROF==", b"==WARNING==")))
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
@@ -38,14 +36,10 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     try:
         header = find_header(rows)
         if header is None:
-            raise TraceError(
-                f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv"
-            )
+            raise TraceError(f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv")
         table = [row for row in rows if len(row) > 1]
     except csv.Error as error:
-        raise TraceError(
-            f"{path} is no CSV that can be read: {error}", "Export again: ncu --import REPORT --page raw --csv"
-        ) from None
+        raise TraceError(f"{path} is no CSV that can be read: {error}", "Export again: ncu --import REPORT --page raw --csv") from None
     narrow = "Metric Name" in header
     comma = _decimal_comma(table, header)
     kernels = list((_narrow if narrow else _wide)(header, table, comma))

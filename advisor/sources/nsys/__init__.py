@@ -25,9 +25,7 @@ from advisor.sources.ranks import recording_of
 from advisor.sources.sniff import SQLITE_MAGIC
 from advisor.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
 
-RECORD = (
-    "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
-)
+RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
 
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")

@@ -98,10 +98,7 @@ def _copies(db: Database, processes: Processes) -> dict[str, Any]:
     memory = {i: _MEMORY.get(t.lower(), MemoryKind.UNKNOWN).value for i, t in enum(db, "ENUM_CUDA_MEM_KIND", _MEMORY_KINDS).items()}
     # The name as Kineto writes it, so that one program has one name for its copies in either format.
     code = ((c["copyKind"] & 0xFF) << 16) | ((c["srcKind"] & 0xFF) << 8) | (c["dstKind"] & 0xFF)
-    named = {
-        int(k): f"Memcpy {copies.get(k >> 16) or 'unknown'} ({_titled(memory, k >> 8 & 0xFF)} -> {_titled(memory, k & 0xFF)})"
-        for k in set(code.tolist())
-    }
+    named = {int(k): f"Memcpy {copies.get(k >> 16) or 'unknown'} ({_titled(memory, k >> 8 & 0xFF)} -> {_titled(memory, k & 0xFF)})" for k in set(code.tolist())}
     return {
         **placed(c, processes),
         "kind": constant(GpuKind.MEMCPY.value, len(c["start"])),

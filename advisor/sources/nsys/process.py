@@ -56,10 +56,7 @@ class Processes:
         """Streams of a GPU: as CUDA numbers them, but for the second process that uses the same number on the same GPU."""
         inverse, used = pd.factorize(_packed(_packed(pid, device), ids))
         first = _first_rows(inverse, len(used))
-        made = [
-            self._own_stream(d, s, p)
-            for d, s, p in zip(device[first].tolist(), ids[first].tolist(), pid[first].tolist(), strict=True)
-        ]
+        made = [self._own_stream(d, s, p) for d, s, p in zip(device[first].tolist(), ids[first].tolist(), pid[first].tolist(), strict=True)]
         return np.array(made or [0], np.int64)[inverse]
 
     def _own_stream(self, device: int, stream: int, pid: int) -> int:

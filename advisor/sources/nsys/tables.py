@@ -74,9 +74,7 @@ class Database:
         have = self.columns(table)
         return iter(self._select(table, [_quoted(c) if c in have else "NULL" for c in columns], where))
 
-    def _numbers(
-        self, table: str, columns: Sequence[str], where: str, needs: Sequence[str], dtype: type[np.generic]
-    ) -> dict[str, Any]:
+    def _numbers(self, table: str, columns: Sequence[str], where: str, needs: Sequence[str], dtype: type[np.generic]) -> dict[str, Any]:
         have = set(self.columns(table))
         if not have or not {*needs} <= have:
             return {c: np.empty(0, dtype) for c in columns}
@@ -105,9 +103,7 @@ class Database:
         for name in (c for c in columns if c in self.columns(table)):
             kind = f"typeof({_quoted(name)}) NOT IN ('integer', 'null')"
             if self._select(table, ["1"], f"({where or 1}) AND {kind} LIMIT 1").fetchone():
-                return TraceError(
-                    f"{self._path}: column {name} of table {table} holds something that is no integer", "Export the report again."
-                )
+                return TraceError(f"{self._path}: column {name} of table {table} holds something that is no integer", "Export the report again.")
         return TraceError(f"{self._path}: table {table} holds something that is no number", "Export the report again.")
 
     def _select(self, table: str, expressions: Sequence[str], where: str) -> sqlite3.Cursor:

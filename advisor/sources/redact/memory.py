@@ -109,15 +109,18 @@ def _profile(data: bytes, names: Names) -> Iterator[bytes]:
             yield written(2, b"".join([written(1, n) for n in pprof._numbers(sample[1])] + [written(2, n) for n in values]) + shown)
         elif number == 4:
             location = pprof._message(value)
-            lines = b"".join(written(4, written(1, whole(line[1][0])) + (written(2, whole(line[2][0])) if line[2] else b"")) for line in map(pprof._message, location[4]))
+            lines = b"".join(
+                written(4, written(1, whole(line[1][0])) + (written(2, whole(line[2][0])) if line[2] else b"")) for line in map(pprof._message, location[4])
+            )
             yield written(4, written(1, whole(location[1][0])) + lines)
     for key, function in functions.items():
         name, file = (held[whole(function[n][0])] if function[n] else "" for n in (2, 4))
-        yield written(5, written(1, key) + written(2, texts.setdefault(names.function(name), len(texts))) + written(4, texts.setdefault(names.path(file), len(texts))))
+        yield written(
+            5, written(1, key) + written(2, texts.setdefault(names.function(name), len(texts))) + written(4, texts.setdefault(names.path(file), len(texts)))
+        )
     for one in texts:
         yield written(6, one)
 
 
 def _device(label: str) -> str:
     return "device:" + ("".join(filter(str.isdigit, label))[:6] or "0")
-

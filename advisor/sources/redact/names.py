@@ -194,7 +194,11 @@ def _plain_words(text: str) -> bool:
     if len(text) > 80 or not text.isascii() or text.count(".") > 2 or text.count(":") > 3:  # addresses are numbers too
         return False
     return all(
-        len(token) < 7 if token.isdigit() else token.rstrip("0123456789").lower() in _WORDS or token.lower() in _WORDS if token[0].isalpha() else _BETWEEN.fullmatch(token)
+        len(token) < 7
+        if token.isdigit()
+        else token.rstrip("0123456789").lower() in _WORDS or token.lower() in _WORDS
+        if token[0].isalpha()
+        else _BETWEEN.fullmatch(token)
         for part in _humps(text)
         for token in _TOKENS.findall(part)
     )

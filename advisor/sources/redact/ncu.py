@@ -54,7 +54,19 @@ def _page(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:
     yield _line([*_WHO, DEVICE_NAME, *metrics])
     yield _line([""] * (len(_WHO) + 1 + len(metrics)))  # of units: all are the tool's base ones
     for i, kernel in enumerate(profiles.kernels):
-        who = [i, kernel.process, "", "", names.kernel(kernel.name), 1, kernel.stream, kernel.block, kernel.grid, kernel.device, ".".join(map(str, kernel.capability))]
+        who = [
+            i,
+            kernel.process,
+            "",
+            "",
+            names.kernel(kernel.name),
+            1,
+            kernel.stream,
+            kernel.block,
+            kernel.grid,
+            kernel.device,
+            ".".join(map(str, kernel.capability)),
+        ]
         held = _metrics(kernel)
         yield _line([*who, device(profiles.devices.get(kernel.device, "")), *(repr(held[name]) if name in held else "" for name in metrics)])
 

@@ -21,8 +21,20 @@ _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
 
 _TABLES: Mapping[str, tuple[str, ...]] = {
     KERNELS: (
-        *_PLACED, *_KERNEL_NAMES, "contextId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread", "staticSharedMemory",
-        "dynamicSharedMemory", "graphId", "graphNodeId",
+        *_PLACED,
+        *_KERNEL_NAMES,
+        "contextId",
+        "gridX",
+        "gridY",
+        "gridZ",
+        "blockX",
+        "blockY",
+        "blockZ",
+        "registersPerThread",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "graphId",
+        "graphNodeId",
     ),
     COPIES: (*_PLACED, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId"),
     MEMSETS: (*_PLACED, "bytes", "graphNodeId"),
@@ -47,10 +59,136 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 """What `advisor.sources.nsys` asks for. A text in any other column than those below is left out."""
 
 _ENUM_WORDS = frozenset(
-    ["host", "device", "pageable", "pinned", "array", "managed", "static", "unknown", "to", "peer", "unified", "memory", "uvm", "event", "stream", "wait", "context", "sync", "synchronize", "synchronization", "allocation", "deallocation", "alloc", "dealloc", "cuda", "cupti", "memcpy", "memkind", "mem", "kind", "oper", "operation", "activity", "type", "dev", "htod", "dtoh", "dtod", "ptop", "htoa", "atoh", "atoa", "atod", "dtoa", "htoh", "invalid"]
+    [
+        "host",
+        "device",
+        "pageable",
+        "pinned",
+        "array",
+        "managed",
+        "static",
+        "unknown",
+        "to",
+        "peer",
+        "unified",
+        "memory",
+        "uvm",
+        "event",
+        "stream",
+        "wait",
+        "context",
+        "sync",
+        "synchronize",
+        "synchronization",
+        "allocation",
+        "deallocation",
+        "alloc",
+        "dealloc",
+        "cuda",
+        "cupti",
+        "memcpy",
+        "memkind",
+        "mem",
+        "kind",
+        "oper",
+        "operation",
+        "activity",
+        "type",
+        "dev",
+        "htod",
+        "dtoh",
+        "dtod",
+        "ptop",
+        "htoa",
+        "atoh",
+        "atoa",
+        "atod",
+        "dtoa",
+        "htoh",
+        "invalid",
+    ]
 )
 _METRIC_WORDS = frozenset(
-    ["sm", "sms", "active", "inactive", "issue", "tensor", "dram", "read", "write", "reads", "writes", "bandwidth", "throughput", "pcie", "rx", "tx", "gr", "gpc", "sys", "clock", "frequency", "compute", "warps", "warp", "in", "flight", "unallocated", "idle", "nvlink", "requests", "responses", "user", "protocol", "data", "packets", "bytes", "percent", "avg", "sum", "mhz", "hz", "hit", "rate", "vram", "async", "copy", "engine", "engines", "nvenc", "nvdec", "jpg", "ofa", "fp64", "fp32", "fp16", "int8", "pipe", "cycles", "elapsed", "cs", "vs", "ps", "gb", "s", "b", "l1", "l2", "lts", "bar1", "local", "remote", "c2c", "mig", "and", "of", "the", "total", "units"]
+    [
+        "sm",
+        "sms",
+        "active",
+        "inactive",
+        "issue",
+        "tensor",
+        "dram",
+        "read",
+        "write",
+        "reads",
+        "writes",
+        "bandwidth",
+        "throughput",
+        "pcie",
+        "rx",
+        "tx",
+        "gr",
+        "gpc",
+        "sys",
+        "clock",
+        "frequency",
+        "compute",
+        "warps",
+        "warp",
+        "in",
+        "flight",
+        "unallocated",
+        "idle",
+        "nvlink",
+        "requests",
+        "responses",
+        "user",
+        "protocol",
+        "data",
+        "packets",
+        "bytes",
+        "percent",
+        "avg",
+        "sum",
+        "mhz",
+        "hz",
+        "hit",
+        "rate",
+        "vram",
+        "async",
+        "copy",
+        "engine",
+        "engines",
+        "nvenc",
+        "nvdec",
+        "jpg",
+        "ofa",
+        "fp64",
+        "fp32",
+        "fp16",
+        "int8",
+        "pipe",
+        "cycles",
+        "elapsed",
+        "cs",
+        "vs",
+        "ps",
+        "gb",
+        "s",
+        "b",
+        "l1",
+        "l2",
+        "lts",
+        "bar1",
+        "local",
+        "remote",
+        "c2c",
+        "mig",
+        "and",
+        "of",
+        "the",
+        "total",
+        "units",
+    ]
 )
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
@@ -114,7 +252,9 @@ def _nvtx(names: Names, text: str) -> str:
     if not said.is_op:
         return names.range(said.name)
     # How the reader tells an op: one of these stands after its name.
-    suffix = (f", seq = {said.sequence}" if said.sequence >= 0 else ", op_id = 0" if said.name != text else "") + (f", sizes = {said.dims}" if said.dims else "")
+    suffix = (f", seq = {said.sequence}" if said.sequence >= 0 else ", op_id = 0" if said.name != text else "") + (
+        f", sizes = {said.dims}" if said.dims else ""
+    )
     return names.op(said.name) + suffix
 
 
@@ -148,7 +288,17 @@ def _kinds_of_strings(db: sqlite3.Connection, tables: Mapping[str, tuple[str, ..
     found: dict[object, str] = {}
     for table, columns in tables.items():
         for column in columns:
-            kind = "kernel" if column in _KERNEL_NAMES else "nvtx" if column == "textId" else "" if column != "nameId" else "range" if "OVERHEAD" in table else "call"
+            kind = (
+                "kernel"
+                if column in _KERNEL_NAMES
+                else "nvtx"
+                if column == "textId"
+                else ""
+                if column != "nameId"
+                else "range"
+                if "OVERHEAD" in table
+                else "call"
+            )
             if kind:
                 ids = db.execute(f'SELECT DISTINCT "{column}" FROM original."{table}" WHERE typeof("{column}") = \'integer\'')
                 for (number,) in ids.fetchall():

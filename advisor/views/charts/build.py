@@ -167,9 +167,7 @@ def _leaves(timeline: Timeline, ops: Ops, kernels: Kernels, launches: Launches, 
     grouped = data.groupby(keys, sort=False)["dur"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
     names, categories = frame["name"].cat.categories, (*ops.categories, "")
     made = []
-    for (where, first, last, name, family), total, calls in zip(
-        grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True
-    ):
+    for (where, first, last, name, family), total, calls in zip(grouped.index[:LEAVES], grouped["sum"].head(LEAVES), grouped["size"].head(LEAVES), strict=True):
         made.append(_leaf(places[where], (categories[first], categories[last], str(names[name])), FAMILIES[family].value, total, calls))
     for family, rest in grouped.iloc[LEAVES:].groupby("family"):
         path = (f"({len(rest)} smaller)",)
@@ -212,12 +210,8 @@ def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: 
     ends = frame["src_kind"].astype(str) + " to " + frame["dst_kind"].astype(str)
     what = frame["copy_kind"].astype(str) + np.where(ends.isin([" to ", "nan to nan"]), "", ", " + ends)
     what = what.where((frame["kind"] == "memcpy").to_numpy(), "memset").replace("", "copy")
-    data = pd.DataFrame(
-        {"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed}
-    )
-    grouped = data.groupby("what").agg(
-        calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum")
-    )
+    data = pd.DataFrame({"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed})
+    grouped = data.groupby("what").agg(calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum"))
     grouped = grouped.sort_values("total", ascending=False, kind="stable")
     return tuple(
         CopyRow(str(what), int(row["calls"]), int(row["bytes"]), float(row["total"]), float(row["exposed"]))

@@ -141,9 +141,7 @@ class Cutter:
     def _main_threads(self, host: pd.DataFrame) -> pd.DataFrame:
         spent = host.groupby(["process", "track"])["dur"].sum()
         best = sorted(spent.index, key=lambda thread: (thread not in self.host.threads, -spent[thread]))[:HOST_LANES]
-        kept: pd.DataFrame = (
-            host[pd.MultiIndex.from_frame(host[["process", "track"]]).isin(best)] if len(best) < len(spent) else host
-        )
+        kept: pd.DataFrame = host[pd.MultiIndex.from_frame(host[["process", "track"]]).isin(best)] if len(best) < len(spent) else host
         return kept
 
     def _host(self, start_us: float, end_us: float) -> list[pd.DataFrame]:

@@ -57,11 +57,7 @@ def _occurrence(cutter: Cutter, evidence: Evidence) -> Occurrence | None:
     mean = evidence.dur_us / max(evidence.count, 1)
     candidates = list(_candidates(cutter, evidence))
     # Nested rows begin together; a gap or GPU op stands for itself.
-    named = (
-        [c for c in candidates if c.side != "host"]
-        or [c for c in candidates if c.name and c.name in evidence.label]
-        or candidates
-    )
+    named = [c for c in candidates if c.side != "host"] or [c for c in candidates if c.name and c.name in evidence.label] or candidates
     return min(named, key=lambda c: abs(c.dur_us - mean), default=None)
 
 

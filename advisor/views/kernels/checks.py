@@ -138,16 +138,11 @@ def _launch(kernel: MeasuredKernel) -> Answer | None:
     if not kernel.profile.blocks or not kernel.sm_count:
         return None
     fill = kernel.profile.blocks / kernel.sm_count
-    return Answer(
-        fill <= 0.5, f"{kernel.profile.blocks:,} blocks of {kernel.profile.threads} threads on {kernel.sm_count} multiprocessors"
-    )
+    return Answer(fill <= 0.5, f"{kernel.profile.blocks:,} blocks of {kernel.profile.threads} threads on {kernel.sm_count} multiprocessors")
 
 
 def _mix(kernel: MeasuredKernel) -> Answer | None:
-    ops = {
-        name: thread_ops(kernel.profile, name)
-        for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
-    }
+    ops = {name: thread_ops(kernel.profile, name) for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")}
     executed = kernel.profile.get("smsp__inst_executed.sum")
     if any(n is None for name, n in ops.items() if name[0] in "fd") or executed is None:
         return None
@@ -164,9 +159,7 @@ def _roofline(kernel: MeasuredKernel) -> Answer | None:
 
 
 def _clock(kernel: MeasuredKernel) -> Answer | None:
-    hz = kernel.profile.get(
-        "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"
-    )
+    hz = kernel.profile.get("gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
     top = kernel.profile.get("device__attribute_max_gpu_frequency_khz", "device__attribute_clock_rate")
     if hz is None:
         return None

@@ -96,10 +96,7 @@ class Atomics:
 
 
 def atomics(kernel: KernelProfile) -> Atomics | None:
-    known = [
-        kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", f"lts__t_sectors_srcunit_tex_op_{op}.sum")
-        for op in ("red", "atom")
-    ]
+    known = [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", f"lts__t_sectors_srcunit_tex_op_{op}.sum") for op in ("red", "atom")]
     if all(n is None for n in known):
         return None
     unit = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
@@ -180,10 +177,7 @@ def local_share(kernel: KernelProfile) -> float | None:
 
 def local_miss_share(kernel: KernelProfile) -> float | None:
     """Share of what L1 passes on to L2, of global and local memory, that is local; None where misses were not collected."""
-    missed = {
-        space: [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}_lookup_miss.sum") for op in ("ld", "st")]
-        for space in ("local", "global")
-    }
+    missed = {space: [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}_lookup_miss.sum") for op in ("ld", "st")] for space in ("local", "global")}
     local, other = (sum(n or 0.0 for n in counts) for counts in missed.values())
     return local / (local + other) if local + other > 0 else None
 

@@ -84,4 +84,3 @@ def _turns(number: Ints, step: Ints, measured: list[int], at: Sequence[Ints]) ->
             known = iter(turn[steps[0]][where].tolist())
             return turn, tuple(next(known) if len(at[n]) else EVERY for n in measured)
     return turn, unknown
-

@@ -86,9 +86,7 @@ def _counted(kernel: MeasuredKernel) -> Counted:
 
 def _flops(kernel: MeasuredKernel) -> float | None:
     """FLOP a second of CUDA cores, FP64 and FP32: an FMA counts twice."""
-    hz = kernel.profile.get(
-        "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"
-    )
+    hz = kernel.profile.get("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second")
     ops = [(thread_ops(kernel.profile, f"{kind}{op}"), 2 if op == "fma" else 1) for kind in "df" for op in ("add", "mul", "fma")]
     if hz is None or all(n is None for n, _ in ops):
         return None

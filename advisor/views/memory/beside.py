@@ -57,12 +57,14 @@ def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _C
     failed = int(np.count_nonzero(events.action == Action.OOM))
     if failed:
         return _Cause(
-            f"{failed} request{'s' * (failed > 1)} failed for want of memory, and the cache was given back", "Lower the peak: advisor analyze SNAPSHOT says what holds it."
+            f"{failed} request{'s' * (failed > 1)} failed for want of memory, and the cache was given back",
+            "Lower the peak: advisor analyze SNAPSHOT says what holds it.",
         )
     back = returned(device)
     if back.rounds >= ROUNDS:
         return _Cause(
-            f"the cache was given back and asked for again {back.rounds} times{_at(attribution, back.starts)}", "Leave the cache to the allocator: no empty_cache() in the loop."
+            f"the cache was given back and asked for again {back.rounds} times{_at(attribution, back.starts)}",
+            "Leave the cache to the allocator: no empty_cache() in the loop.",
         )
     if growth.chains:
         rows = np.concatenate([chain.rows for chain in growth.chains])

@@ -51,7 +51,9 @@ def _stacks(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
     known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
     share = known / device.peak_allocated if device.peak_allocated else 1.0
     problem = "" if share > 0.5 else f"only {share:.0%} of the bytes at the peak have a stack"
-    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", "_record_memory_history(context='all', stacks='all')")
+    return _check(
+        "memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", "_record_memory_history(context='all', stacks='all')"
+    )
 
 
 def _balance(device: DeviceMemory) -> Health:

@@ -66,6 +66,8 @@ class Chain:
 
 MOST_GROWTH = 0.3
 """By how much of itself such a buffer grows at a time; batches of other lengths differ by more."""
+
+
 @dataclass(frozen=True)
 class Growth:
     """Buffers that grow by being copied, as `torch.cat` does to a cache."""

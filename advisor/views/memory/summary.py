@@ -33,9 +33,7 @@ class MemorySummary:
     memory: Memory
 
     @classmethod
-    def build(
-        cls, history: MemoryHistory, attribution: Attribution, leaks: Leaks, steps: MemorySteps, replay: MemoryReplay
-    ) -> MemorySummary:
+    def build(cls, history: MemoryHistory, attribution: Attribution, leaks: Leaks, steps: MemorySteps, replay: MemoryReplay) -> MemorySummary:
         device = attribution.device
         category = attribution.category.copy()
         category[leaks.rows] = CATEGORIES.index(Category.LEAKED)
@@ -82,9 +80,7 @@ def _held(attribution: Attribution, category: Ints, steps: MemorySteps) -> Itera
     for key, size in ordered[:ROWS]:
         name, module, source, op, lifetime = key
         start, end = _span(device, a.born[members[key]].min(), a.freed[members[key]].max())
-        yield HeldRow(
-            category=name, module=module, source=source, bytes=size, op=op, count=len(members[key]), lifetime=lifetime, start_us=start, end_us=end
-        )
+        yield HeldRow(category=name, module=module, source=source, bytes=size, op=op, count=len(members[key]), lifetime=lifetime, start_us=start, end_us=end)
     rest: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for key, size in ordered[ROWS:]:

@@ -108,9 +108,7 @@ def _peers(timeline: Timeline, launches: Launches, rows: Ints, messages: np.ndar
     texts = ops["peer"].iloc[named].astype(str).tolist()
     for thread in {tuple(t) for t in op_thread.tolist()}:
         own = np.flatnonzero((op_thread == thread).all(axis=1))
-        here = [
-            i for i in np.flatnonzero(messages) if launches.call[rows[i]] >= 0 and tuple(pid_tid[launches.call[rows[i]]].tolist()) == thread
-        ]
+        here = [i for i in np.flatnonzero(messages) if launches.call[rows[i]] >= 0 and tuple(pid_tid[launches.call[rows[i]]].tolist()) == thread]
         here.sort(key=lambda i: float(launches.start_us[rows[i]]))
         first = 0
         for i in here:

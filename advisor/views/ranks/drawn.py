@@ -54,9 +54,7 @@ def wait_rows(job: Job) -> tuple[WaitRow, ...]:
     pair, where = np.unique(matched.of[entries] * n + last[entries], return_inverse=True)
     wait = np.bincount(where, weights=matched.wait_us[entries], minlength=len(pair)) / max(job.steps, 1)
     order = np.argsort(-wait, kind="stable")[:PAIRS]
-    return tuple(
-        WaitRow(rank=job.numbers[pair[i] // n], waits_for=job.numbers[pair[i] % n], wait_us=float(wait[i])) for i in order.tolist() if wait[i] > 0
-    )
+    return tuple(WaitRow(rank=job.numbers[pair[i] // n], waits_for=job.numbers[pair[i] % n], wait_us=float(wait[i])) for i in order.tolist() if wait[i] > 0)
 
 
 def worst(job: Job) -> CollectiveMoment | None:

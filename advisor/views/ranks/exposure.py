@@ -57,9 +57,7 @@ class Exposure:
         reduces = np.array([k is Collective.ALL_REDUCE for k in kinds], bool)
         whole = exposed >= 0.5 * matched.transfer_us
         chosen = np.flatnonzero(job.in_window & whole & (exposed > 0) & (gathers | (reduces & serial)))
-        return cls(
-            tuple(chosen.tolist()), gathers[chosen], exposed[chosen], float(exposed[chosen].sum()) / count, total / len(job.ranks) / count, job.step_us
-        )
+        return cls(tuple(chosen.tolist()), gathers[chosen], exposed[chosen], float(exposed[chosen].sum()) / count, total / len(job.ranks) / count, job.step_us)
 
 
 def _in_runs(own_us: Floats, segment_start: Floats, begin: Floats) -> Mask:

@@ -65,9 +65,7 @@ class Lane:
         edges = np.r_[self.start_us, self.end_us[-1:]]
         if not len(edges):
             return np.zeros((len(start_us), len(PARTS)))
-        low, high = (
-            np.column_stack([np.interp(at, edges, cumulative[:, part]) for part in range(len(PARTS))]) for at in (start_us, end_us)
-        )
+        low, high = (np.column_stack([np.interp(at, edges, cumulative[:, part]) for part in range(len(PARTS))]) for at in (start_us, end_us))
         between: Floats = np.maximum(high - low, 0.0)
         return between
 
@@ -119,9 +117,7 @@ class Lane:
         return cls(starts[order], ends[order], parts[order], waits, waited_for, held)
 
 
-def _waits(
-    gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, host: HostActivity, collectives: RankCollectives
-) -> tuple[Spans, Ints, Spans]:
+def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, host: HostActivity, collectives: RankCollectives) -> tuple[Spans, Ints, Spans]:
     """The parts of gaps in which the lane waits for collectives, which collective ends each, and what of the gaps comes after one
     that held the host.
 
@@ -172,7 +168,9 @@ def _after_reads(gaps: Spans, timeline: Timeline, own: Ints, host: HostActivity,
     behind = np.searchsorted(ends, start[reads] + CLOCK_SKEW_US, side="right") - 1
     since = np.where(behind >= 0, ends[np.maximum(behind, 0)], -np.inf)
     before = np.where(reads > 0, end[np.maximum(reads - 1, 0)], -np.inf)
-    reads = reads[(start[reads] - since < READ_WITHIN_US) & (start[np.maximum(reads - 1, 0)] <= since + CLOCK_SKEW_US) & (before <= start[reads] + CLOCK_SKEW_US)]
+    reads = reads[
+        (start[reads] - since < READ_WITHIN_US) & (start[np.maximum(reads - 1, 0)] <= since + CLOCK_SKEW_US) & (before <= start[reads] + CLOCK_SKEW_US)
+    ]
     at = np.searchsorted(gaps[0], end[reads] - CLOCK_SKEW_US)
     inside = at < len(gaps[0])
     at, reads = at[inside], reads[inside]

@@ -39,8 +39,10 @@ def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
             "gbps": bus_gbps(job),
         }
     )
-    table = frame[job.in_window].groupby(["kind", "group", "size", "bytes"], sort=False).agg(
-        calls=("wait", "size"), wait=("wait", "sum"), transfer=("transfer", "sum"), each=("transfer", "median"), gbps=("gbps", "median")
+    table = (
+        frame[job.in_window]
+        .groupby(["kind", "group", "size", "bytes"], sort=False)
+        .agg(calls=("wait", "size"), wait=("wait", "sum"), transfer=("transfer", "sum"), each=("transfer", "median"), gbps=("gbps", "median"))
     )
     table = table.assign(both=table["wait"] + table["transfer"]).sort_values("both", ascending=False, kind="stable").head(ROWS)
     peak = link_gbps(job.ranks[0].facts.device)

@@ -215,7 +215,9 @@ def _aligned(ranks: Sequence[RankSummary], rows: dict[int, list[int]], shift: Fl
                 continue
             apart = own_ends[low - by : high - by] - ends[low:high]
             # Among shifts that fit as well, the one that keeps most and needs the least of the clocks.
-            spread = float(np.median(np.abs(apart - np.median(apart)))) + LEFT_OUT_PRICE * (len(mine) - (high - low)) + CLOCK_PRICE * abs(float(np.median(apart)))
+            spread = (
+                float(np.median(np.abs(apart - np.median(apart)))) + LEFT_OUT_PRICE * (len(mine) - (high - low)) + CLOCK_PRICE * abs(float(np.median(apart)))
+            )
             if best is None or spread < best[0]:
                 best = (spread, by)
         if best is None:

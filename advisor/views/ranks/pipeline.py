@@ -49,7 +49,9 @@ class Pipeline:
         at = [job.numbers.index(rank) for rank in order]
         micro = max(1, round(np.median([sent[pair] for pair in pairwise(order)]) / max(job.steps, 1)))
         own = job.totals[:, [PARTS.index(part) for part in OWN]].sum(axis=1)
-        messages = np.array([bool(job.ranks[r].facts.peers[job.ranks[r].peers[i]]) for r, i in zip(job.matched.of.tolist(), job.matched.row.tolist(), strict=True)])
+        messages = np.array(
+            [bool(job.ranks[r].facts.peers[job.ranks[r].peers[i]]) for r, i in zip(job.matched.of.tolist(), job.matched.row.tolist(), strict=True)]
+        )
         waits = job.by_rank(np.where(messages, job.matched.wait_us, 0.0))
         exposed = np.minimum(waits, job.part("communication"))
         hops = job.matched.transfer_us[np.unique(job.matched.collective[messages])]

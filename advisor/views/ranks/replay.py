@@ -153,7 +153,9 @@ def _schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
         np.array([s.facts.recorded_host_us for s in ranks]),
         max(min(s.facts.steps for s in ranks), 1),
     )
-    return JobSchedule(graph, np.repeat(np.arange(len(ranks)), np.diff(first)), work, np.concatenate([s.held for s in ranks]), _stretches(ranks, node_of), numbers, transfer)
+    return JobSchedule(
+        graph, np.repeat(np.arange(len(ranks)), np.diff(first)), work, np.concatenate([s.held for s in ranks]), _stretches(ranks, node_of), numbers, transfer
+    )
 
 
 def _earlier(rows: Ints, nodes: Ints, in_window: int) -> tuple[Mask, tuple[Ints, Ints]]:

@@ -20,7 +20,29 @@ Arrays = Mapping[str, np.ndarray]
 MOST_BYTES = 1 << 30
 """Of all arrays unpacked: a thousand times a long trace's summary."""
 
-_COLLECTIVES = ["kind", "known", "group", "dtype", "peers", "communicator", "split", "sequence", "sent", "received", "size_bytes", "start_us", "end_us", "launch_us", "stream", "step", "trigger", "lag_us", "after", "after_lag_us", "before"]
+_COLLECTIVES = [
+    "kind",
+    "known",
+    "group",
+    "dtype",
+    "peers",
+    "communicator",
+    "split",
+    "sequence",
+    "sent",
+    "received",
+    "size_bytes",
+    "start_us",
+    "end_us",
+    "launch_us",
+    "stream",
+    "step",
+    "trigger",
+    "lag_us",
+    "after",
+    "after_lag_us",
+    "before",
+]
 _SEGMENTS = ("segment_start_us", "segment_end_us", "own", "waits_for", "segment_step", "held")
 _BY_PART = ("before", "own", "steps_us")
 _FINITE = ("start_us", "end_us", "segment_start_us", "segment_end_us", "own", "steps_us")
@@ -34,7 +56,19 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
                 raise ValueError("it unpacks to more than a summary holds")
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (zipfile.BadZipFile, zlib.error, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        OSError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        SyntaxError,
+        MemoryError,
+        OverflowError,
+        TypeError,
+    ) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
@@ -45,7 +79,12 @@ def check(arrays: Arrays, kinds: Mapping[str, str], lists: Mapping[str, int]) ->
         if not arrays[name].ndim:
             raise ValueError(f"{name} is no array")
     collectives, segments = len(arrays["kind"]), len(arrays["segment_start_us"])
-    rows = {**dict.fromkeys(_COLLECTIVES, collectives), **dict.fromkeys(_SEGMENTS, segments), "steps_us": len(arrays["steps_us"]), "strip": len(arrays["strip"])}
+    rows = {
+        **dict.fromkeys(_COLLECTIVES, collectives),
+        **dict.fromkeys(_SEGMENTS, segments),
+        "steps_us": len(arrays["steps_us"]),
+        "strip": len(arrays["strip"]),
+    }
     for name, kind in kinds.items():
         array = arrays[name]
         if array.dtype.kind != kind:

@@ -47,9 +47,4 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
     dims = work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
     of_op = np.r_[dims, -1]  # row -1: launched outside any op
     first, of_gpu = parts[0], work.ops.of_gpu
-    return all(
-        len(p) == len(first)
-        and bool((names[p] == names[first]).all())
-        and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all())
-        for p in parts[1:]
-    )
+    return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])

@@ -34,9 +34,7 @@ class CompiledStep:
     edit: Edit
 
     @classmethod
-    def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program
-    ) -> CompiledStep:
+    def build(cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program) -> CompiledStep:
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US if program.training else 0.0)
         edits: list[Edit] = [overhead]

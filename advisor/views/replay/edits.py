@@ -233,9 +233,7 @@ class WithDispatch(Edit):
     keep: Floats
 
     def apply(self, schedule: Schedule) -> Schedule:
-        return schedule.edit(
-            host_us=schedule.host_us - (1 - self.keep) * schedule.dispatch_us, dispatch_us=self.keep * schedule.dispatch_us
-        )
+        return schedule.edit(host_us=schedule.host_us - (1 - self.keep) * schedule.dispatch_us, dispatch_us=self.keep * schedule.dispatch_us)
 
 
 @dataclass(frozen=True, eq=False)

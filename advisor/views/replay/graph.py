@@ -32,8 +32,7 @@ def graph(schedule: Schedule, repeats: int = 1) -> nx.DiGraph[str]:
         column.tolist() for column in (schedule.host_us, schedule.dispatch_us, schedule.call_us, schedule.tail_us, schedule.waits_for)
     )
     after, stream, dur, latency, gap, skip = (
-        column.tolist()
-        for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
+        column.tolist() for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
     )
     first_op = np.searchsorted(schedule.op_call, np.arange(len(host) + 1)).tolist()
 

@@ -34,18 +34,14 @@ class HostTime:
         """What the host spends inside disjoint, sorted spans in a step when nobody records."""
         issuing, own = self._split(spans)
         left, recorded = self.corrected, self.recorded
-        kept = issuing * _ratio(left.dispatch_us, recorded.dispatch_us) + own * _ratio(
-            left.host_us - left.dispatch_us, recorded.host_us - recorded.dispatch_us
-        )
+        kept = issuing * _ratio(left.dispatch_us, recorded.dispatch_us) + own * _ratio(left.host_us - left.dispatch_us, recorded.host_us - recorded.dispatch_us)
         return float(kept.sum()) / recorded.steps
 
     def without(self, spans: Spans, share: float = 1.0) -> Edit:
         """The host no longer spends this share of its time inside disjoint, sorted spans; the calls there stay."""
         issuing, own = self._split(spans)
         recorded = self.recorded
-        return WithoutHostTime(
-            share * _ratio(issuing, recorded.dispatch_us), share * _ratio(own, recorded.host_us - recorded.dispatch_us)
-        )
+        return WithoutHostTime(share * _ratio(issuing, recorded.dispatch_us), share * _ratio(own, recorded.host_us - recorded.dispatch_us))
 
     def _split(self, spans: Spans) -> tuple[Floats, Floats]:
         """(n_calls,) recorded µs before each call that spans cover: issuing ops, and the rest."""

@@ -57,12 +57,9 @@ def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mappin
     n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
     alone = n_calls - sum(stretch.last - stretch.first for stretch in stretches.values())
     first_op = _indexable(np.searchsorted(schedule.op_call, np.arange(n_calls + 1)), alone)
-    host, call, tail, waits = (
-        _indexable(column, alone) for column in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for)
-    )
+    host, call, tail, waits = (_indexable(column, alone) for column in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for))
     after, stream, dur, latency, gap, skip = (
-        _indexable(column, alone)
-        for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
+        _indexable(column, alone) for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
     )
     free = [busy_until_us.get(s, NEVER) for s in range(int(schedule.stream.max()) + 1 if n_ops else 0)]
     ends = [NEVER] * n_ops

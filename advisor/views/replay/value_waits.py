@@ -17,9 +17,7 @@ from advisor.views.trace.frames import matches
 from advisor.views.trace.program import Program
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
-WAITING_OPS = re.compile(
-    r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$"
-)
+WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
 BIG_READ_BYTES = 1 << 20

@@ -23,9 +23,7 @@ MOST_LOOKED_AT = 64
 """Ops that ended last on other streams, among which an op's predecessor is looked for."""
 
 
-def gpu_rules(
-    start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats
-) -> tuple[Floats, Floats, Ints]:
+def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
     """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
 
     staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was

@@ -64,9 +64,7 @@ _PATTERNS = (
     ("log-softmax", _pattern("softmax log")),
 )
 
-_FUSED_ALREADY = re.compile(
-    r"(layer|rms|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer"
-)
+_FUSED_ALREADY = re.compile(r"(layer|rms|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer")
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
 
 _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
@@ -129,11 +127,7 @@ def _signs(work: GpuWork) -> np.ndarray:
     if len(work.ops.names):
         by_op = np.array([_sign_of_op(n) for n in (*work.ops.categories, "")])
         signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
-        inside = [
-            op
-            for op in np.unique(work.op[signs != _OTHER]).tolist()
-            if op >= 0 and any(_FUSED_ALREADY.search(n) for n in work.ops.chain(op)[1:])
-        ]
+        inside = [op for op in np.unique(work.op[signs != _OTHER]).tolist() if op >= 0 and any(_FUSED_ALREADY.search(n) for n in work.ops.chain(op)[1:])]
         signs[np.isin(work.op, inside)] = _OTHER
     return signs
 

@@ -96,9 +96,7 @@ def _exclusive(start: Floats, end: Floats, spans: Spans) -> Floats:
     return overlap_with(first, np.maximum(end, first), spans)
 
 
-def _parts(
-    timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, rows: Ints, kind: Ints, own: Floats, since_us: Floats
-) -> list[Part]:
+def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, rows: Ints, kind: Ints, own: Floats, since_us: Floats) -> list[Part]:
     frame = timeline.gpu_ops
     inner = ops.of_gpu[rows]
     outer = np.where(inner >= 0, ops.outermost[inner], -1) if len(ops.outermost) else inner
@@ -138,9 +136,7 @@ def _parts(
             calls=float(calls),
             us=float(us),
         )
-        for k, name, family, op, m, us, calls, s in kept[
-            ["kind", "name", "family", "op", "module", "us", "calls", "shapes"]
-        ].itertuples(index=False)
+        for k, name, family, op, m, us, calls, s in kept[["kind", "name", "family", "op", "module", "us", "calls", "shapes"]].itertuples(index=False)
     ]
     rest = grouped.iloc[PARTS:].groupby(["kind", "family"], sort=True).agg(us=("us", "sum"), calls=("calls", "sum"))
     parts += [

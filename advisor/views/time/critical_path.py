@@ -62,9 +62,7 @@ class CriticalPath:
 def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart, ...]:
     """The critical path of a steady window of a schedule that no one has recorded, by kind of link, most time first."""
     is_copy = (timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value).to_numpy()
-    return _parts(
-        (link if op < 0 else "copy" if is_copy[schedule.op_row[op]] else "kernel", us) for link, us, op in longest_path(schedule)
-    )
+    return _parts((link if op < 0 else "copy" if is_copy[schedule.op_row[op]] else "kernel", us) for link, us, op in longest_path(schedule))
 
 
 def _parts(links: Iterable[tuple[str, float]]) -> tuple[PathPart, ...]:

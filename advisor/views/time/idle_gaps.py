@@ -54,9 +54,7 @@ class Gaps:
         return float(self.causes[cause].sum()) / self.run_us
 
     @classmethod
-    def build(
-        cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay
-    ) -> Gaps:
+    def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay) -> Gaps:
         main = partition.main
         by_device: dict[int, dict[str, float]] = {}
         kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
@@ -70,9 +68,7 @@ class Gaps:
         return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us)
 
 
-def gaps_of_device(
-    timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans
-) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
+def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, pd.DataFrame]:
     """The gaps of one device: where each starts and ends, the GPU op that ends it (row, -1 at the window's end), and its causes."""
     start, end = idle
     next_op = _next_ops(timeline, device, end)

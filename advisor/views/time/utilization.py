@@ -44,7 +44,5 @@ class Utilization:
             names = [n for n in frame["name"].cat.categories if pattern.match(n)]
             for device, samples in inside[inside["name"].isin(names)].groupby("device")["value"]:
                 if len(samples) >= MIN_SAMPLES:
-                    rows.append(
-                        UtilizationRow(device=int(str(device)), unit=unit, mean_pct=float(samples.mean()), samples=len(samples))
-                    )
+                    rows.append(UtilizationRow(device=int(str(device)), unit=unit, mean_pct=float(samples.mean()), samples=len(samples)))
         return cls(tuple(rows))

@@ -89,9 +89,7 @@ def _unaligned(work: GpuWork, chosen: Ints) -> Mask:
             continue
         text = str(frame.iat[op])
         if text not in odd:
-            matrices = [
-                shape[-2:] for shape in arguments.numbers(text) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)
-            ]
+            matrices = [shape[-2:] for shape in arguments.numbers(text) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
             # Rows are spaced by the last axis; of the one before only a transposed operand's are.
             odd[text] = any(n % 8 and n > 8 for shape in matrices for n in shape)
         found[i] = odd[text]

@@ -111,10 +111,6 @@ def _forward_ops(timeline: Timeline, ops: Ops) -> Ints:
     forward = forward[np.argsort(sequence[forward], kind="stable")]
     keys = sequence[forward].astype(np.float64) * len(frame) + forward
     place = np.searchsorted(keys, sequence[wanted].astype(np.float64) * len(frame) + wanted) - 1
-    known = (
-        (place >= 0) & (sequence[forward[np.maximum(place, 0)]] == sequence[wanted])
-        if len(forward)
-        else np.zeros(len(wanted), bool)
-    )
+    known = (place >= 0) & (sequence[forward[np.maximum(place, 0)]] == sequence[wanted]) if len(forward) else np.zeros(len(wanted), bool)
     found[wanted[known]] = forward[place[known]]
     return found

@@ -38,9 +38,7 @@ class OwnWork:
     kind: str
 
 
-def own_work(
-    timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_pause_us: float
-) -> tuple[Spans, list[OwnWork]]:
+def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_pause_us: float) -> tuple[Spans, list[OwnWork]]:
     """Stretches of the host's own work in the window outside `others`, each with what it was; disjoint and sorted."""
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
     issuing = joined(
@@ -84,11 +82,7 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
     start = cpu["start_us"].to_numpy()
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
     found: Ints = np.flatnonzero(
-        ~calling[ops.outermost]
-        & inside
-        & matches(cpu, _TENSOR_OP)
-        & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy()))
-        & host.on_threads(cpu)
+        ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
     )
     return found
 

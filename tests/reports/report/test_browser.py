@@ -43,9 +43,7 @@ DRAWN = ["hostile-trace", "analysed", "analysed-healthy", "analysed-modules"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
 

@@ -94,9 +94,7 @@ def test_rendering_is_deterministic_and_encodable(name: str, form: str) -> None:
 def test_a_report_of_nothing_is_written(form: str) -> None:
     """No device, no check, no rule; and a device whose window is empty."""
     bare = healthy()
-    nothing = msgspec.structs.replace(
-        bare.time[0], **dict.fromkeys(("window_us", "compute_us", "exposed_copy_us", "idle_us"), 0.0), idle=Idle()
-    )
+    nothing = msgspec.structs.replace(bare.time[0], **dict.fromkeys(("window_us", "compute_us", "exposed_copy_us", "idle_us"), 0.0), idle=Idle())
     lists = ("devices", "health", "clear", "skipped", "kernels")
     for time in ((), (nothing,)):
         assert formats()[form].render(msgspec.structs.replace(bare, **dict.fromkeys(lists, ()), time=time))
@@ -311,9 +309,7 @@ def test_html_is_sound(name: str) -> None:
 def test_html_says_what_it_left_out() -> None:
     report = launch_bound()
     finding = msgspec.structs.replace(report.findings[0], evidence=(Evidence(label="e", start_us=0, dur_us=1),) * 50)
-    kernels = tuple(
-        KernelRow(name=f"k{at}", family="gemm", precision="", calls=1, total_us=1, mean_us=1, share=0) for at in range(400)
-    )
+    kernels = tuple(KernelRow(name=f"k{at}", family="gemm", precision="", calls=1, total_us=1, mean_us=1, share=0) for at in range(400))
     page = Parsed(html.render(msgspec.structs.replace(report, findings=(finding,), kernels=kernels))).text
     assert "30 more in the JSON report" in page
     assert "The 300 largest of 400" in page

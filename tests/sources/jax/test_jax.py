@@ -204,7 +204,9 @@ def test_what_the_host_copies_for_itself_is_no_work_of_the_device(tmp_path):
     assert advisor.load(path).gpu_ops["name"].tolist() == ["k"]
 
 
-@pytest.mark.parametrize("head", [b"", b"\x0a", b"\x0a\x05", b"\x0a\x04\x08\x01\x10\x02", b"\x0a\x20\x12\x05hello", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "head", [b"", b"\x0a", b"\x0a\x05", b"\x0a\x04\x08\x01\x10\x02", b"\x0a\x20\x12\x05hello", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"]
+)
 def test_other_protobufs_are_no_xplanes(head):
     assert not xplane.recognises(head)
 

@@ -66,9 +66,7 @@ EVENTS: Events = [
 def kineto(events: Events = EVENTS, metadata: dict[str, Any] = METADATA) -> str:
     """Kineto's own: some keys on a line, arguments on one, metadata first."""
     head = "".join(f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in metadata.items())
-    return (
-        "\n{\n" + head + '  "traceEvents": [\n' + ",\n".join(map(_kineto_event, events)) + '\n  ],\n  "traceName": "t.json"\n}\n'
-    )
+    return "\n{\n" + head + '  "traceEvents": [\n' + ",\n".join(map(_kineto_event, events)) + '\n  ],\n  "traceName": "t.json"\n}\n'
 
 
 def _kineto_event(event: dict[str, Any]) -> str:
@@ -83,13 +81,7 @@ def _kineto_event(event: dict[str, Any]) -> str:
 def torch213(events: Events = EVENTS, metadata: dict[str, Any] = METADATA) -> str:
     """Each key on its own line, metadata events first."""
     ordered = [e for e in events if e["ph"] == "M"] + [e for e in events if e["ph"] != "M"]
-    return (
-        "{"
-        + json.dumps(metadata)[1:-1]
-        + ', "traceEvents": [\n'
-        + ",\n".join(json.dumps(e, indent=2) for e in ordered)
-        + "\n]\n}"
-    )
+    return "{" + json.dumps(metadata)[1:-1] + ', "traceEvents": [\n' + ",\n".join(json.dumps(e, indent=2) for e in ordered) + "\n]\n}"
 
 
 def indented(events: Events = EVENTS, metadata: dict[str, Any] = METADATA) -> str:
@@ -128,6 +120,5 @@ def bare_without_end(events: Events = EVENTS, metadata: dict[str, Any] = METADAT
 
 
 LAYOUTS: dict[str, Callable[..., str]] = {
-    layout.__name__: layout
-    for layout in (kineto, torch213, indented, compact, events_first, turned, carriage_returns, bare, bare_without_end)
+    layout.__name__: layout for layout in (kineto, torch213, indented, compact, events_first, turned, carriage_returns, bare, bare_without_end)
 }

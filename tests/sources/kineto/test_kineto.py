@@ -75,11 +75,7 @@ def test_any_time_below_2_to_the_43_is_exact(ns: int) -> None:
 def test_times_above_are_read_as_text(base: int, offsets: list[int]) -> None:
     times = [base + offset for offset in offsets]
     texts = [f"{ns // 1000}.{ns % 1000:03d}" for ns in times]
-    text = (
-        '{"traceEvents":['
-        + ",".join(f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":{t},"dur":0.001}}' for t in texts)
-        + "]}"
-    )
+    text = '{"traceEvents":[' + ",".join(f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":{t},"dur":0.001}}' for t in texts) + "]}"
     timeline = read(text, 150)
     assert timeline.base_ns == min(times)
     assert timeline.cpu_ops["start_us"].tolist() == sorted((ns - min(times)) / 1000 for ns in times)
@@ -185,9 +181,7 @@ def test_an_event_without_duration_lasts_nothing() -> None:
 
 
 def test_events_without_a_time_are_reported() -> None:
-    timeline = one(
-        {**x("cpu_op", "o", 1), "ts": None}, {**x("cpu_op", "o", 1), "ts": 1e300}, {**x("cpu_op", "o", 1), "ts": "soon"}
-    )
+    timeline = one({**x("cpu_op", "o", 1), "ts": None}, {**x("cpu_op", "o", 1), "ts": 1e300}, {**x("cpu_op", "o", 1), "ts": "soon"})
     assert len(timeline.cpu_ops) == 1
     (issue,) = timeline.source.issues
     assert issue.check == "timestamps" and "3 events" in issue.detail

@@ -97,9 +97,7 @@ def test_numbers_as_another_locale_writes_them(tmp_path):
     assert found.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") == 98.26
 
 
-@pytest.mark.parametrize(
-    "text", ["==PROF== Connected to process 1\nno table\n", RAW.splitlines()[0] + "\n", DETAILS.splitlines()[0] + "\n"]
-)
+@pytest.mark.parametrize("text", ["==PROF== Connected to process 1\nno table\n", RAW.splitlines()[0] + "\n", DETAILS.splitlines()[0] + "\n"])
 def test_a_page_without_kernels_says_how_to_get_one(tmp_path, text):
     with pytest.raises(TraceError) as caught:
         kernels(tmp_path, text)

@@ -34,7 +34,10 @@ def test_parameters_and_state_older_than_the_window_are_told_by_the_sizes_of_gra
         m.free(activation)
         m.alloc(1, optimizer("mul"))
         m.free(*made)
-    assert held(m) == {"parameters": 96, "optimizer state": 193 - 0, "older than the history": 500, "activations": 40, "gradients": 96} or held(m)["optimizer state"] >= 192
+    assert (
+        held(m) == {"parameters": 96, "optimizer state": 193 - 0, "older than the history": 500, "activations": 40, "gradients": 96}
+        or held(m)["optimizer state"] >= 192
+    )
 
 
 def test_adam_state_is_what_its_step_makes_and_keeps():

@@ -13,7 +13,9 @@ from tests.build import Trace
 TRANSFER_US = 100.0
 
 
-def rank_timeline(rank: int, own: list[list[float]], job: list[list[list[float]]], *, collective: str = "allreduce", size: int = 1 << 22, group: str = "0", members: str = "") -> Timeline:
+def rank_timeline(
+    rank: int, own: list[list[float]], job: list[list[list[float]]], *, collective: str = "allreduce", size: int = 1 << 22, group: str = "0", members: str = ""
+) -> Timeline:
     """One rank of a job whose ranks do `job[rank][step]` µs of work before each of the step's collectives."""
     trace, times = Trace(), _times(job)
     begin, host = 10_000.0, 0.0  # the host has issued everything before the device begins

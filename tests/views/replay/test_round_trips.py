@@ -46,7 +46,9 @@ def trips(*between, back=(0, 2, 1)):
         at = 500.0 * s
         trace.step(at, 499, s + 1)
         shapes = [B, D, L], [B, L, D]
-        for k, (name, shape, source) in enumerate([("aten::copy_", shapes[0], (0, 2, 1)), *((n, None, None) for n in between), ("aten::copy_", shapes[1], back)]):
+        for k, (name, shape, source) in enumerate(
+            [("aten::copy_", shapes[0], (0, 2, 1)), *((n, None, None) for n in between), ("aten::copy_", shapes[1], back)]
+        ):
             dims = [shape, shape] if shape else [[B, D, L]]
             trace.op(name, at + 30 * k, 28, dims)
             trace.rows["cpu_ops"][-1]["strides"] = str([strides(shape, (0, 1, 2)), strides(shape, source)]) if shape else ""

@@ -85,9 +85,7 @@ def test_without_gpu_work_there_is_no_device():
 # Any work, counted point by point
 
 KINDS = {"gemm": 0, "nccl": 1, "copy": 2, "memset": 3}
-work = st.lists(
-    st.tuples(st.sampled_from(list(KINDS)), st.integers(-20, 110), st.integers(0, 40), st.integers(1, 3), st.integers(0, 1)), max_size=14
-)
+work = st.lists(st.tuples(st.sampled_from(list(KINDS)), st.integers(-20, 110), st.integers(0, 40), st.integers(1, 3), st.integers(0, 1)), max_size=14)
 
 
 def counted(rows, device):
