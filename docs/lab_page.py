@@ -41,7 +41,7 @@ takes times from the light trace and from the timed steps, lines, modules and sh
 
 A script's steps end where its optimizer has stepped; where there is none, at the end of the outermost module's forward without
 gradients (`--steps` says which). Its output and exit code stay its own; it ends once all is recorded, unless `--keep-going`.
-Each of several ranks records as many steps as the others into a directory of its own, `rank0` and so on. With `--nsys` Nsight Systems records instead.
+Each of several ranks records as many steps as the others into a directory of its own, `rank0` and so on. With `--nsys` Nsight Systems records instead; that way was tried with a stand-in for `nsys`, not yet with the real one.
 
 Frameworks:
 
