@@ -26,7 +26,7 @@ _COMPILE_FRAME = re.compile(
 # Ranges that PyTorch 2.6 and later opens around its compilation, stacks or not.
 _COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_compile|inductor_compile|fx_codegen_and_compile)$")
 # XLA's, in a program of JAX; and the call in which it happens, which traces and lowers before.
-_XLA_RANGE = re.compile(r"backend_compile\w*$|PJRT_Client_Compile|PjRt\w*Client::Compile")
+_XLA_RANGE = re.compile(r"backend_compile\w{0,40}$|PJRT_Client_Compile|PjRt\w{0,40}Client::Compile")
 _JITTED = re.compile(r"PjitFunction\(")
 _COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
 
