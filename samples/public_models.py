@@ -216,31 +216,103 @@ def _loader_training(s: Setup) -> Step:
     return step
 
 
+class _Decoded(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Small images kept in memory, cropped, flipped and normalised by the process that trains."""
+
+    def __init__(self) -> None:
+        self.images = torch.randint(256, (64, 3, 232, 232), dtype=torch.uint8).numpy()
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        top, left = index % 8, index // 8 % 8
+        image = self.images[index % len(self.images), :, top : top + 224, left : left + 224]
+        image = image[:, :, ::-1] if index % 2 else image
+        return torch.from_numpy((image.astype("float32") - 127.5) / 64), index % 1000
+
+
+def _training_that_loads(model: str, batch: int, photos: type[torch.utils.data.Dataset[tuple[Tensor, int]]]) -> Make:
+    """A training whose own process makes the batches, as DataLoader does by default."""
+
+    def make(s: Setup) -> Step:
+        network = _torchvision(model)().to(s.device, memory_format=torch.channels_last).train()
+        optimizer = _optimizer(network, fused=True)
+        batches = iter(torch.utils.data.DataLoader(photos(), batch_size=s.size(batch, 2), pin_memory=s.cuda))
+
+        def step() -> None:
+            images, labels = next(batches)
+            images, labels = images.to(s.device, non_blocking=True), labels.to(s.device, non_blocking=True)
+            optimizer.zero_grad()
+            with torch.autocast(s.device.type, torch.bfloat16):
+                loss = F.cross_entropy(network(images), labels)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    return make
+
+
 PROGRAMS = [
     Program("gpt2_train_compiled", "gpu", "GPT-2 training, compiled, batch 8 x 1024", _gpt2_training(8, 1024)),
     Program("bert_train", "host", "BERT-base training, eager, batch 8 x 128", _bert_training, ("whole",)),
-    Program("resnet50_train_compiled", "gpu", "ResNet-50 training, compiled, channels-last, batch 128",
-            _vision_training(_torchvision("resnet50"), 128, compiled=True, fused=True)),
+    Program(
+        "resnet50_train_compiled",
+        "gpu",
+        "ResNet-50 training, compiled, channels-last, batch 128",
+        _vision_training(_torchvision("resnet50"), 128, compiled=True, fused=True),
+    ),
     Program("resnet18_infer", "host", "ResNet-18 inference, eager, batch 1", _vision_inference(_torchvision("resnet18"), 1), ("once",)),
     Program("gpt2_train_small_compiled", "host", "GPT-2 training, compiled, batch 1 x 64", _gpt2_training(1, 64)),
-    Program("vit_small_train_compiled", "gpu", "ViT-S/16 training (timm), compiled, batch 128",
-            _vision_training(_timm("vit_small_patch16_224"), 128, compiled=True, fused=True)),
+    Program(
+        "vit_small_train_compiled",
+        "gpu",
+        "ViT-S/16 training (timm), compiled, batch 128",
+        _vision_training(_timm("vit_small_patch16_224"), 128, compiled=True, fused=True),
+    ),
     Program("t5_train", "host", "T5-small training, eager, for-loop AdamW, batch 4 x 64", _t5_training),
     Program("swin_train", "gpu", "Swin-T training, eager, batch 128", _vision_training(_torchvision("swin_t"), 128, fused=True), ("whole",)),
     Program("bert_infer_compiled", "gpu", "BERT-base inference, compiled, bf16, batch 64 x 256", _bert_inference(64, 256, True)),
-    Program("efficientnet_train_compiled", "host", "EfficientNet-B0 training, compiled, batch 4",
-            _vision_training(_torchvision("efficientnet_b0"), 4, compiled=True, fused=True)),
-    Program("mobilenet_train", "host", "MobileNet-V3-L training, eager, batch 16",
-            _vision_training(_torchvision("mobilenet_v3_large"), 16), ("whole",)),
+    Program(
+        "efficientnet_train_compiled",
+        "host",
+        "EfficientNet-B0 training, compiled, batch 4",
+        _vision_training(_torchvision("efficientnet_b0"), 4, compiled=True, fused=True),
+    ),
+    Program("mobilenet_train", "host", "MobileNet-V3-L training, eager, batch 16", _vision_training(_torchvision("mobilenet_v3_large"), 16), ("whole",)),
     Program("gpt2_generate", "host", "GPT-2 generating two tokens with its cache", _gpt2_generate, ("once",)),
     Program("llama_prefill", "gpu", "Llama (16 layers of the 7B size) prefill, eager, batch 4 x 512", _llama_prefill),
     Program("fasterrcnn_infer", "host", "Faster R-CNN inference, eager, one image", _fasterrcnn),
-    Program("convnext_train_compiled", "gpu", "ConvNeXt-T training (timm), compiled, batch 64",
-            _vision_training(_timm("convnext_tiny"), 64, compiled=True, fused=True)),
-    Program("vit_infer_graphs", "gpu", "ViT-S/16 inference, compiled into CUDA graphs, batch 32",
-            _vision_inference(_timm("vit_small_patch16_224"), 32, mode="reduce-overhead")),
-    Program("fcn_infer", "gpu", "FCN-ResNet-50 inference, eager, batch 16", _vision_inference(
-        _torchvision("fcn_resnet50", weights_backbone=None), 16, 512), ("once",)),
+    Program(
+        "convnext_train_compiled",
+        "gpu",
+        "ConvNeXt-T training (timm), compiled, batch 64",
+        _vision_training(_timm("convnext_tiny"), 64, compiled=True, fused=True),
+    ),
+    Program(
+        "vit_infer_graphs",
+        "gpu",
+        "ViT-S/16 inference, compiled into CUDA graphs, batch 32",
+        _vision_inference(_timm("vit_small_patch16_224"), 32, mode="reduce-overhead"),
+    ),
+    Program(
+        "fcn_infer",
+        "gpu",
+        "FCN-ResNet-50 inference, eager, batch 16",
+        _vision_inference(_torchvision("fcn_resnet50", weights_backbone=None), 16, 512),
+        ("once",),
+    ),
+    Program(
+        "resnet152_loads",
+        "gpu",
+        "ResNet-152 training, whose own process makes the batches, batch 64",
+        _training_that_loads("resnet152", 64, _Decoded),
+        ("whole",),
+    ),
+    Program(
+        "resnet18_loads", "data", "ResNet-18 training, whose own process makes the batches, batch 32", _training_that_loads("resnet18", 32, _Photos), ("whole",)
+    ),
     Program("loader_train", "data", "ResNet-18 training whose three DataLoader workers are too slow", _loader_training),
 ]
 REGISTRY = {program.name: program for program in PROGRAMS}

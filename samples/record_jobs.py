@@ -88,7 +88,8 @@ class Fault:
     jitter_ms: float = 0.0
 
     def here(self) -> Fault:
-        return self if self.rank in (dist.get_rank(), -2) else Fault()
+        everywhere, nowhere = self.rank == -2, self.rank == -1
+        return self if everywhere or (not nowhere and self.rank % dist.get_world_size() == dist.get_rank()) else Fault()
 
 
 class Pausing(nn.Module):
@@ -160,7 +161,7 @@ def ddp(fault: Fault, **how: Any) -> Step:
     return training(DistributedDataParallel(model, device_ids=[device()] if CUDA else None, gradient_as_bucket_view=True), fault, **how)
 
 
-def fsdp(fault: Fault) -> Step:
+def fsdp(fault: Fault, **how: Any) -> Step:
     from torch.distributed.fsdp import fully_shard
 
     model = tower()
@@ -168,7 +169,7 @@ def fsdp(fault: Fault) -> Step:
     for block in model:
         fully_shard(block)
     fully_shard(model)
-    return training(model, fault)
+    return training(model, fault, **how)
 
 
 class Reduced(torch.autograd.Function):
@@ -379,8 +380,12 @@ FAMILIES: dict[str, dict[str, Job]] = {
     },
     "fsdp": {
         "fsdp_even": Job(lambda: fsdp(Fault()), "every rank does the same", CONTROL),
+        "fsdp_forward_host": Job(lambda: fsdp(Fault(0, forward_ms=HOST_MS)), "rank 0 computes on the host in its forward pass", straggler(0, "host"), "fsdp_even"),
         "fsdp_backward_host": Job(lambda: fsdp(Fault(1, backward_ms=HOST_MS)), "rank 1 computes on the host in a hook of its backward pass", straggler(1, "host"), "fsdp_even"),
+        "fsdp_host": Job(lambda: fsdp(Fault(0, host_ms=HOST_MS)), "rank 0 computes on the host before each step", straggler(0, "host"), "fsdp_even"),
         "fsdp_longer_batch": Job(lambda: fsdp(Fault(0, rows=1.75)), "rank 0 has 1.75 times the rows", straggler(0, "imbalance"), "fsdp_even"),
+        "fsdp_input_even": Job(lambda: fsdp(Fault(), loaded=True), "every rank reads as fast", CONTROL),
+        "fsdp_slow_read": Job(lambda: fsdp(Fault(1, input_ms=HOST_MS * 1.5), loaded=True), "rank 1 reads its batches slowly", straggler(1, "data-loading"), "fsdp_input_even"),
     },
     "tensor": {
         "tensor_even": Job(lambda: tensor_parallel(Fault()), "every rank does the same", {}),
@@ -407,8 +412,6 @@ LAYOUTS = {
     "ddp": "data parallel", "input": "data parallel", "metrics": "data parallel", "fsdp": "sharded data parallel", "tensor": "tensor parallel",
     "pipeline": "pipeline", "experts": "expert parallel",
 }  # fmt: skip
-ON_TWO = ("ddp_even", "ddp_forward_host", "input_even", "input_slow_read", "fsdp_even", "fsdp_longer_batch", "tensor_even", "tensor_host")
-"""Jobs that are recorded on two ranks too, where the culprit exists there."""
 
 
 def step_ms(step: Step) -> float:
@@ -448,13 +451,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--family", choices=FAMILIES, required=True)
+    parser.add_argument("--only", nargs="+", help="these jobs of the family; default: all")
     parser.add_argument("--tiny", action="store_true", help="small and without a GPU")
     arguments = parser.parse_args()
     if CUDA:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if CUDA else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    jobs = {n: j for n, j in FAMILIES[arguments.family].items() if world > 2 or n in ON_TWO}
+    jobs = {n: j for n, j in FAMILIES[arguments.family].items() if not arguments.only or n in arguments.only}
     suffix = "" if world == 4 else f"_{world}"
     steps: dict[str, Step] = {}
     times: dict[str, float] = {}
@@ -471,7 +475,16 @@ def main() -> None:
         write(trace, folder / f"rank{rank}.json.gz")
         dist.barrier()
         fixed = {"fixed": job.fixed + suffix} if job.fixed else {}
-        cases[name + suffix] = {**job.truth, **fixed, "note": job.note, "layout": LAYOUTS[arguments.family], "step_ms": times[name], "dir": name + suffix}
+        culprit = {"culprit": job.truth["culprit"] % world} if "culprit" in job.truth else {}
+        cases[name + suffix] = {
+            **job.truth,
+            **culprit,
+            **fixed,
+            "note": job.note,
+            "layout": LAYOUTS[arguments.family],
+            "step_ms": times[name],
+            "dir": name + suffix,
+        }
     if rank == 0:
         path = arguments.out / "manifest.json"
         manifest = json.loads(path.read_text()) if path.exists() else {"cases": {}}

@@ -4,6 +4,7 @@ from . import (
     amp_scaler_sync,
     data_loading,
     dtype_casts,
+    further_models,
     gemm_alignment,
     grad_zeroing,
     graph_candidate,
@@ -51,6 +52,7 @@ MODULES = (
     healthy,
     spellings,
     public_models,
+    further_models,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -143,4 +143,9 @@ def capture(step: Step, setup: Setup) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay() -> Step:
+        graph.replay()
+        return step  # keeps alive what the graph reads and writes
+
+    return replay
