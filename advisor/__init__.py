@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from advisor.lab.attention.session import attention_session
     from advisor.lab.bench import bench
     from advisor.lab.bench_batches import bench_batches
-    from advisor.lab.bench_table import bench_all, bench_sizes
+    from advisor.lab.bench_many import bench_all, bench_sizes
     from advisor.lab.benchmark import benchmark_fn, benchmark_function
     from advisor.lab.intensity import estimate_arithmetic_intensity
     from advisor.lab.memory import measure_memory_usage, profile_memory
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from advisor.lab.record import record
     from advisor.lab.trace_handler import trace_handler
     from advisor.lab.verify import verify
-    from advisor.recording import Recording
+    from advisor.recordings.recording import Recording
+    from advisor.recordings.timeline import Timeline
     from advisor.report.model import (
         BytesSaved,
         Clear,
@@ -51,14 +52,13 @@ if TYPE_CHECKING:
         severity_of,
     )
     from advisor.sources import load, read
-    from advisor.timeline import Timeline
     from advisor.views.replay.edits import Edits
 
 _HOMES = {
     "analyze": "advisor.engine.run",
     "load": "advisor.sources",
     "read": "advisor.sources",
-    "Recording": "advisor.recording",
+    "Recording": "advisor.recordings.recording",
     "BytesSaved": "advisor.report.model",
     "ShareSaved": "advisor.report.model",
     "schedule": "advisor.engine.run",
@@ -69,9 +69,9 @@ _HOMES = {
     "optimize_attention": "advisor.lab.attention.levels",
     "profile_attention_components": "advisor.lab.attention.components",
     "bench": "advisor.lab.bench",
-    "bench_all": "advisor.lab.bench_table",
+    "bench_all": "advisor.lab.bench_many",
     "bench_batches": "advisor.lab.bench_batches",
-    "bench_sizes": "advisor.lab.bench_table",
+    "bench_sizes": "advisor.lab.bench_many",
     "benchmark_fn": "advisor.lab.benchmark",
     "benchmark_function": "advisor.lab.benchmark",
     "estimate_arithmetic_intensity": "advisor.lab.intensity",
@@ -88,7 +88,7 @@ _HOMES = {
     "Code": "advisor.report.model",
     "Skipped": "advisor.report.model",
     "severity_of": "advisor.report.model",
-    "Timeline": "advisor.timeline",
+    "Timeline": "advisor.recordings.timeline",
     "Finding": "advisor.report.model",
     "Evidence": "advisor.report.model",
     "Fix": "advisor.report.model",

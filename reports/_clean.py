@@ -57,6 +57,13 @@ def clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… (+{len(text) - most:,} characters)"
 
 
+def shortened(text: str, most: int, *, lines: bool = False) -> str:
+    """The text made visible and clipped; what is cut off is not looked at, however long it is."""
+    start = visible(text[:most], lines=lines)
+    missing = max(len(text) - most, 0) + max(len(start) - most, 0)
+    return f"{start[:most]}… (+{missing:,} characters)" if missing else start
+
+
 def clean(report: Report, limits: Limits) -> Report:
     """The same report, every string visible and clipped, every list cut."""
 
@@ -64,7 +71,7 @@ def clean(report: Report, limits: Limits) -> Report:
         if isinstance(value, str):
             if key in _PROSE:
                 value = " ".join(filter(None, map(str.strip, value.split("\n")))) if "\n" in value else value
-            return clip(visible(value, lines=key in _SEVERAL_LINES), limits.text)
+            return shortened(value, limits.text, lines=key in _SEVERAL_LINES)
         if isinstance(value, (list, tuple)):
             return [walk(item, key) for item in value[: getattr(limits, key, limits.rows)]]
         if isinstance(value, dict):

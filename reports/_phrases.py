@@ -21,7 +21,7 @@ from advisor.report.model import (
     Saving,
     ShareSaved,
 )
-from advisor.reports._numbers import counted, duration, interval, percent, share, size, speedup
+from advisor.report.numbers import counted, duration, interval, percent, share, size, speedup
 
 _BUSY = (
     ("compute", "Compute"),
@@ -77,7 +77,27 @@ def link(kind: str) -> str:
 def critical_path(report: Report) -> str:
     """The critical path in a line; "" where there is none."""
     now, after = _path(report.critical_path), _path(report.critical_path_after)
-    return (f"Critical path: {now}" + (f"; after the fixes: {after}" if after else "") + ".") if now else ""
+    tie = _tie(report)
+    return (f"Critical path: {now}" + (f"; after the fixes: {after}" if after else "") + f".{tie}") if now else ""
+
+
+BUSY = 0.75
+"""A GPU that works for more than this of a step whose path is the host's waits for it by no more than the rest."""
+
+
+def _tie(report: Report) -> str:
+    """What a path says that is mostly the host's beside a headline that is not; "" where both name the same side."""
+    host = sum(part.share for part in report.critical_path if part.link in ("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
+    time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
+    if time is None or host <= 0.5:
+        return ""
+    if report.headline.bottleneck == "communication-bound":
+        return " The host is at work as long as collectives run: which of the two holds the step up, only all ranks together tell."
+    busy = time.window_us - time.idle_us >= BUSY * time.window_us
+    return " The host and the GPU take about as long: either could be the bound." if busy and report.headline.bottleneck in _DEVICE_BOUND else ""
+
+
+_DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
 
 
 def _path(parts: tuple[PathPart, ...]) -> str:
@@ -170,10 +190,12 @@ def likely(saving: AnySaving) -> str:
     return interval(saving.low, saving.high, _UNITS[type(saving)])
 
 
-def confidence(value: float) -> str:
-    """A confidence in words and percent."""
-    words = next(word for least, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess")) if value >= least)
-    return f"{words}, {percent(value)}"
+def confidence(finding: Finding) -> str:
+    """How sure a finding is, in words and percent; what may be the recorder's doing is only possible, however clear it looks."""
+    if finding.status == "possible":
+        return "only possible"
+    words = next(word for least, word in _CONFIDENCE if finding.confidence >= least)
+    return f"{words}, {percent(finding.confidence)}"
 
 
 def improves(report: Report) -> bool:
@@ -341,7 +363,7 @@ def belief(finding: Finding, report: Report) -> str:
         f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
         rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which all hold."),
         f"It was seen {counted(seen, 'time')} in the window.",
-        f"We are {confidence(finding.confidence)}.",
+        "It is only possible." if finding.status == "possible" else f"We are {confidence(finding)}.",
     ]
     return " ".join(part for part in parts if part)
 
@@ -369,7 +391,7 @@ def aside(finding: Finding) -> str:
     if finding.allowed:
         return f" Allowed: {finding.allowed}."
     if finding.status == "possible":
-        return f" Possible only: recording may have made this. What decides it: {finding.decide_with}."
+        return f" Possible only: {finding.possible_why or 'recording may have made this'}. What decides it: {finding.decide_with}."
     if finding.folded_into:
         return f" Fixing {finding.folded_into} already gains most of this."
     return ""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome
+from advisor.knowledge.how_to_record import counters
 from advisor.report.model import Clear, Evidence, Fix, ShareSaved, Skipped, SourceLine
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
@@ -60,8 +61,9 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
     if found:
         return found
     if not values:
-        sections = " ".join(f"--section {section}" for section in question.sections)
-        return Skipped(why="the report does not hold the counters that tell", record_with=f"ncu {sections} …")
+        pages = {kernel.profile.page for kernel in kernels_here}
+        why = "this page does not show the counters that tell" if pages == {"details"} else "the report does not hold the counters that tell"
+        return Skipped(why=why, record_with=counters(question.sections, min(pages)))
     left = f" (of {unknown} kernels the counters were not collected)" if unknown else ""
     return Clear(why=question.clear.format(max(values), count=len(values)) + left)
 

@@ -18,11 +18,6 @@ LEAST_BYTES = 128 << 20
 """What a fix must free to be worth a word: a sixtieth of the smallest GPUs that people train on."""
 
 
-def gigabytes(count: float) -> str:
-    """Bytes as people say them: `1.25 GB`, `640 MB`."""
-    return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
-
-
 def saved(peak: int, low: float, expected: float, high: float, removes: str, of: Literal["allocated", "reserved"] = "allocated") -> BytesSaved:
     """Bytes of the peak that a fix frees; each bound is put in order and kept within the peak."""
     expected = min(max(expected, 0), peak)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-
-def milliseconds(us: float) -> str:
-    """A duration as people say it."""
-    return f"{us / 1000:.2f} ms" if us >= 1000 else f"{us:.0f} µs"
-
-
-def counted(count: float, noun: str) -> str:
-    """`1 chain`, `3 chains`."""
-    return f"{count:.0f} {noun}{'' if round(count) == 1 else 's'}"
+from advisor.report.numbers import counted
 
 
 def a_step(count: float, noun: str, verb: str, singular: str = "") -> str:

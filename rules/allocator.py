@@ -9,10 +9,11 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge import cuda_api
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
-from advisor.timeline import Timeline
 from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
@@ -87,7 +88,7 @@ def allocator(
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{milliseconds(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}."
+        f"{duration(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}."
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",

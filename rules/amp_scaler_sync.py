@@ -11,9 +11,9 @@ from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import CopyKind, Timeline
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits, WithoutWaits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -67,7 +67,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, witness
     per_step = len(waits) / work.schedule.steps
     return Found(
         summary=f"GradScaler reads whether a gradient was infinite {per_step:.0f} times a step and holds the host for "
-        f"{milliseconds(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
+        f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
         edits=Edits.same(WithoutWaits(waits)),
         removes="the scaler's wait for the backward pass",
         quiet=f"GradScaler waits {per_step:.1f} times a step",

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.ranks.job import Job
 
 
@@ -46,7 +46,7 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
             why=f"kernels beside communication take {usual:.2f} times as long as alone, {share:.1%} of the step; reported from {min_ratio} and {min_share:.0%}"
         )
     return Found(
-        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {milliseconds(lost)} a step in all.",
+        summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {duration(lost)} a step in all.",
         evidence=(Evidence(label="what kernels took beyond the same ones alone, a step, median rank", start_us=0.0, dur_us=lost),),
         fix=Fix(
             title="Leave multiprocessors to the products",
@@ -60,6 +60,7 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
         ),
         saving=Saving(0.0, 0.0, lost, "bound", "what communication costs kernels beside it"),
         status="possible",
+        possible_why="a trace does not tell how it runs with fewer channels",
         decide_with="NCCL_MAX_CTAS=8 torchrun …",
         confidence=0.6,
         at_most="low",

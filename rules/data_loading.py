@@ -11,9 +11,9 @@ from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
 from advisor.intervals import Ints, Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import CopyKind, MemoryKind, Timeline
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -98,14 +98,14 @@ def data_loading(
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
     summary = (
-        f"The loop waits {milliseconds(loader_us)} of each {milliseconds(work.step_us)} step for its batch{where}: {kind}; "
+        f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; "
         f"the GPU idles through {idle:.0%} of the step meanwhile."
     )
     return Found(
         summary=summary if len(summary) <= 240 else summary.replace(where, ""),
         edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
-        quiet=f"the loader takes {milliseconds(loader_us)} of a step of {milliseconds(work.step_us)} and the GPU idles through {idle:.1%} of it",
+        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {idle:.1%} of it",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         fix=_fix(timeline, multi, _copies_from_pageable(work), slowest, workers, spans),

@@ -8,18 +8,19 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints, union
+from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.model import Clear, Code, Fix, Saving
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import CopyKind, GpuKind
+from advisor.report.numbers import duration
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Maker, Program
 from advisor.views.trace.steps import Steps
 
 
 @rule("dominant-resource", relies_on=("kernels",))
 def dominant_resource(
-    steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness,
+    steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, program: Program,
     *, min_share: Share = 0.5, near_roof_share: Share = 0.6,
 ) -> Outcome:  # fmt: skip
     """One kernel or one kind of copy holds most of the step
@@ -72,13 +73,14 @@ def dominant_resource(
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
-        summary=f"{what} {'take' if moved else 'takes'} {milliseconds(spent)} of {milliseconds(work.step_us)} ({share:.0%}), {near}.",
+        summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({share:.0%}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="what lies above the least time"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",
-        decide_with=_decide(name, moved),
+        possible_why="a trace does not tell how much of it can be had",
+        decide_with=_decide(name, moved, program.maker),
         confidence=0.8,
-        fix=_prefetch() if migrating else _copies() if moved else _kernel(name),
+        fix=_prefetch() if migrating else _copies() if moved else _kernel(name, program.maker),
     )
 
 
@@ -147,22 +149,37 @@ def _short(name: str) -> str:
     return name if len(name) <= 70 else name[:69] + "…"
 
 
-def _decide(name: str, moved: bool) -> str:
+_PROFILERS = {"nvidia": "Nsight Compute", "amd": "rocprof-compute", "other": "the profiler of the device's maker"}
+
+
+def _decide(name: str, moved: bool, maker: Maker) -> str:
+    if maker == "other":
+        return f"{_PROFILERS[maker]}, which measures what limits it"
     if moved:
-        return "nsys profile --trace=cuda --cuda-memory-usage=true PROGRAM"
+        return "rocprofv3 --hip-trace --memory-copy-trace -- PROGRAM" if maker == "amd" else "nsys profile --trace=cuda --cuda-memory-usage=true PROGRAM"
     plain = re.sub(r"^void |\(anonymous namespace\)::", "", name)
-    word = re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1]
+    word = re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1].removesuffix(".kd")
+    if maker == "amd":
+        return f"rocprof-compute profile -n measured -k {word} -- PROGRAM"
     return f"ncu --set full --launch-count 5 --kernel-name regex:{word} PROGRAM"
 
 
-def _kernel(name: str) -> Fix:
+_LIBRARIES = {"nvidia": "cuBLAS, cuDNN, CUB, FlashAttention", "amd": "hipBLASLt, MIOpen, Composable Kernel, AITER", "other": "of the device's maker"}
+_PAGES = {
+    "nvidia": "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html",
+    "amd": "https://rocm.docs.amd.com/projects/rocprofiler-compute/en/latest/",
+    "other": "",
+}
+
+
+def _kernel(name: str, maker: Maker) -> Fix:
     return Fix(
         title="Measure this kernel, and hold it against a library's",
         steps=(
-            f"Measure {_short(name)} with Nsight Compute: it says whether memory, arithmetic or latency holds it up.",
-            "If it is your own: look for a library call that does the same (cuBLAS, cuDNN, CUB, FlashAttention), or for memory accesses that do not coalesce.",
+            f"Measure {_short(name)} with {_PROFILERS[maker]}: it says whether memory, arithmetic or latency holds it up.",
+            f"If it is your own: look for a library call that does the same ({_LIBRARIES[maker]}), or for memory accesses that do not coalesce.",
         ),
-        url="https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html",
+        url=_PAGES[maker],
     )
 
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
-from advisor.timeline import Timeline
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.views.replay.casts import Cast, Casts, Purpose
-from advisor.views.replay.edits import Edits, WithoutTime
+from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
@@ -40,10 +41,11 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     Kernels of copy ops whose recorded input and output differ in floating type alone: same shape, same strides; copies
     from and to the host are memcpy's concern, those that turn the layout memory-layout's. Autograd's sequence numbers say
     to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
-    the GPU works ({min_cast_share}). The step is replayed with these kernels at no time, the host's part as it was. `low`: what one
-    line avoids (weights where nothing is trained, weights cast again in each micro-step, operands of in-place sums);
-    `expected`: also the inputs of products, and casts there and back with no product between; `high`: all, the weights of
-    a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step ({min_saving_share}).
+    the GPU works ({min_cast_share}). The step is replayed without these kernels and without issuing them (`low` of a training
+    step: issuing stays). `low`: what one line avoids (weights where nothing is trained, weights cast again in each micro-step,
+    operands of in-place sums); `expected`: also the inputs of products, and casts there and back with no product between; `high`:
+    all, the weights of a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step
+    ({min_saving_share}).
 
     How to fix it
     Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
@@ -76,14 +78,19 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     main = sorted(spent, key=lambda kind: -spent[kind])
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "
-        f"{milliseconds(work.us_a_step(positions))} of {milliseconds(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
-        edits=Edits(*(WithoutTime(np.array(some, np.int64)) for some in (easy, likely, positions))),
+        f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
+        # Weights that are kept in 16 bits need no autocast: what it issued goes too.
+        edits=Edits((WithoutTime if training else WithoutOps)(_at(easy)), WithoutOps(_at(likely)), WithoutOps(_at(positions))),
         removes="copies that only change a tensor's type",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
         fix=_fix(main, training, _longest_between(found, work.dur_us)),
     )
+
+
+def _at(positions: Sequence[int] | Ints) -> Ints:
+    return np.array(positions, np.int64)
 
 
 def _again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]:

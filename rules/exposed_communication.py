@@ -7,8 +7,9 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.numbers import duration
 from advisor.rules._collectives import transfer_us
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._phrases import a_step
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.exposure import Exposure
@@ -97,13 +98,18 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     edits = [exposed * 0.0, HIDDEN * moving, exposed]
     spent = share * work.step_us
     waiting = max(0.0, float((exposed - moving).sum())) / work.schedule.steps
+    mostly_waits = waiting > 0.5 * spent
     return Found(
-        summary=f"{a_step(count, 'collective', 'take', 'takes')} {milliseconds(spent)} of {milliseconds(work.step_us)} in which nothing is computed. "
-        + (f"At least {milliseconds(waiting)} of it look like waiting for other ranks. " if waiting >= 0.01 * spent else "")
-        + "One rank alone cannot tell waiting from transfer.",
+        summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} in which nothing is computed."
+        + (f" At least {duration(waiting)} of it look like waiting for other ranks." if waiting >= 0.01 * spent else "")
+        + ("" if mostly_waits else " One rank alone cannot tell waiting from transfer."),
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="communication that no computing hides",
         at_most_us=spent,
+        status="possible" if mostly_waits else "found",
+        at_least="low" if mostly_waits else "info",
+        possible_why="one rank does not tell for whom it waits" if mostly_waits else "",
+        decide_with="advisor analyze DIRECTORY, with the traces of all ranks in it" if mostly_waits else "",
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
         cause="communication",
@@ -146,7 +152,7 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         title="Weights are gathered where nothing runs beside it"
         if len(gathers) >= len(reduces)
         else "Gradients are averaged after the backward pass, not beside it",
-        summary=f"{count:.0f} {what} a step move data for {milliseconds(exposure.transfer_us)} of {milliseconds(exposure.step_us)} "
+        summary=f"{count:.0f} {what} a step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
         "while no rank computes; they could run beside computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),

@@ -11,9 +11,10 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
 from advisor.knowledge.alignment import ALIGNED_BYTES, Product, product_of
 from advisor.knowledge.kernel_names import Family
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
-from advisor.timeline import Timeline
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -111,7 +112,7 @@ def gemm_alignment(
     told = any(_ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
         summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
-        f"{milliseconds(work.us_a_step(found))} of {milliseconds(work.step_us)} at "
+        f"{duration(work.us_a_step(found))} of {duration(work.step_us)} at "
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
         edits=Edits(at(low), at(None), at(1.0)),
         removes="loading rows that are not aligned",

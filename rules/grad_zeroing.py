@@ -11,9 +11,9 @@ from advisor.errors import Unavailable
 from advisor.intervals import Ints
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import Timeline
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -67,10 +67,10 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     once = len(adding) <= 1.1 * len(zeroing)
     count = f"{work.a_step(zeroing):.0f} fills a step"
-    spent = milliseconds(work.us_a_step(zeroing))
+    spent = duration(work.us_a_step(zeroing))
     return Found(
         summary=f"zero_grad launches {count}, {spent} of GPU time and "
-        f"{milliseconds(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
+        f"{duration(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
         edits=Edits(fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)),
         removes="filling gradients with zeros, and adding to them",
         quiet=f"{count} zero gradients",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.edits import CheaperDispatch, Edits
+from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
@@ -39,8 +39,8 @@ def graph_candidate(
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail), and
-    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). The saving is replayed with a third of
-    the cost of issuing, as for a compiled step, and at the most with one graph launch a step; reported from
+    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). The saving is replayed
+    with one graph launch a step (`low`: six tenths of the cost of issuing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
@@ -66,8 +66,8 @@ def graph_candidate(
     return Found(
         title="A CUDA graph could replay the step",
         summary=f"All {steps.steps} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
-        f"the GPU waits for launches {share:.0%} of each {milliseconds(work.step_us)} step.",
-        edits=Edits(CheaperDispatch(0.6), CheaperDispatch(1 / 3), CheaperDispatch(0.1)),
+        f"the GPU waits for launches {share:.0%} of each {duration(work.step_us)} step.",
+        edits=Edits(CheaperDispatch(0.6), *(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US),) * 2),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),

@@ -6,9 +6,9 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import Timeline
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -79,17 +79,17 @@ def host_bound(
         return Clear(why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two")
     known = all(w.kind != "unknown" for w in works)
     share = 1.0 if known else 0.5
-    spent = milliseconds(host_time.spent_us(spans))
+    spent = duration(host_time.spent_us(spans))
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
     return Found(
-        summary=f"The host works {spent} of each {milliseconds(work.step_us)} step for the program itself, mostly {evidence[0].label}; "
+        summary=f"The host works {spent} of each {duration(work.step_us)} step for the program itself, mostly {evidence[0].label}; "
         "it launches nothing meanwhile.",
         edits=Edits(host_time.without(spans, share / 2), host_time.without(spans, share), host_time.without(spans)),
         removes="the program's own work on the host between launches",
-        quiet=f"the host works {spent} of a step of {milliseconds(work.step_us)} for itself",
+        quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known else 0.5,
         fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),

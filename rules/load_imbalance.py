@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import Culprit
 from advisor.views.ranks.edits import AsOthers, Evened, JobEdits, Several, Transfers
@@ -54,7 +54,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     excess, own = culprit.excess_us["compute"], float(job.part("compute")[culprit.at])
     return Found(
         title=f"Rank {rank} has more to do than the others",
-        summary=f"Rank {rank} computes for {milliseconds(own)} a step, {milliseconds(excess)} more than the median rank, on more work; the others wait for it.",
+        summary=f"Rank {rank} computes for {duration(own)} a step, {duration(excess)} more than the median rank, on more work; the others wait for it.",
         evidence=(
             Evidence(
                 label=f"rank {rank}: computing beyond the median of the others, a step",
@@ -76,7 +76,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         ),
         edits=JobEdits(even if not culprit.conserved else Evened(share=0.5), expected, most),
         removes="what the rank has to compute beyond the others",
-        quiet=f"rank {rank} computes {milliseconds(excess)} a step more than the median rank",
+        quiet=f"rank {rank} computes {duration(excess)} a step more than the median rank",
         cause="imbalance",
         ranks=(rank,),
         at_most="high" if culprit.steady else "low",

@@ -7,7 +7,8 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -94,7 +95,7 @@ def low_arithmetic_intensity(
             title="Batch requests together",
             steps=(
                 f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
-                f"The saving is per request, with {LIKELY} in a step; a step of {milliseconds(work.step_us)} itself does not shrink.",
+                f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
                 "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
             ),
             code=Code(

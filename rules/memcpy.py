@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length, union
+from advisor.intervals import Ints, Mask, Spans, clip, intersect, length
+from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
-from advisor.timeline import CopyKind, MemoryKind
 from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies
+from advisor.views.replay.staged_copies import StagedCopies
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.frames import spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -37,15 +40,6 @@ _CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
-@dataclass(frozen=True)
-class _Copies:
-    """Copies between host and device (positions), the bytes of every op, and which of all ops move pageable memory."""
-
-    at: Ints
-    bytes: Floats
-    pageable: Mask
-
-
 @rule("memcpy", min_saving_share=0.03)
 def memcpy(
     steps: Steps,
@@ -59,6 +53,7 @@ def memcpy(
     witness: Witness,
     program: Program,
     rates: DeviceRates,
+    staged: StagedCopies,
     *,
     small_bytes: int = 65536,
 ) -> Outcome:
@@ -75,9 +70,11 @@ def memcpy(
     How it is measured
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
-    and on a stream of their own (`low`: still on the stream that computes; `high`: no pageable copy at all, as if the data
-    were made or kept on the GPU). Copies under `small_bytes` ({small_bytes}) cost their latency, not bandwidth. Reported from
-    `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
+    and on a stream of their own, eight small ones a step or more as one, with what issued the others gone (`low`: still on the
+    stream that computes, none packed; `high`: no pageable copy at all, as if the data were made or kept on the GPU). What JAX
+    stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
+    the host had no time to make new arrays (20 GB/s). Copies under `small_bytes` ({small_bytes}) cost their latency, not
+    bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
 
     How to fix it
     Pin the batches (`DataLoader(pin_memory=True)`), copy with `non_blocking=True`, and fetch the next batch on a side
@@ -93,34 +90,37 @@ def memcpy(
     """
     kind, size = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
     # Small reads of a value are waits, not transfers: that rule speaks of them.
-    reads = (kind == CopyKind.DTOH.value).to_numpy() & (size < small_bytes)
-    moves = kind.isin(_HOST_COPIES).to_numpy() & ~reads
+    moves = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (size < small_bytes))
     pageable = (work.column("src_kind") == MemoryKind.PAGEABLE.value) | (work.column("dst_kind") == MemoryKind.PAGEABLE.value)
-    copies = _Copies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
+    copies = HostCopies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
         return Clear(why="no copy between host and device inside the window")
-    if not steps.repeats and not (again := _repeated(work, copies)).any():
+    if not steps.repeats and not (again := copies.repeated(work)).any():
         return Clear(why=f"{len(copies.at)} copies in a recording without steps, none of which comes {FEWEST_REPEATS} times: what happens once is no step")
     if not steps.repeats:
-        copies = _Copies(copies.at[again], copies.bytes, pageable)
+        copies = HostCopies(copies.at[again], copies.bytes, pageable)
     rows = work.rows[copies.at]
     exposed = _us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
     # Copies cost the time that nothing hides and, where they hold the host up, what the GPU then waits for it; no fix of them gains more.
     blocking = np.isin(launches.call[work.rows], host.blocking_copies)
     # A call outlasts a transfer of a microsecond whether it waits for it or not.
     long = (work.dur_us >= COPY_LATENCY_US) & blocking
-    holds = bool(
+    spare = copies.spare(work, small_bytes)
+    holds = bool(len(spare)) or bool(
         (pageable | long | (copies.bytes >= small_bytes))[copies.at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[copies.at]).any())
     )
     starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps if holds else 0.0
     pageable_share = float(pageable[copies.at].mean())
     moved = float(copies.bytes[copies.at].clip(min=0).sum())
-    memory = f"{pageable_share:.0%} of them from or to pageable memory" if pageable_share else "all of them pinned"
+    pinned = (work.column("src_kind") == MemoryKind.PINNED.value) | (work.column("dst_kind") == MemoryKind.PINNED.value)
+    memory = staged.text or ("all of them pinned" if pinned[copies.at].all() else "of memory whose kind was not recorded")
+    if pageable_share:
+        memory = f"{pageable_share:.0%} of them from or to pageable memory"
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
-        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {milliseconds(exposed)} of each "
-        f"{milliseconds(work.step_us)} step overlap no compute.",
-        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes),
+        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {duration(exposed)} of each "
+        f"{duration(work.step_us)} step overlap no compute.",
+        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
         quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / work.step_us:.1%} of it not hidden behind compute",
@@ -134,50 +134,43 @@ def memcpy(
     )
 
 
-FEWEST_REPEATS = 4
-"""Where no step repeats, a copy that comes fewer times sets up or ends the program."""
-
-
-def _repeated(work: GpuWork, copies: _Copies) -> Mask:
-    """(n,) whether as many copies of the same direction and size run in the window."""
-    kind = work.column("copy_kind")[copies.at].astype(str)
-    _, group, count = np.unique(
-        [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), copies.bytes[copies.at].tolist(), strict=True)], return_inverse=True, return_counts=True
-    )
-    found: Mask = count[group] >= FEWEST_REPEATS
-    return found
-
-
-def _edits(work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: _Copies, blocking: Mask, small_bytes: int) -> Edits:
-    """At the rate of pinned memory; on a stream of their own too; no pageable copy at all."""
+def _edits(
+    work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
+    staged: StagedCopies, communication: Spans, packed: Edit,
+) -> Edits:  # fmt: skip
+    """At the rate of pinned memory; on a stream of their own and small ones packed into one too; no pageable copy at all."""
     schedule, size = work.schedule, copies.bytes
     peaks = rates.of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
     large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
-    waits = WithoutWaits(calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0])
+    held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
+    waits = WithoutWaits(held)
+    theirs = held[calls.inside(held, communication)] if calls else held[:0]
     faster = combine(
-        waits,
+        WithoutWaits(np.setdiff1d(held, theirs)),
         FasterCopies(large, COPY_LATENCY_US + size[large].clip(min=0) / rate),
         FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
     # Copies that have a stream to themselves are ahead already.
     computing = np.unique(schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])
-    hidden = combine(faster, OnSideStream(copies.at[np.isin(schedule.stream[copies.at], computing)]))
+    beside = copies.at[np.isin(schedule.stream[copies.at], computing)]
+    # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
+    own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
+    hidden = combine(faster, packed, OnSideStream(own))
     op = work.op[slow]
+    if staged.us:
+        ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
+        return Edits(ahead, gone if staged.same else ahead, gone)
     around = np.unique(work.ops.outermost[op[op >= 0]]) if len(work.ops.names) else op[:0]
-    cpu = work.timeline.cpu_ops
-    start = cpu["start_us"].to_numpy()[around]
-    copying = union(start, start + cpu["dur_us"].to_numpy()[around])
-    return Edits(faster, hidden, combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), hidden))
+    copying = spans_of(work.timeline.cpu_ops, around)
+    return Edits(faster, hidden, combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), faster, OnSideStream(beside)))
 
 
 def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
     """Time a step in which these copies run and nothing else does."""
-    frame = work.timeline.gpu_ops
-    start = frame["start_us"].to_numpy()[rows]
-    running = clip(union(start, start + frame["dur_us"].to_numpy()[rows]), steps.start_us, steps.end_us)
+    running = clip(spans_of(work.timeline.gpu_ops, rows), steps.start_us, steps.end_us)
     return length(intersect(running, spans)) / steps.steps
 
 

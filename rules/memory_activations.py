@@ -6,7 +6,8 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.edits import ForwardLayers, Layers, checkpointed
 from advisor.views.memory.history import Bools
@@ -83,15 +84,15 @@ def memory_activations(
             found.append(_layers(attribution, layers, inner, held, (low, expected, high), worth_bytes))
     if found:
         return found
-    return Clear(why=f"activations are {gigabytes(held)} of the peak of {gigabytes(peak)}, and checkpointing would free less than {min_share:.0%} of it")
+    return Clear(why=f"activations are {size(held)} of the peak of {size(peak)}, and checkpointing would free less than {min_share:.0%} of it")
 
 
 def _layers(attribution: Attribution, layers: Layers, inner: Bools, held: int, freed: tuple[int, int, int], worth_bytes: int) -> Found:
     peak, expected = attribution.device.peak_allocated, freed[1]
     what = f"{layers.per_pass} layers keep" if layers.alike else "The forward pass keeps"
     return Found(
-        summary=f"{what} {gigabytes(held)} of activations, {held / peak:.0%} of the peak of {gigabytes(peak)}; "
-        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {gigabytes(expected)} for one more forward pass of them.",
+        summary=f"{what} {size(held)} of activations, {held / peak:.0%} of the peak of {size(peak)}; "
+        f"checkpointing {'each' if layers.alike else f'{layers.per_pass} parts'} frees {size(expected)} for one more forward pass of them.",
         confidence=0.8 if layers.alike else 0.7,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saved(peak, *freed, "activations that can be computed again"),
@@ -123,8 +124,8 @@ def _scores(attribution: Attribution, scores: Scores, peak: int, freed: int) -> 
     at_peak = int(attribution.device.allocations.size[scores.rows & attribution.device.at_peak].sum())
     return Found(
         title="Attention keeps its N × N scores in every layer",
-        summary=f"Attention scores and what is made of them hold {gigabytes(at_peak)} of the peak of {gigabytes(peak)}; "
-        f"scaled_dot_product_attention never forms them and frees {gigabytes(freed)}.",
+        summary=f"Attention scores and what is made of them hold {size(at_peak)} of the peak of {size(peak)}; "
+        f"scaled_dot_product_attention never forms them and frees {size(freed)}.",
         confidence=0.8,
         saving=saving,
         evidence=places(attribution, scores.rows),

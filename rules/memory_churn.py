@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.recordings.snapshot import Action
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
-from advisor.rules._memory import gigabytes
-from advisor.snapshot import Action
+from advisor.report.numbers import duration, size
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import returned
 
@@ -57,8 +57,8 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     where = next((attribution.origins.of[int(events.stack[i])] for i in starts.tolist() if events.stack[i] >= 0), None)
     full = bool((events.action == Action.OOM).any())
     return Found(
-        summary=f"{rounds} times cached segments went back to the driver and {gigabytes(again / rounds)} were asked for again: "
-        f"{share:.0%} of the window's time, {spent / 1e3:.3g} ms, passed in cudaMalloc and cudaFree.",
+        summary=f"{rounds} times cached segments went back to the driver and {size(again / rounds)} were asked for again: "
+        f"{share:.0%} of the window's time, {duration(spent)}, passed in cudaMalloc and cudaFree.",
         confidence=0.85,
         saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree; of the time that the history covers"),
         evidence=(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.recordings.snapshot import Action
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, saved
-from advisor.snapshot import Action
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, saved
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.replay import MemoryReplay
 
@@ -43,20 +44,20 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     peak = device.peak_reserved
     idle = peak - device.peak_allocated
     if replay.settings.expandable:
-        return Clear(why=f"segments are expandable already; {gigabytes(max(idle, 0))} are reserved beyond the peak of what is allocated")
+        return Clear(why=f"segments are expandable already; {size(max(idle, 0))} are reserved beyond the peak of what is allocated")
     if idle < max(min_share * peak, least_bytes):
-        return Clear(why=f"{gigabytes(max(idle, 0))} of {gigabytes(peak)} are reserved beyond the peak of what is allocated")
+        return Clear(why=f"{size(max(idle, 0))} of {size(peak)} are reserved beyond the peak of what is allocated")
     after = replay.expandable
     expected = peak - after.reserved
     if expected < max(min_share * peak, least_bytes):
-        return Clear(why=f"expandable segments would free {gigabytes(max(expected, 0))} of {gigabytes(peak)} reserved")
+        return Clear(why=f"expandable segments would free {size(max(expected, 0))} of {size(peak)} reserved")
     left = max(after.reserved - after.allocated, 0)
     saving = saved(peak, expected - left, expected, peak - after.allocated, "segments that no request fits", "reserved")
     at = int(np.argmax(device.reserved))
     got = int((device.events.action[: at + 1] == Action.SEGMENT_ALLOC).sum())
     return Found(
-        summary=f"{gigabytes(peak)} are reserved for a peak of {gigabytes(device.peak_allocated)} allocated; "
-        f"expandable segments would need {gigabytes(after.reserved)} for the same requests.",
+        summary=f"{size(peak)} are reserved for a peak of {size(device.peak_allocated)} allocated; "
+        f"expandable segments would need {size(after.reserved)} for the same requests.",
         confidence=0.9 if replay.fidelity < 0.02 else 0.6,
         saving=saving,
         evidence=(

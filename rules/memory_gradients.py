@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.recordings.snapshot import MemorySnapshot
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
-from advisor.snapshot import MemorySnapshot
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
@@ -60,11 +61,11 @@ def memory_gradients(
     rows &= stepped
     expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward)) if rows.any() else 0
     if expected < max(min_share * peak, least_bytes):
-        return Clear(why=f"gradients that outlive their update hold {gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)}")
+        return Clear(why=f"gradients that outlive their update hold {size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)}")
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(
-        summary=f"{gigabytes(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
-        f"at the peak of {gigabytes(peak)}; dropped after each update they free {gigabytes(expected)}.",
+        summary=f"{size(int(a.size[rows].sum()))} of gradients are never given back between steps and stand beside the activations "
+        f"at the peak of {size(peak)}; dropped after each update they free {size(expected)}.",
         confidence=0.85,
         saving=saving,
         evidence=places(attribution, rows),

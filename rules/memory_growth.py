@@ -6,7 +6,8 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, places, saved
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth
 from advisor.views.memory.replay import Lives, MemoryReplay, Peaks
@@ -55,14 +56,14 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     expected = freed(_preallocated(lives, growth, 1))
     copies = sum(len(chain.rows) for chain in growth.chains)
     if expected < max(min_share * whole, least_bytes):
-        return Clear(why=f"{copies} copies of growing buffers cost {gigabytes(max(expected, 0))} of {gigabytes(whole)} {of}")
+        return Clear(why=f"{copies} copies of growing buffers cost {size(max(expected, 0))} of {size(whole)} {of}")
     saving = saved(whole, freed(_preallocated(lives, growth, 2)), expected, 1.05 * expected, "the copies of growing buffers", of)
     rows = np.zeros(len(device.allocations), bool)
     rows[np.concatenate([chain.rows for chain in growth.chains])] = True
     largest = sum(int(device.allocations.requested[chain.rows].max()) for chain in growth.chains)
     return Found(
-        summary=f"{len(growth.chains)} buffer{'s' * (len(growth.chains) > 1)} of {gigabytes(largest)} in all were copied {copies} times to grow; "
-        f"{gigabytes(whole)} are {of}, and allocated once they would need {gigabytes(whole - expected)}.",
+        summary=f"{len(growth.chains)} buffer{'s' * (len(growth.chains) > 1)} of {size(largest)} in all were copied {copies} times to grow; "
+        f"{size(whole)} are {of}, and allocated once they would need {size(whole - expected)}.",
         confidence=0.9 if attribution.origins.native else 0.75,
         saving=saving,
         evidence=places(attribution, rows),

@@ -7,42 +7,23 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.intervals import Ints
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
-from advisor.views.replay.edits import Edit, Edits, FewerLaunches, WithDurations, WithoutOps, combine
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
+from advisor.views.replay.channels_last import ChannelsLast
+from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.layout_copies import LayoutCopies
 from advisor.views.replay.round_trips import RoundTrips
-from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
-NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
-"""Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
-to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
-
-DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
-"""Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
-own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
-
-NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
-"""The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
-passes instead of three."""
-
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
-_OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
-_OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
-_BACKWARD = re.compile(r"backward")
-_CHANNELS_LAST = re.compile(r"channels_last")
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03, part_of=("unfused-elementwise",))
-def memory_layout(
-    steps: Steps, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05
-) -> Outcome:
+def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is
@@ -63,7 +44,8 @@ def memory_layout(
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
     bandwidth needs. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
     times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
-    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two). Reported from `min_saving_share` of the step ({min_saving_share}).
+    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two). Reported from
+    `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
@@ -71,45 +53,35 @@ def memory_layout(
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 and TF32 either layout may be the faster one, so it is a low finding there: measure.
+    In FP32 and TF32 either layout may be the faster one, so it is a low finding there that may gain nothing: measure. So it is
+    beside group norms, one for every fourth convolution or more: on the GPU PyTorch's take and return NCHW.
 
     References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html#tensor-layout
     """
-    chosen = layouts.at
-    in_half = _in_half(work)
-    depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else chosen[:0]
-    shown = np.union1d(chosen, depthwise)
+    chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
     again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
-    partly = bool(work.named(_CHANNELS_LAST).any())
     if share < min_layout_share:
         if again:
             return again
-        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if partly else ""))
-    norms = np.flatnonzero(work.named(_OWN_NORM) & ~work.named(_CHANNELS_LAST) & work.of(Family.NORM))
-    limit, backward = roofline.limit_us[work.rows[norms]], work.named(_BACKWARD)[norms]
-    gone = FewerLaunches(chosen[:0], chosen, np.empty(0))
-    slow_norms = work.us_a_step(norms)
-    own = roofline.limit_us[work.rows[depthwise]]
+        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else ""))
+    slow_norms = work.us_a_step(images.norms)
+    known = images.in_half and not images.refused
     conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
-        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}"
-        + (f"; PyTorch's own depthwise convolutions take {milliseconds(work.us_a_step(depthwise))}" if len(depthwise) else "")
-        + (f"; batch norms in NCHW take {milliseconds(slow_norms)} more." if slow_norms else "."),
-        edits=Edits(
-            gone,
-            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD, NORM_FORWARD) * limit), _faster(depthwise, DEPTHWISE * own)),
-            combine(gone, _faster(norms, np.where(backward, NORM_BACKWARD_BEST, NORM_FORWARD_BEST) * limit), _faster(depthwise, DEPTHWISE_BEST * own)),
-        ),
+        f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
+        + (f"; PyTorch's own depthwise convolutions take {duration(work.us_a_step(images.depthwise))}" if len(images.depthwise) else "")
+        + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
+        edits=Edits(images.gone if known else combine(), images.likely, images.best),
         removes="turning tensors from NCHW to NHWC and back",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
-        confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if in_half else 0.6),
-        at_most="high" if in_half else "low",
-        fix=_fix(partly, _image(work, shown)),
+        confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if known else 0.6),
+        at_most="high" if known else "low",
+        fix=_fix(images.partly, _image(work, shown)),
     )
     return [conversions, again] if again else conversions
 
@@ -125,7 +97,7 @@ def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: In
     return Found(
         title="Tensors are turned in memory and turned back",
         summary=f"{len(there) / work.schedule.steps:.0f} round trips a step copy a "
-        f"tensor into another order and back, for {milliseconds(work.us_a_step(both))} of {milliseconds(work.step_us)}; nothing between needs it.",
+        f"tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; nothing between needs it.",
         edits=Edits(WithoutOps(cheaper), WithoutOps(both), WithoutOps(both)),
         removes="copies into another order and back",
         quiet="copies there and back",
@@ -150,20 +122,6 @@ def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: In
 def _trip_label(work: GpuWork, position: int) -> str:
     shapes = _shapes(work, int(work.op[position]))
     return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
-
-
-def _in_half(work: GpuWork) -> bool:
-    """Whether convolutions compute in 16 bits; in TF32 and FP32 the other layout gained 28 % of one step and cost 34 of another."""
-    precision = np.asarray(work.kernels.precision, object)[work.rows]
-    convolutions = work.of(Family.CONV)
-    wide = convolutions & np.isin(precision, ["fp32", "tf32"])
-    return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
-
-
-def _faster(norms: Ints, dur_us: Floats) -> Edit:
-    """Those norms in the time given, where it is known."""
-    known = ~np.isnan(dur_us)
-    return WithDurations(norms[known], dur_us[known])
 
 
 def _label(work: GpuWork, position: int) -> str:

@@ -6,9 +6,10 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
+from advisor.recordings.snapshot import Ints
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, gigabytes, places, saved
-from advisor.snapshot import Ints
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, places, saved
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import Allocations
 from advisor.views.memory.patterns import Leaks
@@ -54,7 +55,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     end = _evaluated(device.allocations) if evaluates else np.minimum(device.allocations.freed, steps.end[leaks.step])
     expected = peak - replay.allocated(lives.freed_at(leaks.rows, end))
     if not leaks.rows.any() or expected < max(min_share * peak, least_bytes):
-        return Clear(why=f"over {len(steps)} steps no place leaves behind {gigabytes(max(min_share * peak, least_bytes))} or more")
+        return Clear(why=f"over {len(steps)} steps no place leaves behind {size(max(min_share * peak, least_bytes))} or more")
     later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])
     low = peak - replay.allocated(lives.freed_at(leaks.rows, later))
     high = peak - replay.allocated(lives.without(leaks.rows))
@@ -63,8 +64,8 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     growth, first = leaks.growth(device.allocations.size), int(leaks.step[leaks.rows].min())
     graph = bool((leaks.rows & ~_in_no_graph(attribution)).any())
     return Found(
-        summary=f"From step {first + 1} of {len(steps)} on, each adds {gigabytes(growth)} that is never given back: "
-        f"{gigabytes(int(device.allocations.size[leaks.rows].sum()))} by the end{'; whole graphs are kept' if graph else ''}.",
+        summary=f"From step {first + 1} of {len(steps)} on, each adds {size(growth)} that is never given back: "
+        f"{size(int(device.allocations.size[leaks.rows].sum()))} by the end{'; whole graphs are kept' if graph else ''}.",
         confidence=0.85 if steps.basis != "repeats" else 0.75,
         saving=saving,
         evidence=places(attribution, leaks.rows),

@@ -6,7 +6,8 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import MemoryReplay
@@ -66,18 +67,18 @@ def memory_optimizer_state(
     if fused >= max(min_share * peak, least_bytes):
         saving = saved(peak, 0.8 * fused, fused, max(both, fused), "the temporaries of the update")
         summary = (
-            f"The optimizer's step makes {gigabytes(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {gigabytes(held)} of state "
-            f"at the peak of {gigabytes(peak)}; a fused update frees {gigabytes(fused)}."
+            f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {size(held)} of state "
+            f"at the peak of {size(peak)}; a fused update frees {size(fused)}."
         )
         rows, title = temporary & device.at_peak, "Use the fused update"
     elif held >= min_state_share * peak and small >= least_bytes:
         saving = saved(peak, 0.5 * small, small, held, "three quarters of the optimizer's state")
-        summary = f"Optimizer state is {gigabytes(held)}, {held / peak:.0%} of the peak of {gigabytes(peak)}; in 8 bits it frees {gigabytes(small)}."
+        summary = f"Optimizer state is {size(held)}, {held / peak:.0%} of the peak of {size(peak)}; in 8 bits it frees {size(small)}."
         rows, title = state & device.at_peak, "Keep the state in 8 bits, or shard it"
     else:
         return Clear(
-            why=f"state is {held / peak:.0%} of the peak of {gigabytes(peak)} (reported from {min_state_share:.0%}), "
-            f"and a fused update would free {gigabytes(max(fused, 0))}"
+            why=f"state is {held / peak:.0%} of the peak of {size(peak)} (reported from {min_state_share:.0%}), "
+            f"and a fused update would free {size(max(fused, 0))}"
         )
     return Found(
         summary=summary,

@@ -8,7 +8,8 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._memory import LEAST_BYTES, and_batch, gigabytes, places, saved
+from advisor.report.numbers import size
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
@@ -75,11 +76,11 @@ def memory_transient(
     if not scores.kept:
         freed = peak - replay.allocated(lives.without(scores.rows))
         if freed >= max(min_share * peak, least_bytes):
-            held = gigabytes(int(a.size[scores.rows & device.at_peak].sum()))
+            held = size(int(a.size[scores.rows & device.at_peak].sum()))
             return Found(
                 title="Attention forms its N × N scores",
-                summary=f"One layer's attention scores and what is made of them hold {held} of the peak of {gigabytes(peak)}; "
-                f"scaled_dot_product_attention frees {gigabytes(freed)}.",
+                summary=f"One layer's attention scores and what is made of them hold {held} of the peak of {size(peak)}; "
+                f"scaled_dot_product_attention frees {size(freed)}.",
                 confidence=0.8,
                 saving=saved(peak, 0.7 * freed, freed, 1.1 * freed, "the N × N scores of attention"),
                 evidence=places(attribution, scores.rows),
@@ -90,14 +91,12 @@ def memory_transient(
     expected = peak - int(parts[1].max())
     moment = above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes) or moment.share > MOMENT or moment.times > MOMENTS:
-        return Clear(
-            why=f"in parts, what is short-lived at the peak would free {gigabytes(max(expected, 0))} of {gigabytes(peak)}, for {moment.share:.0%} of a step"
-        )
+        return Clear(why=f"in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}, for {moment.share:.0%} of a step")
     saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
-        summary=f"{gigabytes(int(a.size[rows & device.at_peak].sum()))} of the peak of {gigabytes(peak)} live for {moment.share:.0%} of a step"
-        f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {gigabytes(peak - expected)}.",
+        summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {moment.share:.0%} of a step"
+        f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {size(peak - expected)}.",
         confidence=0.8 if loss else 0.65,
         at_most="high" if expected >= worth_bytes else "low",
         saving=saving,

@@ -8,8 +8,8 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
+from advisor.report.numbers import duration
 from advisor.rules._collectives import transfer_us
-from advisor.rules._phrases import milliseconds
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -71,8 +71,8 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
     return Found(
-        summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {milliseconds(work.us_a_step(serial))} of "
-        f"{milliseconds(work.step_us)}, of which {milliseconds(moving)} move data; nothing runs meanwhile.",
+        summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {duration(work.us_a_step(serial))} of "
+        f"{duration(work.step_us)}, of which {duration(moving)} move data; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",
         quiet=f"collectives that overlap no computing move data for {moving / work.step_us:.1%} of the step",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -41,8 +41,8 @@ def optimizer_foreach(
     launches, which only the Adam family has. It is a loop where no `_foreach_`, `_fused_` or compiled kernel is among
     them and at least `min_parameters` parameters are updated ({min_parameters}: fewer cost less than one percent of any step seen).
     The step is replayed with a launch for each 30 parameters, which moves each tensor once (of the loop's traffic 0.4 is
-    left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and 15 % of the host's time in the range
-    (40, 10): a fused optimizer's Python still collects the parameters. Reported from `min_saving_share` of the step
+    left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and a quarter of the host's time in the range
+    (45 %, 10 %): a fused optimizer's Python still collects the parameters. Reported from `min_saving_share` of the step
     ({min_saving_share}). An optimizer that is `foreach` already is a note at most.
 
     How to fix it
@@ -69,12 +69,12 @@ def optimizer_foreach(
         return Clear(why=f"the optimizer updates {update.parameters} parameters a step one by one; reported from {min_parameters}")
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
-    spent = milliseconds(work.us_a_step(update.ops))
+    spent = duration(work.us_a_step(update.ops))
     name = update.name or "The optimizer"
     return Found(
         title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
         summary=f"{name} launches {count:.0f} kernels a step for {update.parameters} parameters, {spent} of GPU time and "
-        f"{milliseconds(host_time.spent_us(update.spans))} of host time between them."
+        f"{duration(host_time.spent_us(update.spans))} of host time between them."
         if looped
         else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",
         edits=fused_optimizer(host_time, work, update),

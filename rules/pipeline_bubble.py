@@ -6,7 +6,7 @@ from typing import Annotated
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.pipeline import Pipeline
 
@@ -57,15 +57,15 @@ def pipeline_bubble(job: Job, pipeline: Pipeline, *, most_micro_batches: Annotat
     # A measured doubling holds; what further ones gain the replay knows less well, so they are named and not promised.
     further = f", and on to {best} as long as the step gets shorter" if best > 2 * m else ""
     quiet = f"{p} stages in {m} micro-batches wait for {pipeline.bubble_share:.0%} of the step; more micro-batches replay no faster"
-    step = job.step_us
+    step, true_us = job.step_us, job.true_step.expected_us
     low, high = 0.7 * min(double, gain), min(1.0, max(1.3 * gain, gain))
     return Found(
         summary=f"{p} stages wait for {pipeline.bubble_share:.0%} of the step while {m} micro-batches go through them; "
-        f"with {2 * m} the step replays in {milliseconds(step * (1 - double))} instead of {milliseconds(step)}.",
+        f"with {2 * m} the step replays in {duration(true_us * (1 - double))} instead of {duration(true_us)}.",
         evidence=(
-            Evidence(label="waits in sends and receives, a step, mean of the stages", start_us=0.0, dur_us=pipeline.bubble_share * step, count=m),
+            Evidence(label="waits in sends and receives, a step, mean of the stages", start_us=0.0, dur_us=pipeline.bubble_share * true_us, count=m),
             *(
-                Evidence(label=f"the step with {n} micro-batches, replayed", start_us=0.0, dur_us=us * step / now, count=n)
+                Evidence(label=f"the step with {n} micro-batches, replayed", start_us=0.0, dur_us=us * true_us / now, count=n)
                 for n, us in sorted({m: now, **tried}.items())
             ),
         ),

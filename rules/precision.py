@@ -7,12 +7,14 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.kernel_names import Family, family, tensor_core
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
+from advisor.report.numbers import duration
 from advisor.rules._kernels import Fine, Question, Seen, ask
-from advisor.rules._phrases import milliseconds
+from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
@@ -48,11 +50,12 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
     nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
-    where shapes are unknown, at the ratio of the rates (from TF32 then a low finding); at a quarter of the rate where sizes are no multiple of 8; and with
-    the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned on and nothing more, which gains nothing where
-    it is on already. `high`: the BF16 peak, and pointwise ops and norms move half the bytes too. Of a kernel that was measured by
-    itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores idle, and the gain is a share of its own time. Reported from
-    `min_saving_share` of the step ({min_saving_share}).
+    where shapes are unknown, at the ratio of the rates (from TF32 then a low finding; from FP32 on a device that is not named a
+    quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
+    bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
+    on and nothing more, which gains nothing where it is on already. `high`: the BF16 peak, and pointwise ops and norms move half
+    the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
+    idle, and the gain is a share of its own time. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
@@ -82,6 +85,9 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         others = f"; the others run in {', '.join(products.others)}" if products.others else ""
         return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")
     device = work.device_at(chosen[0])
+    on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
+    if not device.name and device.id not in roofline.peaks and on_cuda_cores and work.named(_AMPERE_ON).any():
+        return _of_unknown_device(found, products, quiet)
     peaks = roofline.peaks_of(device)
     half = "bf16" if device.compute_capability >= TF32 else "fp16"
     if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):
@@ -89,12 +95,11 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     low = "tf32" if peaks.flops_per_s("tf32") else half
     pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
     halved = WithDurations(pointwise, np.maximum(work.dur_us[pointwise] / 2, SHORTEST_US))
-    on_cuda_cores = float(dur[now == "fp32"].sum()) > float(dur[now == "tf32"].sum())
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
     return Found(
         title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
         summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
-        f"{milliseconds(work.us_a_step(chosen))} of {milliseconds(work.step_us)}, {share:.0%} of the GPU's busy time.",
+        f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True),
             combine(products.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[products.forward], CAST_HOST_US)),
@@ -102,7 +107,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[chosen], [_label(work, roofline, position) for position in chosen.tolist()]),
+        evidence=witness.of_gpu(work.rows[chosen], _labels(work, roofline, chosen)),
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
         at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
@@ -110,15 +115,33 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     )
 
 
+def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Outcome:
+    """The same where the device is not named, but runs kernels that only devices with Tensor Cores for BF16 run."""
+    work = found.work
+    times = [WithDurations(products.at, np.where(products.now == "fp32", products.dur_us * ratio, products.dur_us)) for ratio in UNKNOWN_DEVICE]
+    return Found(
+        title="Matrix products run in FP32 on CUDA cores",
+        summary=f"{a_step(work.a_step(products.at), 'product', 'run')} in FP32 without Tensor Cores and take "
+        f"{duration(work.us_a_step(products.at))} of {duration(work.step_us)}; which device it is was not recorded.",
+        edits=Edits(times[2], times[1], times[0]),
+        removes="arithmetic that Tensor Cores do faster in 16 bits",
+        quiet=quiet,
+        evidence=found.witness.of_gpu(work.rows[products.at], [work.kernel_name(k)[:80] for k in products.at.tolist()]),
+        confidence=0.7,
+        fix=for_program(found.program, "precision", _fix("bf16", True)),
+    )
+
+
 _QUESTION = Question(
     "of {count} kernels no product keeps the FP32 units busy instead of the Tensor Cores (at most {0:.0%} of the time)",
     ("ComputeWorkloadAnalysis", "InstructionStats", "SpeedOfLight"),
 )
+_AMPERE_ON = re.compile(r"sm(8|9|1[0-9])\d|nvjet|wgmma", re.IGNORECASE)
 _PRODUCT = re.compile(r"gemm|mat_?mul|conv|attention|attn|linear|(^|_)(b?mm|dot)(_|$|[0-9])", re.IGNORECASE)
 """Kernels of somebody's own whose name says that they multiply matrices."""
 
-UNKNOWN_DEVICE = (1 / 16, 1 / 4)
-"""FP32 over 16-bit rate, at best and likely, where the device's name was not recorded: an A100 or H100, an older GeForce."""
+UNKNOWN_DEVICE = (1 / 16, 1 / 4, 1 / 2)
+"""FP32 over 16-bit rate, at best, likely and at worst, where the device's name was not recorded: an A100 or H100, an L4, a GeForce."""
 
 MIN_FUSED, MIN_FMA = 0.5, 0.2
 """A product spends most of its floating-point instructions on fused multiply-adds, and a fifth of the FP32 units' time at least:
@@ -142,7 +165,7 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
         return Fine(fma if named and tensor <= 0.05 else 0.0)
     # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
     library = tensor_core(name, "") is False
-    best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE
+    best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE[:2]
     same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
     worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles
     dram = kernel.limits.busy.get(DRAM, 0.0)
@@ -151,9 +174,12 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     return Seen(told, gain, 0.85, _fix(half, True))
 
 
-def _label(work: GpuWork, roofline: Roofline, position: int) -> str:
-    op = int(roofline.cost_op[work.rows[position]])
-    return f"{work.ops.name(op)} {work.timeline.cpu_ops['dims'].iat[op]}" if op >= 0 else work.kernel_name(position)[:80]
+def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
+    """Of each position, the op with its shapes, or the kernel where no op is known."""
+    dims = work.timeline.cpu_ops["dims"].cat
+    shapes, codes = dims.categories.to_list(), dims.codes.to_numpy()
+    ops = zip(chosen.tolist(), roofline.cost_op[work.rows[chosen]].tolist(), strict=True)
+    return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]
 
 
 def _fix(half: str, on_cuda_cores: bool) -> Fix:

@@ -9,9 +9,9 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, overlap_with
 from advisor.knowledge import cuda_api
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
-from advisor.timeline import Timeline
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -86,10 +86,10 @@ def recompilation(
     if not recurs:
         seen = f"in {compiled} of {steps.steps} steps" if steps.repeats else "in a trace without steps"
         return Clear(
-            why=f"compilation takes {milliseconds(float(per_step.sum()))} as recorded {seen}, which may be start-up; "
+            why=f"compilation takes {duration(float(per_step.sum()))} as recorded {seen}, which may be start-up; "
             f"reported from {min_steps_share:.0%} of the steps, and two"
         )
-    spent = milliseconds(host_time.spent_us(compiling))
+    spent = duration(host_time.spent_us(compiling))
     gone, half = host_time.without(compiling), host_time.without(compiling, 0.5)
     if program.framework == "jax":
         # XLA times candidates on the device as it compiles: these kernels go, and the waits for them.
@@ -99,7 +99,7 @@ def recompilation(
     line = line_around(timeline, float(start[0]), float(end[0]))
     return Found(
         title="Code is compiled again in every step",
-        summary=f"Compilation takes {spent} of each {milliseconds(work.step_us)} step, in "
+        summary=f"Compilation takes {spent} of each {duration(work.step_us)} step, in "
         f"{f'{compiled} of {steps.steps} steps' if steps.repeats else 'the trace'}: {why.cause}.",
         edits=Edits(half, gone, gone),
         removes="compilation inside the steps",

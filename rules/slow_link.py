@@ -12,7 +12,7 @@ from advisor.report.model import Clear, Evidence, Fix
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
-from advisor.views.ranks.links import bus_gbps
+from advisor.views.ranks.links import bus_gbps, nodes
 
 
 @rule("slow-link", relies_on=("ranks",), min_saving_share=0.02)
@@ -29,7 +29,8 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     How it is measured
     Bus bandwidth of matched collectives of at least `large_mib` MiB ({large_mib}) from the arrival of the last rank to the end,
     median of at least `min_calls` ({min_calls}), by kind, size and group. A group is slow where it reaches less than
-    `slow_share` ({slow_share}) of the median of the groups of the same kind, size and number of ranks. The job is replayed with
+    `slow_share` ({slow_share}) of the median of the groups of the same kind, size and number of ranks, on as many machines as far as
+    the traces' names say them. The job is replayed with
     its transfers at their rate. With a single group there is nothing to compare: the report then shows what it reaches. Reported from a gain of
     `min_saving_share` of the job's step ({min_saving_share}).
 
@@ -37,7 +38,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     Check the link (`nvidia-smi nvlink -s`, `ibstat`, `nvidia-smi topo -m`), NCCL's choice (`NCCL_DEBUG=INFO`), then the cable.
 
     When to ignore it
-    When the group spans nodes and the others don't.
+    When the group spans nodes and the others don't, and the traces' names do not say so.
 
     References
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
@@ -45,13 +46,15 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
     """
     matched, rate = job.matched, bus_gbps(job)
     usable = job.in_window & (rate > 0) & (matched.bytes >= large_mib * 2**20)
-    by_like: dict[tuple[int, int, int], dict[int, np.ndarray]] = {}
-    for kind, size, count, group in {tuple(row) for row in np.c_[matched.kind, matched.bytes, matched.size, matched.group][usable].tolist()}:
-        rows = np.flatnonzero(usable & (matched.kind == kind) & (matched.bytes == size) & (matched.size == count) & (matched.group == group))
+    by_like: dict[tuple[int, int, int, int], dict[int, np.ndarray]] = {}
+    on = nodes(job)
+    for kind, size, count, over, group in {tuple(row) for row in np.c_[matched.kind, matched.bytes, matched.size, on, matched.group][usable].tolist()}:
+        alike = (matched.kind == kind) & (matched.bytes == size) & (matched.size == count) & (on == over)
+        rows = np.flatnonzero(usable & alike & (matched.group == group))
         if len(rows) >= min_calls and KINDS[kind] is not Collective.POINT_TO_POINT:
-            by_like.setdefault((kind, size, count), {})[group] = rows
+            by_like.setdefault((kind, size, count, over), {})[group] = rows
     best = 0.0
-    for (kind, size, count), groups in by_like.items():
+    for (kind, size, count, _), groups in by_like.items():
         if len(groups) < 2:
             continue
         rates = {g: float(np.median(rate[rows])) for g, rows in groups.items()}

@@ -9,8 +9,9 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.report.model import Clear, Code, Fix
+from advisor.report.numbers import duration
 from advisor.rules._kernels import Fine, Question, Seen, ask
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
@@ -103,7 +104,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     )
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
-        f"{milliseconds(work.us_a_step(at))} of {milliseconds(work.step_us)}.",
+        f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
         edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us),
         removes="multiprocessors without a block",
         quiet=f"kernels on few multiprocessors take {float(dur_us.sum()) / work.busy_us:.1%} of busy time",

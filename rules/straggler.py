@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import AsOthers, JobEdits
 from advisor.views.ranks.job import Job
@@ -72,7 +72,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     `min_explained` of the gain ({min_explained}). It has to be the last to come for `min_late_share` of all waits
     ({min_late_share}). A rank that is late in some steps only is not called a straggler: that is
     jitter, and is said. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
-    ({min_dispatch_share}), since recording slows just that. Reported from a gain of
+    ({min_dispatch_share}), and only where it holds the job up for longer than recording did, which slows just that. Reported from a gain of
     `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
@@ -92,15 +92,18 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         return Clear(why=f"rank {rank} takes longest, but {1 - culprit.late_share:.0%} of all waits are for others; reported from {min_late_share:.0%}")
     if cause == "imbalance":
         return Clear(why=f"{why}, by having as much to do as they have: load-imbalance speaks of that")
-    if cause == "host" and culprit.dispatch and culprit.gain < min_dispatch_share:
-        return Clear(why=f"{why}, by issuing kernels as fast as they do, which recording slows too; reported from {min_dispatch_share:.0%}")
+    if cause == "host" and culprit.dispatch:
+        recording = job.true_step.recording_us / job.true_step.expected_us
+        if culprit.gain < max(min_dispatch_share, recording):
+            least = f"reported from {min_dispatch_share:.0%} and from what recording cost, {recording:.0%}"
+            return Clear(why=f"{why}, by issuing kernels as fast as they do, which recording slows too; {least}")
     if culprit.explained < min_explained:
         return Clear(why=f"{why}; no single cause explains {min_explained:.0%} of that")
     edit = AsOthers(ranks=(culprit.at,))
     guessed = cause == "data-loading" and culprit.guessed
     spent = "host" if guessed else cause
     excess = culprit.excess_us[spent]
-    lead = f"Rank {rank} spends {milliseconds(excess)} a step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
+    lead = f"Rank {rank} spends {duration(excess)} a step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
     if not culprit.steady:
         return Found(
             title="Ranks hold each other up, now this one, now that one",

@@ -6,7 +6,8 @@ import re
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
@@ -95,7 +96,7 @@ def sync_stall(
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     return Found(
-        summary=f"{a_step(per_step, 'call', 'block')} the host for {milliseconds(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
+        summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
         + (
             "the GPU then idles until the host has launched again."
             if share >= MEDIUM_SHARE

@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs.fused_attention import CAUSAL, attention_us
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import a_step, milliseconds
+from advisor.report.numbers import duration
+from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import Attentions
 from advisor.views.replay.edits import Edits, Fused
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Program
 
 SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
 """Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
@@ -36,6 +40,7 @@ def unfused_attention(
     written: Attentions,
     roofline: Roofline,
     witness: Witness,
+    program: Program,
     *,
     min_between_share: float = 0.3,
 ) -> Outcome:
@@ -54,11 +59,11 @@ def unfused_attention(
     softmax of as many elements, and a product that takes it in; in the backward pass four products that share the scores.
     Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
     arithmetic of the products (five quarters of it backward) at the rate that fused kernels were measured to reach in that
-    type, with a mask or dropout or without: 0.13 to 0.45 of the peak in 16 bits, less for short or unaligned sequences. None takes FP32 at the rate of Tensor Cores,
-    so there it saves little. `low` is 1.5 times that time, `high` 0.6. Without shapes: a softmax with a product before and
-    after it on its stream, at most 12 kernels in all, pointwise, copies or softmax only, that takes `min_between_share` of the
-    products' time ({min_between_share}); then 0.7 times what the two products took (`low` 1.2, `high` 0.4). The step is replayed
-    with it; reported from `min_saving_share` ({min_saving_share}).
+    type, with a mask or dropout or without: 0.13 to 0.45 of the peak in 16 bits, less for short sequences and masks off
+    alignment. None takes FP32 at the rate of Tensor Cores, so there it saves little. `low` is 1.5 times that time, `high` 0.6.
+    Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
+    softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
+    took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
 
     How to fix it
     Call `torch.nn.functional.scaled_dot_product_attention`, with `is_causal=True` instead of a mask where it is causal.
@@ -77,15 +82,17 @@ def unfused_attention(
     else:
         found, times = _by_order(work, min_between_share)
         kept = [chain[[0, -1]] for chain in found]
+    if not found and program.framework == "jax" and not (work.timeline.compiled_ops["operands"] != "").any():
+        raise Unavailable("what the kernels that XLA made do was not recorded", XPLANE)
     if not found:
         fused_already = bool(work.of(Family.ATTENTION).any())
         return Clear(why="no softmax between two matrix products" + (": attention is fused" if fused_already else ""))
     members = np.concatenate(found)
-    spent = milliseconds(work.us_a_step(members))
+    spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     return Found(
-        summary=f"{_counted(work, found, written)} {spent} of {milliseconds(work.step_us)}, "
+        summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
         edits=Edits(*(_fused(kept, found, column) for column in times.T)),
         removes="the N × N scores' way through memory",
@@ -152,7 +159,7 @@ def _by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floa
 def _attentions(work: GpuWork, min_between_share: float) -> list[Ints]:
     """Positions of the kernels of each attention: a product, what lies between, a product."""
     product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
-    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT)
+    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.SOFTMAX)
     layer = work.launched_by(_LAYERS.__contains__)
     found: list[Ints] = []
     for stream in np.unique(work.schedule.stream):

@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import counted, milliseconds
+from advisor.report.numbers import counted, duration
 from advisor.rules._ways import for_program, spelt
 from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine
@@ -62,14 +62,16 @@ def unfused_elementwise(
     Kernels that follow each other on a stream: pointwise, casts, copies, random numbers, reductions, norms and softmaxes, at
     least `min_chain` pointwise ones or norms among them ({min_chain}); those of an optimizer step are left out. A compiler makes one
     kernel of them that reads what they did not make themselves and writes the last result: by the recorded shapes, each
-    size once, and half of the further operands of that size; a norm over the batch and a softmax over long rows read
-    twice; random numbers at the rate at which they can be made. Its time is 1.5 times these bytes at the bandwidth that the
-    device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and 150 µs for the host where each chain is a compiled function by itself; `high`: no operand twice, and
-    gathers, copies and products off alignment beside them take half, as where a whole model is compiled. A compiled training step costs the
-    host 1 ms beside. Without shapes a fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the confidence
-    (from 50 % of peak) or lower it (below 25 %). The step is replayed with it; reported from `min_saving_share`
-    ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches are the
-    bound, of which another rule speaks.
+    size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
+    twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
+    times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
+    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled: gathers,
+    scatters and products off alignment beside the chains take half, images of an inference in 16 bits stay in channels_last, and
+    a compiled training step costs the host 1 ms; `high`: no operand twice, and copies beside take half too. Without shapes a
+    fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
+    confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it; reported from `min_saving_share`
+    ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches
+    are the bound, of which another rule speaks.
 
     How to fix it
     `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
@@ -94,10 +96,11 @@ def unfused_elementwise(
     beside = _beside(work, members)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
-        f"{milliseconds(spent)} of {milliseconds(work.step_us)}; fused they would take {milliseconds(fused)}.",
+        f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
+        f"{work.a_step(members) - work.a_step(chains):.0f} launches fewer.",
         edits=Edits(
             combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
-            combine(Fused.chains(chains, durations[:, 1]), compiled.overhead if compiled else combine()),
+            combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
             combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2)),
         ),
         removes="memory traffic between pointwise kernels, and their launches",

@@ -11,7 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
-from advisor.rules._phrases import milliseconds
+from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
@@ -65,13 +65,13 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
         return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
     times = np.array([_fused_us(work, roofline, c) for c in chains])
     members = np.concatenate([c.members for c in chains])
-    spent, fused = milliseconds(work.us_a_step(members)), milliseconds(float(times[:, 1].sum()) / work.schedule.steps)
+    spent, fused = duration(work.us_a_step(members)), duration(float(times[:, 1].sum()) / work.schedule.steps)
     kinds = _by_time(work, chains)
     count = work.a_step([c for c in chains if not c.backward])
     return Found(
         title=f"{kinds[0]} is written out where one op exists",
         summary=f"{count:.0f} written-out {' and '.join(kinds)} a step run {work.a_step(members):.0f} kernels for "
-        f"{spent} of {milliseconds(work.step_us)}; fused they would take {fused}.",
+        f"{spent} of {duration(work.step_us)}; fused they would take {fused}.",
         edits=_edits(work, chains, times, _around(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{' and '.join(kinds)} written out take {spent} a step",

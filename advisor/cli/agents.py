@@ -12,7 +12,7 @@ def mcp(
     root: Annotated[Path, typer.Option("--root", help="The folder whose traces may be read; nothing outside of it is.")] = Path(),
 ) -> None:
     """Serve analyze, findings, explain, kernels and diff to an agent over the Model Context Protocol, on standard input and output."""
-    from advisor.agents.server import server
+    from advisor.integrations.mcp_server import server
 
     server(root).run()
 

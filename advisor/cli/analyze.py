@@ -29,6 +29,7 @@ from advisor.cli.terminal import (
     destination,
     gate,
     html_path,
+    pandas_alone,
     progress_of,
     rule_names,
     selection,
@@ -77,10 +78,9 @@ def analyze(
     Alone, it prints a summary and writes TRACE.advisor.html into the current directory. Of a job, -o DIR writes its page with every
     rank's own page beside it, and goes on there where it was stopped.
     """
-    from advisor.engine.fleet import with_measured
-    from advisor.engine.reduce import Judging
+    pandas_alone()
     from advisor.engine.run import run
-    from advisor.recording import with_kernels, with_memory
+    from advisor.recordings.recording import with_kernels, with_memory
     from advisor.reports import formats
     from advisor.sources import read, read_several
 
@@ -121,11 +121,14 @@ def analyze(
         recording = with_memory(recording, read(memory, max_bytes=max_bytes))
     if kernels:
         recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
-    judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)
-    if how.part:
-        shards(recording, with_measured(judging, recording), how)
-        return
-    if recording.kind == "job":
+    if how.part or recording.kind == "job":
+        from advisor.engine.fleet import with_measured
+        from advisor.engine.reduce import Judging
+
+        judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)
+        if how.part:
+            shards(recording, with_measured(judging, recording), how)
+            return
         recording = reduced_job(recording, judging, how)
     elif how.directory and not how.directory.exists():  # a name without a suffix, and no job: a file
         how = replace(how, directory=None)
@@ -162,15 +165,15 @@ def report(
 
 
 def redact(
-    trace: Annotated[Path, typer.Argument(help="A PyTorch profiler trace or an nsys export.")],
-    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed.")],
+    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank.")],
+    output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
 ) -> None:
     """Write a copy to give away: without paths, hosts, users, command lines and environment, with the same analysis."""
-    from advisor.sources import redact as redaction
+    from advisor.engine import giveaway
 
-    if not trace.is_file():
+    if not trace.exists():
         raise TraceError(f"there is no file {trace}", "Give the path of a trace.")
-    redaction.redact(trace, output)
+    giveaway.redact(trace, output)
     print(f"wrote {output}", file=sys.stderr)
 
 

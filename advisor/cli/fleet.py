@@ -30,7 +30,7 @@ from advisor.errors import OutputError, TraceError, UsageError
 
 if TYPE_CHECKING:
     from advisor.engine.reduce import Judging
-    from advisor.recording import Recording
+    from advisor.recordings.recording import Recording
     from advisor.report.model import Report
 
 INDEX, SAVED, PAGES, SUMMARIES = "index.html", "report.json", "ranks", "summaries"

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any, TypeVar, cast, get_args
 
 import typer
@@ -23,20 +22,24 @@ def validate(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole ledger as Markdown.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Print true steps against those timed without a profiler, as Markdown.")] = False,
 ) -> None:
     """Hold predicted savings against measured ones, over pairs with known step times; of jobs the replay against the recorded step too."""
-    from advisor.engine.rule import catalog
     from advisor.lab import accuracy as ledger
-    from advisor.lab import coverage, jobs
+    from advisor.lab import coverage, jobs, true_steps
+    from advisor.report.numbers import counted
 
     if jobs.is_jobs(directory):
         print(jobs.as_markdown(jobs.judged(directory), str(directory)))
         return
+    if steps:
+        print(true_steps.as_markdown(true_steps.held(directory), str(directory)))
+        return
     if table:
-        found = coverage.samples(directory, catalog().values())
+        found = coverage.samples(directory)
         print(coverage.as_markdown(found, coverage.reasons(directory), str(directory)))
         return
-    pairs = ledger.read_ledger(directory) if directory.suffix == ".jsonl" else ledger.validate(directory, catalog().values())
+    pairs = ledger.read_ledger(directory) if directory.suffix == ".jsonl" else ledger.validate(directory)
     if markdown or svg:
         print(ledger.as_markdown(pairs, str(directory)) if markdown else ledger.as_svg(pairs))
         return
@@ -44,7 +47,7 @@ def validate(
         mark = "" if p.inside else "  outside"
         print(f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}")
     inside = sum(p.inside for p in pairs) / len(pairs)
-    print(f"\n{len(pairs)} pairs: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
+    print(f"\n{counted(len(pairs), 'pair')}: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
 
 
 def record(
@@ -83,7 +86,11 @@ def _recorded(directory: Path) -> Iterator[str]:
         saved = json.loads(path.read_text(encoding="utf-8"))
         times = saved["unprofiled_step_us"]
         if times:
-            yield f"{len(times)} steps timed without a profiler: {median(times) / 1e3:.3g} ms each (median)"
+            from statistics import median
+
+            from advisor.report.numbers import duration
+
+            yield f"{len(times)} steps timed without a profiler: {duration(median(times))} each (median)"
         yield from saved["notes"]
         written = [saved[name] for name in ("light", "deep", "nsys") if name in saved]
         if written:
@@ -102,7 +109,7 @@ def bench(
 ) -> None:
     """Time functions on the device that they use, side by side, or one over batch sizes."""
     from advisor.lab.bench_batches import bench_batches
-    from advisor.lab.bench_table import bench_all, bench_sizes
+    from advisor.lab.bench_many import bench_all, bench_sizes
     from advisor.lab.page import lines, page, preformatted
 
     if batch and (sizes or len(targets) > 1):

@@ -26,6 +26,7 @@ from advisor.errors import UsageError
 from advisor.intervals import Floats
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import LOW_SHARE, Finding, Kind, Part, Report
+from advisor.report.numbers import duration
 
 CAPTURES = 3
 """Captures a side from which the noise can be told: two give a range of one number."""
@@ -261,8 +262,7 @@ def _by(before_us: float, change_us: float) -> str:
 
 
 def _signed(us: float) -> str:
-    text = f"{us / 1000:+.3g} ms" if abs(us) >= 1000 else f"{us:+.3g} µs"
-    return text.replace("-", "−")
+    return ("−" if us < 0 else "+") + duration(abs(us))
 
 
 def _side(reports: Sequence[Report]) -> Side:
@@ -295,7 +295,8 @@ def _differences(before: Report, after: Report) -> Iterable[Difference]:
     if _basis(before) == _basis(after) == "whole":
         kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
         yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
-    yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
+    if before.kind != "kernels":  # a report and its pages are of one profiler
+        yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
     flops = before.work.flops, after.work.flops
     if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and (shared := _in_common(before, after)) < SAME_PROGRAM:

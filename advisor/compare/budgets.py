@@ -53,6 +53,16 @@ def _waiting(report: Report) -> float | None:
     return _share("", "wait_us")(report) if report.kind == "job" else None
 
 
+def _peak(name: str) -> Callable[[Report], float | None]:
+    """The peak of the snapshot, else the largest that a trace's own memory events say of a device."""
+
+    def of(report: Report) -> float | None:
+        seen = (report.memory,) if report.memory else report.traced_memory
+        return max((peak for one in seen if (peak := getattr(one, name)) is not None), default=None)
+
+    return of
+
+
 _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
     "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, "ms"),
     "idle_share": (_share("idle_us", "input_us", "host_us", "other_us"), ""),
@@ -60,8 +70,8 @@ _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
     "exposed_comm_share": (_share("exposed_comm_us", "wait_us", "transfer_us"), ""),
     "wait_share": (_waiting, ""),
     "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, "kernels a step"),
-    "peak_bytes": (lambda r: r.memory.peak_allocated_bytes if r.memory else None, "bytes"),
-    "reserved_bytes": (lambda r: r.memory.peak_reserved_bytes if r.memory else None, "bytes"),
+    "peak_bytes": (_peak("peak_allocated_bytes"), "bytes"),
+    "reserved_bytes": (_peak("peak_reserved_bytes"), "bytes"),
     "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, "ms a step"),
 }
 REGRESSION = "regression_percent"

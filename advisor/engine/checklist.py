@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from advisor.knowledge.kernel_names import tensor_core
 from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
+from advisor.report.numbers import duration
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -52,6 +53,13 @@ def _heard(report: Report, *rules: str) -> str:
     if any(c.rule in rules for c in report.clear) or any(f.rule in rules for f in report.findings):
         return "clear"
     return next((s.why for s in report.skipped if s.rule in rules), "no rule looked")
+
+
+def _gains(report: Report, *rules: str) -> float:
+    """What the findings of these rules gain of the step, none of it told twice."""
+    step = report.headline.step_us or 0.0
+    gained = sum(f.saving.expected for f in report.findings if f.rule in rules and f.status == "found" and not f.folded_into)
+    return min(gained / step, 1.0) if step else 0.0
 
 
 def _busy(report: Report, time: DeviceTime) -> Answer:
@@ -177,11 +185,14 @@ def _compiled(report: Report) -> Answer:
 
 def _fused(report: Report) -> Answer:
     name, question = "fused", "Are kernels fused?"
-    heard = _heard(report, "unfused-elementwise", "unfused-attention", "unfused-norm", "optimizer-foreach")
+    rules = ("unfused-elementwise", "unfused-attention", "unfused-norm", "optimizer-foreach")
+    heard, gain = _heard(report, *rules), _gains(report, *rules)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    detail = "Some run apart that could be one; see the findings." if heard == "found" else "No chain that would gain from it was found."
-    return _told(name, question, heard == "clear", detail, "#findings", None, heard == "clear")
+    detail = (
+        f"Some run apart that could be one, which would gain {gain:.0%} of the step." if heard == "found" else "No chain that would gain from it was found."
+    )
+    return _told(name, question, heard == "clear", detail, "#findings", gain, heard == "clear")
 
 
 def _batch(report: Report) -> Answer:
@@ -190,7 +201,8 @@ def _batch(report: Report) -> Answer:
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
     detail = "Products have too few rows, or kernels too few blocks; see the findings." if heard == "found" else "Products are large enough for the GPU."
-    return _told(name, question, heard == "clear", f"{detail}{_throughput(report)}", "#findings", None, heard == "clear")
+    gain = _gains(report, "low-arithmetic-intensity", "small-grid")
+    return _told(name, question, heard == "clear", f"{detail}{_throughput(report)}", "#findings", gain, heard == "clear")
 
 
 def _throughput(report: Report) -> str:
@@ -198,7 +210,7 @@ def _throughput(report: Report) -> str:
     samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
     if not samples or not step:
         return ""
-    return f" {samples:,.4g} samples a step by {report.work.samples_from}: {step / 1000:.3g} ms each step, {samples / step * 1e6:,.4g} samples/s."
+    return f" {samples:,.4g} samples a step by {report.work.samples_from}: {duration(step)} each step, {samples / step * 1e6:,.4g} samples/s."
 
 
 def _used(report: Report) -> Answer:
@@ -207,7 +219,8 @@ def _used(report: Report) -> Answer:
     known, rates = standing(report), report.rates
     if rates is None or known is None or known.known < KNOWN:
         if measured:
-            return _told(name, question, False, f"Measured, of peak: {measured}.", "#time", None, False)
+            highest = max(row.mean_pct for row in report.utilization) / 100
+            return _told(name, question, False, f"Measured, of peak: {measured}.", "#time", highest, False)
         return _unrecorded(name, question, _why_unknown(report), "#roofline")
     narrow = _active_sms(report)
     parts = [
@@ -234,7 +247,11 @@ def _wins(report: Report) -> Answer:
     detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
     if report.headline.judged == "no":
         return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")
-    return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", None, not rules)
+    after, step = report.headline.predicted_step_us, report.headline.step_us
+    gain = max(1 - after.expected / step, 0.0) if after and step else 0.0
+    if rules and gain:
+        detail = f"{detail} Together they gain {gain:.0%} of the step."
+    return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)
 
 
 def _share(us: float, time: DeviceTime) -> float:

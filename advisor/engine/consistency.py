@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,6 +11,9 @@ from advisor.views.time.critical_path import HOST_LINKS
 
 DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
 """Bottlenecks that a faster host leaves as they are."""
+
+HOST_BOUND = ("launch-bound", "host-bound", "data-bound", "allocator-bound")
+"""Bottlenecks that a faster device leaves as they are."""
 
 RESOURCES = {"copy-bound": "exposed_copy_us", "communication-bound": "exposed_comm_us"}
 
@@ -42,9 +45,8 @@ _SPEAK_AGAINST = {
 
 def contradictions(report: Report) -> tuple[str, ...]:
     """What in the report contradicts what else in it, each in a sentence; empty where all of it holds together."""
-    if report.kind != "trace":
-        return ()
-    return tuple(message for check in _CHECKS for message in check(report))
+    checks = {"trace": _CHECKS, "job": _OF_JOBS}.get(report.kind, ())
+    return tuple(message for check in checks for message in check(report))
 
 
 def consistent(report: Report) -> Report:
@@ -59,7 +61,7 @@ def consistent(report: Report) -> Report:
     row = Health(check="consistency", status="degraded", detail="; ".join(found), record_with="report this, with the trace if you can")
     answers = tuple(msgspec.structs.replace(answer, good=None) for answer in report.checklist)
     made = msgspec.structs.replace(report, headline=judged, health=(*report.health, row), checklist=answers)
-    return made.with_picture(report.picture) if report.picture else made
+    return made.with_picture_of(report)
 
 
 def _bound(report: Report) -> Iterator[str]:
@@ -84,12 +86,21 @@ def _bound(report: Report) -> Iterator[str]:
     if shares[mine] < shares[largest] - 0.05 * window and not paced:
         yield f"the headline says {name}, but {largest.removesuffix('_us').replace('_', ' ')} holds more of the step"
     # Where recording may have made the idle time, the headline says so and the report is judged in part.
-    if report.headline.judged == "yes" and name in DEVICE_BOUND and _host_share(report) > PACED and shares["idle_us"] >= IDLE * window:
+    if report.headline.judged != "yes":
+        return
+    # On a device that hardly idles the host takes about as long, and the page says that.
+    if name in DEVICE_BOUND and _host_share(report) > PACED and shares["idle_us"] >= IDLE * window:
         yield f"the headline says {name}, the critical path is the host's for {_host_share(report):.0%}"
+    if name in HOST_BOUND and (device := _path_share(report, ("kernel", "copy"))) > PACED:
+        yield f"the headline says {name}, the critical path is the device's for {device:.0%}"
 
 
 def _host_share(report: Report) -> float:
-    return sum(part.share for part in report.critical_path if part.link in HOST_LINKS)
+    return _path_share(report, HOST_LINKS)
+
+
+def _path_share(report: Report, links: Iterable[str]) -> float:
+    return sum(part.share for part in report.critical_path if part.link in {*links})
 
 
 def _silence(report: Report) -> Iterator[str]:
@@ -132,13 +143,28 @@ def _order(report: Report) -> Iterator[str]:
     for finding in report.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     for finding in report.findings:
-        if finding.status == "possible" and finding.severity in ("high", "medium"):
-            yield f"{finding.rule} is only possible and ranks as {finding.severity}"
         if not finding.folded_into:
             continue
         causes = by_rule.get(finding.folded_into, [])
         if not any(c.shortens and c.confidence >= SURE and not (c.allowed or c.folded_into) for c in causes):
             yield f"{finding.rule} is explained by {finding.folded_into}, which does not stand"
+
+
+def _possible(report: Report) -> Iterator[str]:
+    for finding in report.findings:
+        if finding.status == "possible" and finding.severity in ("high", "medium"):
+            yield f"{finding.rule} is only possible and ranks as {finding.severity}"
+
+
+def _balance(report: Report) -> Iterator[str]:
+    """A job of which the ranks mostly wait, for each other or for their hosts, is not balanced work."""
+    named: dict[str, float] = {}
+    for part in report.breakdown:
+        kind = "communication" if part.name == "wait" else part.name if part.kind == "idle" else part.kind
+        named[kind] = named.get(kind, 0.0) + part.us
+    largest = max(named, key=named.__getitem__, default="compute")
+    if report.headline.bottleneck == "balanced" and largest != "compute":
+        yield f"the headline says balanced, but {largest} holds more of the step than computing"
 
 
 def _gain(report: Report) -> Iterator[str]:
@@ -149,6 +175,9 @@ def _gain(report: Report) -> Iterator[str]:
         yield "the step with every fix is not between nothing and the step"
     if after.expected < step * (1 - 1e-6) and not any(f.shortens for f in report.findings):
         yield "the headline promises a shorter step, and no finding shortens it"
+    most = sum(f.saving.high for f in report.findings if f.shortens)
+    if step - after.expected > most + 1e-6 * step:
+        yield "the headline promises more than all findings together may gain"
 
 
 def _trust(report: Report) -> Iterator[str]:
@@ -162,4 +191,5 @@ def _trust(report: Report) -> Iterator[str]:
         yield "without GPU work nothing can be judged, and the report is"
 
 
-_CHECKS = (_bound, _silence, _praise, _order, _gain, _trust)
+_CHECKS = (_bound, _silence, _praise, _order, _possible, _gain, _trust)
+_OF_JOBS = (_possible, _balance)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from advisor.engine.rule import Judged
+from advisor.recordings.timeline import Source
 from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
-from advisor.timeline import Source
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, changes
 

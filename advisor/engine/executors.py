@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from advisor import isolated
 from advisor.engine.reduce import Judging, Outcome, tried
 from advisor.errors import UsageError
+from advisor.sources import isolated
 from advisor.sources.ranks import RankTrace
 
 

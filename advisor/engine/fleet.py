@@ -15,8 +15,8 @@ import msgspec
 from advisor.engine.executors import outcomes
 from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
-from advisor.kernel_profiles import KernelProfiles
-from advisor.recording import Recording
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.sources.paths import fingerprint
 from advisor.sources.ranks import JobTraces, RankTrace
 from advisor.views.ranks.job import RankSummaries, UnreadRank
@@ -133,7 +133,7 @@ def stored(directory: Path) -> Reduced:
     found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
     if not found and not missed:
         raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor shard JOB 1/4 -o DIR")
-    summaries, unread = [], [_unread(path) for path in missed]
+    summaries, unread = [], [unread_rank(path) for path in missed]
     for path in found:
         data = path.read_bytes()
         try:
@@ -144,7 +144,7 @@ def stored(directory: Path) -> Reduced:
     return Reduced(tuple(summaries), tuple(unread))
 
 
-def _unread(path: Path) -> UnreadRank:
+def unread_rank(path: Path) -> UnreadRank:
     """A rank that a shard could not read, and why; where even that cannot be read, so it says."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=UnreadRank)

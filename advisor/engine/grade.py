@@ -9,7 +9,8 @@ import msgspec
 
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
-from advisor.report.model import SEVERITIES, AnySaving, Clear, Finding, Saving, severity_of
+from advisor.report.model import SEVERITIES, AnySaving, Clear, Finding, Saving, Severity, severity_of
+from advisor.views.replay.true_step import TrueStep
 
 SUMMARY = 240
 """Characters of a summary, which is one line."""
@@ -32,11 +33,13 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     if share < least:
         return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {share:.1%}, reported from {least:.0%}")
     severity = severity_of(weight.saving, weight.whole)
+    capped: Severity = "low" if found.status == "possible" else "high"
+    at_most = max(found.at_most, capped, key=SEVERITIES.index)
     finding = Finding(
         rule=rule.id,
         title=found.title or rule.title,
         summary=found.summary if len(found.summary) <= SUMMARY else f"{found.summary[: SUMMARY - 4]}…",
-        severity=max(severity, found.at_most, key=SEVERITIES.index),
+        severity=min(max(severity, at_most, key=SEVERITIES.index), found.at_least, key=SEVERITIES.index),
         confidence=found.confidence * weight.sure,
         saving=weight.saving,
         evidence=found.evidence,
@@ -44,9 +47,20 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         cause=found.cause,
         ranks=found.ranks,
         status=found.status,
+        possible_why=found.possible_why,
         decide_with=found.decide_with,
     )
     return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of)
+
+
+def in_true_time(found: Judged, step: TrueStep) -> Judged:
+    """The saving as a part of the step without a profiler."""
+    saving = found.finding.saving
+    if not step.recorded_us or not isinstance(saving, Saving):
+        return found
+    ratio = step.expected_us / step.recorded_us
+    scaled = msgspec.structs.replace(saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio)
+    return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 
 def _widened(rule: Rule, weight: Weight) -> Weight:

@@ -7,9 +7,9 @@ from typing import Literal
 
 from advisor.engine.rule import Judged
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
-from advisor.timeline import Timeline
-from advisor.views.health import TraceHealth, captured_calls
+from advisor.views.health import MOSTLY_ONCE, TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import Bound
@@ -21,14 +21,12 @@ from advisor.views.workspace import Workspace
 Judgement = tuple[Literal["yes", "partly", "no"], str]
 """Whether a recording could be judged, and where not in full, why."""
 
-MOSTLY = 0.5
-"""A window of which more than this happens once says nothing of the second run."""
-
 FEWEST_OPS = 8
 """A window that holds fewer GPU ops than this does not show how a program runs, though it repeats."""
 
 IDLE_CAPTURE = 0.95
-"""A device that is idle for more than this while kernels are captured into a graph is not run yet."""
+"""A device that is idle for more than this while kernels are captured into a graph is not run yet; and where no step is known, idle
+time like this is mostly what lies around the steps."""
 
 
 def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Failed] = ()) -> Headline:
@@ -39,13 +37,14 @@ def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Fai
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
-    expected = scale * saving.expected_us if saving else 0.0
-    # Every fix together gains no less than the surest of them alone, which whoever doubts the others may take.
-    surest = max((f.finding.saving.low for f in counted), default=0.0)
+    low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
+    # Every fix together gains no less than the surest of them alone, which whoever doubts the others may take; and no more than all of
+    # them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below.
+    each = [f.finding.saving for f in counted]
+    most = sum(s.high for s in each)
+    expected = min(expected, each[0].expected if len(each) == 1 else most)
     predicted = Prediction(
-        low=step - (scale * saving.high_us if saving else 0.0),
-        expected=step - expected,
-        high=step - min(max(scale * saving.low_us if saving else 0.0, surest), expected),
+        low=step - max(min(high, most), expected), expected=step - expected, high=step - min(max(low, *(s.low for s in each), 0.0), expected)
     )
     judged, why = judge(workspace, failed)
     return Headline(bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
@@ -62,19 +61,22 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     captured = int(captured_calls(timeline.api_calls, issued).sum())
     if bound.shares.idle > IDLE_CAPTURE and captured > len(issued) / 2:
         return "no", f"{captured:,} of {len(issued):,} launches were captured into CUDA graphs, which runs nothing: record replays of the graphs"
+    steps, startup = workspace.get(Steps), workspace.get(StartUp)
     broken = [check for check in checks.results if check.status == "failed"]
+    once = startup.once_share(steps.start_us, steps.end_us)
+    if once > MOSTLY_ONCE and {check.check for check in broken} <= {"start-up"}:
+        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
     if broken:
         touched = {part for check in broken for part in check.touches}
         told = f"the trace fails {', '.join(check.check for check in broken)}"
         return ("no", told) if touched >= {"host", "kernels"} else ("partly", f"{told}, so rules that rest on it could not look")
-    steps, startup = workspace.get(Steps), workspace.get(StartUp)
     ops = timeline.gpu_ops["start_us"].to_numpy()
     count = int(((ops >= steps.start_us) & (ops < steps.end_us)).sum())
     if count < FEWEST_OPS:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
-    once = startup.once_share(steps.start_us, steps.end_us)
-    if once > MOSTLY:
-        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
+    if not steps.repeats and bound.shares.idle > IDLE_CAPTURE:
+        busy = 1 - bound.shares.idle
+        return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if failed:

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import catalog
 from advisor.errors import AdvisorError
-from advisor.kernel_profiles import KernelProfiles
 from advisor.knowledge.devices import Peaks
-from advisor.recording import Recording
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.sources import DEFAULT_MAX_BYTES, load
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
@@ -50,13 +51,12 @@ class Judging:
 def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     """One rank's summary. Pure: the same trace gives the same bytes wherever it runs. Raises AdvisorError."""
     from advisor import reports
-    from advisor.engine.run import run
 
     timeline = trace.timeline or load(trace.path, max_bytes=judging.max_bytes, processes=1)
     known = catalog(Path(p) for p in judging.paths)
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     measured = () if judging.kernels is None else (judging.kernels,)
-    report = run(Recording("trace", timeline.source.path, (timeline, *measured)), chosen, judging.options, devices=judging.devices)
+    report = evaluate(Recording("trace", timeline.source.path, (timeline, *measured)), list(chosen), judging.options, {}, devices=judging.devices)
     summary = Workspace(timeline).get(RankSummary)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named
@@ -64,6 +64,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         summary.facts,
         rank=-1 if named is None else named,
         label=trace.label,
+        host=trace.host,
         rank_from="distributedInfo" if inside >= 0 else "name" if named is not None else "",
         conflict=f"{trace.label} says rank {trace.named} by its name, {inside} inside"
         if 0 <= inside != (trace.named if trace.named is not None else inside)

@@ -78,6 +78,8 @@ class Found:
     """How sure the diagnosis is where steps repeat and all checks hold; the engine lowers it where they do not."""
     at_most: Severity = "high"
     """No more severe than this, whatever it gains."""
+    at_least: Severity = "info"
+    """No less severe than this: what holds much of the step matters, though what can be had of it is not known."""
     at_most_us: float = np.inf
     """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
     counted: bool = True
@@ -87,6 +89,7 @@ class Found:
     cause: str = ""
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"
+    possible_why: str = ""
     decide_with: str = ""
 
 
@@ -127,7 +130,8 @@ class Rule:
             raise RuleError(f"{self.id!r} is no rule id", "an id is kebab-case, a team's own is team/name")
         if not isinstance(self.relies_on, tuple) or not self.relies_on or {*self.relies_on} - {*TOUCHES}:
             raise RuleError(f"the rule {self.id} relies on {self.relies_on!r}", f"name one or more of {', '.join(TOUCHES)}, in a tuple")
-        missing = [s for s in SECTIONS if f"\n{s}\n" not in f"\n{self.page}\n"]
+        page = f"\n{self.page}\n"
+        missing = [s for s in SECTIONS if f"\n{s}\n" not in page]
         if missing:
             raise RuleError(f"the page of rule {self.id} lacks: {', '.join(missing)}", "a rule's docstring is its page")
 

@@ -27,7 +27,7 @@ def in_terms_of_jax(report: Report) -> Report:
         skipped=tuple(_hinted(item) for item in skipped) if recorded_by_jax else tuple(skipped),
         health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
     )
-    return made.with_picture(report.picture) if report.picture else made
+    return made.with_picture_of(report)
 
 
 def hint_of_jax(hint: str) -> str:
@@ -37,7 +37,8 @@ def hint_of_jax(hint: str) -> str:
 
 
 def _finding(finding: Finding) -> Finding:
-    said = load("jax_terms")["fixes"].get(finding.rule)
+    fixes = load("jax_terms")["fixes"]
+    said = fixes.get(f"{finding.rule}/{finding.cause}") or fixes.get(finding.rule)
     if said is None:
         return finding
     code = Code(before=said["before"], after=said["after"]) if "before" in said else None

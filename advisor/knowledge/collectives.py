@@ -43,7 +43,7 @@ def kind_of(recorded: str, kernel: str) -> Collective:
 
 
 def bus_factor(kind: Collective, ranks: int) -> float:
-    """Bytes that cross each rank's link per byte of the full buffer (nccl-tests, PERFORMANCE.md)."""
+    """Bytes that cross each rank's link per byte of the full buffer (github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)."""
     if ranks < 2:
         return 0.0
     if kind is Collective.ALL_REDUCE:

@@ -30,6 +30,11 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
         (ApiRole.GRAPH_LAUNCH, r"(cuda|cu|hip)GraphLaunch$"),
         (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative)*Launch(Cooperative)?(Kernel|Grid|HostFunc|$)"),
         (ApiRole.SYNC, r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Context)Synchronize$"),
+        # MTIA's runtime.
+        (ApiRole.LAUNCH, r"runFunction - job_prep_and_submit_for_execution$"),
+        (ApiRole.SYNC, r"synchronizeStream$"),
+        (ApiRole.COPY, r"enqueueCommand memcpy"),
+        (ApiRole.EVENT, r"recordEvent$|enqueueCommand waitOnEvent$"),
         # What stops the host in a program of JAX, whose runtime polls instead of calling the driver.
         (ApiRole.SYNC, r"np\.asarray\(jax\.Array\)$|jax\.Array\."),
         (ApiRole.COPY, r"(cuda|cu|hip)Memcpy(?!.*(Prefetch|Advise))"),
@@ -56,8 +61,3 @@ def role(name: str) -> ApiRole:
     """The role of a runtime or driver call, by its name."""
     name = plain(name)
     return next((r for r, pattern in _PATTERNS if pattern.match(name)), ApiRole.OTHER)
-
-
-def is_synchronous_copy(name: str) -> bool:
-    """Whether a copy call blocks by its definition (cudaMemcpy, cudaMemcpy2D), unlike its Async form."""
-    return (role(name) is ApiRole.COPY and "Async" not in name and "WithStream" not in name) or "hipMemcpyWithStream" in name

@@ -15,7 +15,7 @@ else:
 
 @cache
 def load(name: str) -> dict[str, Any]:
-    """The tables of `advisor/NAME.toml`."""
+    """The tables of `advisor/knowledge/NAME.toml`."""
     return read(Path(__file__).with_name(f"{name}.toml"))
 
 

@@ -58,7 +58,7 @@ _KERNELS = _rules(
     (Family.FUSED, r"^triton_|^fused_[a-z]*fusion|^cudacodegen|nvfuser|^(wrapped|loop|input|)_?[a-z_]*fusion([._]\d+)?(\.kd)?$"),
     (Family.COMMUNICATION, _COMMUNICATION.pattern),
     (Family.ELEMENTWISE, r"rotary|rope_"),  # before "embedding"
-    (Family.LAYOUT, r"im2d2col|permutationkernel|nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^transpose|transpose_?kernel"),
+    (Family.LAYOUT, r"im2d2col|permutationkernel|nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^(wrapped_)?transpose|transpose_?kernel"),
     (Family.ATTENTION, r"flash_(fwd|bwd)|flash_?attn|^sage_(fwd|bwd)|sage_?attn|flashinfer::.{0,200}(prefill|decode)|fmha|sdpa|attention|attn_|paged_?kv|_mla_|mla_kernel"
                        r"|compute_dot_do_o|convert_dq_to_16bits"),
     (Family.NORM, r"layer_?norm|rms_?norm|batch_?norm|group_?norm|bn_(fw|bw)|gammabeta|gradgammabeta|rowwisemoments"

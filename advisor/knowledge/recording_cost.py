@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from advisor.knowledge import data
-from advisor.timeline import Source
+from advisor.recordings.timeline import Source
 
 DOES_NOTHING = re.compile(
     r"<built-in (function|method) (isinstance|issubclass|len|getattr|hasattr|callable|id|iter|next|get|items|keys|values|append|pop|add)\b"
@@ -24,14 +24,27 @@ class Each:
 
 
 @dataclass(frozen=True)
+class Added(Each):
+    """µs that recording an event adds. kept: the share of the host's time that is left of what lies between events."""
+
+    kept: float
+
+
+@dataclass(frozen=True)
 class Limits:
     """Between what recording can be told from the program's own work.
 
-    max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work.
+    max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work, unless at
+    that place, passed `usual_passes` times at least, fewer than `usual_share` are as long. event_us: what recording one op or
+    API call adds at most; python_times: one Python call, times what it is taken to add.
     """
 
     max_share: float
     quiet_us: float
+    usual_share: float
+    usual_passes: int
+    event_us: float
+    python_times: float
 
 
 @dataclass(frozen=True)
@@ -39,19 +52,22 @@ class Spread:
     """How far estimates lie from the truth.
 
     added, needed: standard deviation of the logarithm of what is left once recording is taken off, and of what a host
-    needs; added_share: of what is taken off. deviations: how many make an interval. own, gpu_faster, gpu_slower: factors.
+    needs; added_share: of what is taken off for Python calls; cold: of a program's first steps. deviations: how many make an interval. own, gpu_faster,
+    gpu_slower: factors. gap_us: a longer pause of a stream that has work, and waits for nothing, may be another program's doing.
     """
 
     added: float
     added_share: float
     needed: float
+    cold: float
     deviations: float
     own: float
     gpu_faster: float
     gpu_slower: float
+    gap_us: float
 
 
-def added(source: Source, nothing_us: float | None) -> Each | None:
+def added(source: Source, nothing_us: float | None) -> Added | None:
     """What recording added to each event, None for a producer whose cost nobody measured.
 
     nothing_us: what a Python call that does nothing takes in the trace on average, None where it holds none.
@@ -61,7 +77,7 @@ def added(source: Source, nothing_us: float | None) -> Each | None:
         return None
     bare = data.load("recording_cost")["unrecorded"]["python_call_us"]
     python = table["python_call_us"] if nothing_us is None else table["python_call_times"] * max(nothing_us - bare, 0.0)
-    return Each(table["op_us"], table["api_call_us"], python)
+    return Added(table["op_us"], table["api_call_us"], python, table["kept"])
 
 
 def needed(source: Source) -> Each | None:

@@ -6,17 +6,14 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from advisor.knowledge import devices
 from advisor.lab.clock import device_in_use, device_name, settled, synchronize
 from advisor.lab.intensity import bound
-
-if TYPE_CHECKING:
-    pass
+from advisor.lab.timing import Timing
 
 MIN_S = 0.2
 """Each way of timing takes about this long: enough calls for a median, short enough to wait for."""
@@ -32,64 +29,6 @@ OUTLIER_IQRS = 3.0
 
 _SPIN_CYCLES = 2_000_000
 """About 1 ms on current devices: long enough to read a clock from, and for the host to get ahead."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What calls of one function took, in µs.
-
-    device_us: on the device, the queue kept full, median; low_us and high_us hold it with 95 % confidence. latency_us: one call
-    at a time, waited for each, as a caller who needs the result sees it. throughput_us: a call of many back to back. On a CPU
-    the three are one measurement. flops, moved_bytes: of one call, None where not known. least_us: what the device's peaks
-    allow. clock_mhz: of the device after it, None where it cannot be read.
-    """
-
-    name: str
-    device: str
-    device_us: float
-    low_us: float
-    high_us: float
-    p95_us: float
-    latency_us: float
-    throughput_us: float
-    calls: int
-    outliers: int
-    settled: bool
-    flushed: bool
-    flops: float | None = None
-    moved_bytes: float | None = None
-    least_us: float | None = None
-    limit: str = ""
-    clock_mhz: float | None = None
-
-    @property
-    def gflops_per_s(self) -> float | None:
-        """Achieved arithmetic rate."""
-        return None if self.flops is None else self.flops / self.device_us / 1e3
-
-    @property
-    def gbytes_per_s(self) -> float | None:
-        """Achieved memory rate, each operand counted once."""
-        return None if self.moved_bytes is None else self.moved_bytes / self.device_us / 1e3
-
-    @property
-    def roofline_share(self) -> float | None:
-        """The shortest time that the device's peaks allow over the measured one."""
-        return None if self.least_us is None else self.least_us / self.device_us
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields and rates, for JSON."""
-        return {**asdict(self), "gflops_per_s": self.gflops_per_s, "gbytes_per_s": self.gbytes_per_s, "roofline_share": self.roofline_share}
-
-    def __str__(self) -> str:
-        from advisor.lab.bench_table import Table
-
-        return str(Table((self,)))
-
-    def _repr_html_(self) -> str:
-        from advisor.lab.bench_table import Table
-
-        return Table((self,))._repr_html_()
 
 
 def bench(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.engine.rule import Rule
-from advisor.engine.run import run
+from advisor.engine.run import analyze
 from advisor.knowledge import data
-from advisor.sources import load
+from advisor.report.model import Report
 
 _MARKS = {"high": "H", "medium": "M", "low": "l", "info": "i"}
 LOUD = ("high", "medium")
@@ -35,15 +34,14 @@ class Sample:
         return tuple(rule for rule, said in self.said.items() if said in LOUD and rule not in expected)
 
 
-def samples(directory: Path, rules: Iterable[Rule]) -> list[Sample]:
+def samples(directory: Path, analyze: Callable[[Path], Report] = analyze) -> list[Sample]:
     """Every trace that `directory/manifest.json` lists, analysed."""
-    rules = list(rules)
     found = []
     for name, case in json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["cases"].items():
         rule = case.get("rule") or ()
         planted = dict.fromkeys((*([rule] if isinstance(rule, str) else rule), *case.get("top", ())))
         for side, path in (case.get("kineto") or case.get("nsys")).items():
-            report = run(load(directory / path), rules)
+            report = analyze(directory / path)
             said = {f.rule: "folded" if f.folded_into else f.severity for f in reversed(report.findings)}
             found.append(Sample(name, side, tuple(planted), said))
     return found

@@ -11,18 +11,23 @@ Points = Sequence[tuple[float, float]]
 _COLOURS = ("#1668b8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 320, 64, 40
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
-    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .7rem;border-bottom:1px solid #ddd;text-align:right}"
-    "th:first-child,td:first-child{text-align:left}pre{white-space:pre-wrap;background:#f6f6f6;padding:1rem}"
+    ":root{color-scheme:light dark;--bg:#fff;--ink:#1a1a1a;--sunk:#f3f3f3}"
+    "@media screen and (prefers-color-scheme:dark){:root{--bg:#0f1216;--ink:#e7ebf0;--sunk:#171b21}}"
+    "body{color:var(--ink);background:var(--bg);font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
+    "table{border-collapse:collapse;margin:1rem 0;overflow-wrap:break-word}caption{text-align:left}"
+    "th,td{padding:.3rem .7rem;border-bottom:1px solid #8886;text-align:right}"
+    "th:first-child,td:first-child{text-align:left}pre{white-space:pre-wrap;background:var(--sunk);padding:1rem}svg{max-width:100%;height:auto}"
 )
 
 
 def table(rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """An HTML table; the first row is its header."""
+    """An HTML table; the first row is its header. One wider than its place is scrolled, by keys too."""
     head, *body = [[escape(cell) for cell in row] for row in rows]
-    parts = ["<table>", f"<caption>{escape(caption)}</caption>" if caption else "", "<tr>" + "".join(f"<th>{c}</th>" for c in head) + "</tr>"]
-    parts += ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in body]
-    return "".join([*parts, "</table>"])
+    parts = [f'<div style="overflow-x:auto" tabindex="0" role="group" aria-label="{escape(caption) or "Measurements"}"><table>']
+    parts += [f"<caption>{escape(caption)}</caption>"] if caption else []
+    parts += ["<tr>" + "".join(f'<th scope="col">{cell}</th>' for cell in head) + "</tr>"]
+    parts += [f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for first, *row in body]
+    return "".join([*parts, "</table></div>"])
 
 
 def page(title: str, *parts: str) -> str:
@@ -30,8 +35,9 @@ def page(title: str, *parts: str) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="generator" content="trace-advisor">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
+        f"<body><main><h1>{escape(title)}</h1>{''.join(parts)}</main></body></html>\n"
     )
 
 
@@ -56,7 +62,7 @@ def lines(series: Mapping[str, Points], x: str, y: str) -> str:
         return round(16 + high * (1 - (math.log10(value) - low_y) / ((high_y - low_y) or 1)), 1)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{escape(y)} by {escape(x)}" '
         'font-family="sans-serif" font-size="12" fill="#222">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
     ]

@@ -26,6 +26,7 @@ from advisor.lab.clock import (
     synchronize,
 )
 from advisor.lab.export import export
+from advisor.report.numbers import interval
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -174,7 +175,7 @@ class Run:
                 break
         self._device = device_in_use()
         if not self.steady and o.settle and (last := clock.step_us(2 * SETTLED_STEPS)):
-            self._note(f"step times did not settle in {step + 1} steps: the last {len(last)} took {min(last) / 1e3:.3g} to {max(last) / 1e3:.3g} ms")
+            self._note(f"step times did not settle in {step + 1} steps: the last {len(last)} took {interval(min(last), max(last))}")
 
     def _time(self) -> Generator[None]:
         """Time steady steps without a profiler, synchronising at the ends alone; the first, which finds an empty queue, is dropped."""

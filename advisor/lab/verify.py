@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,9 @@ NO_DIFFERENCE = 0.02
 RESAMPLES = 2000
 RUNS = 3
 """Runs a side: the fewest whose spread says something, and each costs a program's start."""
+
+STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+"""Exit codes of a program that was told to stop: `launch` hands on what we are told, so that we stop too."""
 
 _SEED = 0
 """The same measurements give the same interval."""
@@ -196,6 +200,8 @@ def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
     with TemporaryDirectory(prefix="advisor-") as folder:
         options = Options(warmup=warmup, timed=timed, light=0, deep=0)
         code = launch(shlex.split(command), Path(folder), options, steps=steps, quiet=True)
+        if code in STOPPED:
+            raise SystemExit(code)
         if code:
             raise TraceError(f"{command} ended with exit code {code}", "Run it alone to see why.")
         saved: dict[str, Any] = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+
+from advisor.report.numbers import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +175,9 @@ class Finding(msgspec.Struct, frozen=True):
     id: str = ""
     """The rule and an ordinal, `launch-gap-1`: the same in every report of the same trace."""
     status: Literal["found", "possible"] = "found"
-    """A possible one is what recording could have made: low at most, and `decide_with` is the command that tells."""
+    """A possible one is low at most: `possible_why` says what stands against it, "" where recording could have made it, and
+    `decide_with` is the command that tells."""
+    possible_why: str = ""
     decide_with: str = ""
     cause: str = ""
     """Of a job: compute, imbalance, host, data-loading, copy or communication."""
@@ -532,6 +538,16 @@ class MemoryDevice(msgspec.Struct, frozen=True):
     """Requests that failed."""
 
 
+class TracedMemory(msgspec.Struct, frozen=True):
+    """What a timeline's own memory events say of one device in the window, in bytes; None where they do not say it."""
+
+    device: int
+    peak_allocated_bytes: int | None = None
+    """What the program held of its allocator."""
+    peak_reserved_bytes: int | None = None
+    """What was held from the driver."""
+
+
 class SegmentRow(msgspec.Struct, frozen=True):
     """A segment at the moment when most was reserved: what of it is in use, as [offset, bytes] in order."""
 
@@ -647,7 +663,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """In 1e9 bytes a second, as nccl-tests has it; 0 where the size is unknown."""
     link_gbps: float = 0.0
     """What the link between the devices can carry in one direction; 0 where that is unknown."""
-    nodes: int = 1
+    nodes: int = 0
+    """Machines that the group's ranks run on; 0 where that is unknown."""
 
 
 class RankCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -736,6 +753,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     breakdown: tuple[Part, ...] = ()
     work: Work = Work()
     memory: Memory | None = None
+    traced_memory: tuple[TracedMemory, ...] = ()
     rates: Rates | None = None
     checklist: tuple[Answer, ...] = ()
     ranks: tuple[RankRow, ...] = ()
@@ -750,14 +768,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def picture(self) -> Picture | None:
-        """What charts draw beyond the JSON; None of a saved report, and of one made by replacing fields."""
-        picture: Picture | None = self.__dict__.get("drawn")
-        return picture
+        """What charts draw beyond the JSON, made when it is first asked for; None of a saved report, and of one made by replacing fields."""
+        draw: Callable[[], Picture] | None = self.__dict__.get("draw")
+        return draw() if draw else None
 
-    def with_picture(self, picture: Picture) -> Report:
-        """The same report that carries a picture."""
+    def with_picture(self, draw: Callable[[], Picture]) -> Report:
+        """The same report that carries a picture: most formats ask for none, and it takes a third of a small trace's analysis."""
         made = copy.copy(self)
-        made.__dict__["drawn"] = picture
+        made.__dict__["draw"] = cache(draw)
+        return made
+
+    def with_picture_of(self, other: Report) -> Report:
+        """The same report with the picture that the other carries, drawn or not."""
+        made = copy.copy(self)
+        made.__dict__.update(other.__dict__)
         return made
 
     @property
@@ -792,7 +816,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __repr__(self) -> str:
         head = self.headline
         found = f"{len(self.findings)} finding{'' if len(self.findings) == 1 else 's'}"
-        step = f", {self.step_us / 1000:.3g} ms" if self.step_us else ""
+        step = f", {duration(self.step_us)}" if self.step_us else ""
         return f"<Report of {self.source.path}: {head.bottleneck}{step}, {found}>"
 
     def _repr_html_(self) -> str:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from advisor.errors import TraceError
-from advisor.recording import Progress, Recording
-from advisor.sources import jax, kineto, memory, ncu, nsys, run
-from advisor.sources.jax.directory import newest_run
+from advisor.recordings.recording import Progress, Recording
+from advisor.recordings.timeline import Timeline
+from advisor.sources import run
 from advisor.sources.masking import without_secrets
-from advisor.sources.memory.ranks import of_ranks, snapshots_among
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
-from advisor.sources.ranks import JobTraces, job_of, traces_among
-from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign
+from advisor.sources.ranks import JobTraces, job_of, snapshots_among, traces_among
+from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
-from advisor.timeline import Timeline
 
 __all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read", "read_several"]
-
-SOURCES: tuple[Source, ...] = (nsys, ncu, jax, memory, kineto)
-"""The first that recognises a file reads it: those that a few bytes tell before JSON, which could be anything."""
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -43,6 +39,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if is_pattern(path) or is_directory(path):
+            from advisor.sources.jax.directory import newest_run
+
             names = names_in(path)
             traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names)
             if not traces and (snapshots := snapshots_among(names)):
@@ -72,6 +70,8 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
 
 def _of_ranks(job: Recording, max_bytes: int) -> Recording:
     """The memory snapshots of a job's ranks as one recording."""
+    from advisor.sources.memory.ranks import of_ranks
+
     ranks = [rank for part in job.parts if isinstance(part, JobTraces) for rank in part.traces]
     return of_ranks([read(rank.path, max_bytes=max_bytes) for rank in ranks], [rank.named for rank in ranks], job.path)
 
@@ -98,12 +98,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def source(name: str) -> Source:
+    """The package of that name, which `sniff.SOURCES` says: imported when a file of its kind is read."""
+    return cast("Source", importlib.import_module(f"{__name__}.{name}"))
+
+
 def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Progress | None, processes: int) -> Recording:
     stream = Stream(file, size or None, max_bytes, progress)
     opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes)
-    for source in SOURCES:
-        if source.recognises(opened):
-            return without_secrets(source.record(opened))
+    if found := source_of(opened.head):
+        return without_secrets(source(found).record(opened))
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     raise refuse_foreign(opened.head, path)

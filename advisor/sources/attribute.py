@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints
-from advisor.timeline import TABLES, ReadIssue, Timeline, table
+from advisor.recordings.timeline import TABLES, ReadIssue, Timeline, table
 
 _STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
 _CARRIED = ("dims", "types", "strides", "concrete", "kernel_file", "call_stack", "module")

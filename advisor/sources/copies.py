@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from advisor.timeline import CopyKind, MemoryKind
+from advisor.recordings.timeline import CopyKind, MemoryKind
 
 # "Memcpy HtoD (Pageable -> Device)"
 _CUPTI = re.compile(r"Memcpy\s+(\w+)(?:\s*\((.+?)\s*->\s*(.+?)\))?")
-# roctracer's own names: CopyHostToDevice, hipMemcpyDeviceToHost
-_ROCM = re.compile(r"(Host|Device|Peer)To(Host|Device|Peer)", re.IGNORECASE)
+# roctracer's own names: CopyHostToDevice, hipMemcpyDeviceToHost; MTIA's: HOST_TO_DEVICE
+_ROCM = re.compile(r"(Host|Device|Peer)_?To_?(Host|Device|Peer)", re.IGNORECASE)
 
 _COPY = {kind.value.lower(): kind for kind in CopyKind}
 # Arrays are memory of the device.

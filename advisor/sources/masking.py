@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from advisor.kernel_profiles import KernelProfiles
-from advisor.knowledge.secrets import masked, shown, suspicious
-from advisor.recording import Recording
-from advisor.snapshot import MemorySnapshot
+from advisor.knowledge.secrets import masked, masked_each, shown
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
+from advisor.recordings.snapshot import MemorySnapshot
+from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources.ranks import JobTraces
-from advisor.timeline import TABLES, Timeline
 
 T = TypeVar("T")
 
@@ -60,10 +60,9 @@ def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
             continue
         values = frame[column].array
         assert isinstance(values, pd.Categorical)
-        if not len(values.categories) or not suspicious("\n".join(values.categories)):
-            continue
-        texts = [masked(text) for text in values.categories]
-        if texts != list(values.categories):
+        recorded = values.categories.to_list()
+        texts = masked_each(recorded)
+        if texts != recorded:
             distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             renumbered = np.array([*(distinct[text] for text in texts), -1], np.int32)
             changed[column] = pd.Categorical.from_codes(renumbered[values.codes], categories=pd.Index(list(distinct), dtype=object))

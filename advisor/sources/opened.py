@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from advisor.errors import TraceError
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.sources.stream import Stream
 
 STDIN = "-"
@@ -44,9 +44,6 @@ class Opened:
 
 class Source(Protocol):
     """What a source's package holds."""
-
-    def recognises(self, opened: Opened, /) -> bool:
-        """Whether the file's first bytes, and its name only where those cannot tell, say that it is of this kind."""
 
     def record(self, opened: Opened, /) -> Recording:
         """What the file holds. Raises TraceError where it is damaged or holds nothing to analyse."""

@@ -13,15 +13,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Kind
-from advisor.timeline import TABLES, Timeline
 
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz", ".sqlite")
 """Of files in a directory, those of the first of these that any have are its traces."""
 
+SNAPSHOT_SUFFIXES = (".pickle", ".pickle.gz")
+
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d+)", re.IGNORECASE)
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
+_HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz)?")
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
@@ -33,6 +36,12 @@ class RankTrace:
     label: str
     named: int | None = None
     timeline: Timeline | None = None
+
+    @property
+    def host(self) -> str:
+        """The machine by the file's name as torch's `tensorboard_trace_handler` gives it, "" where it has another."""
+        match = _HOST_IN_NAME.fullmatch(self.label.rpartition("/")[2])
+        return "" if match is None or _RANK_IN_NAME.search(match[0]) else match["host"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,11 @@ def traces_among(names: Sequence[str]) -> list[str]:
     telling, other = [n for n in names if n.endswith(TRACE_SUFFIXES[:2])], [n for n in names if n.endswith(TRACE_SUFFIXES[2:4])]
     found = telling or [n for n in other if not PurePath(n).name.startswith(("manifest", "config", "meta"))]
     return sorted(found or [n for n in names if n.endswith(TRACE_SUFFIXES[4:])], key=_natural)
+
+
+def snapshots_among(names: Sequence[str]) -> list[str]:
+    """Which of a directory's files are snapshots of memory, by their names."""
+    return [name for name in names if name.endswith(SNAPSHOT_SUFFIXES)]
 
 
 def job_of(paths: Sequence[str], path: str) -> Recording:

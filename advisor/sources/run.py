@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import TraceError
-from advisor.recording import Recording
-from advisor.sources.attribute import attributed
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import Timeline
 from advisor.sources.measured import step_times
-from advisor.timeline import Timeline
 
 FILE = "recording.json"
 _RECORD_AGAIN = "Record again: advisor record -- python train.py"
@@ -32,6 +31,8 @@ def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
     loaded = {name: load(path) for name, path in traces.items()}
     timeline = next(iter(loaded.values()))
     if "light" in loaded and "deep" in loaded:
+        from advisor.sources.attribute import attributed
+
         timeline = attributed(loaded["light"], loaded["deep"])
     measured = step_times(said.get("unprofiled_step_us")) or timeline.source.unprofiled_step_us
     return Recording("trace", str(directory), (replace(timeline, source=replace(timeline.source, path=str(directory), unprofiled_step_us=measured)),))

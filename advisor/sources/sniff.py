@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import PurePath
 
 from advisor.errors import TraceError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
+NCU_MAGIC = b"NVR\0"
+PPROF_HEAD = b"\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04"
+"""JAX writes its two kinds of values first, their texts numbered 1 to 4: allocations/count and space/bytes."""
 SNIFF_BYTES = 4096
+
+_NCU_HEADER = rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?'
+_XLA_PROCESS = rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"'
 
 _SNAPSHOT = "Write a memory snapshot with torch.cuda.memory._dump_snapshot('snapshot.pickle') and give that."
 _PICKLE = ("no pickle of protocol 2 to 5, as memory snapshots are, whatever its name", _SNAPSHOT)
@@ -46,12 +54,64 @@ _SUFFIX = {
 }
 
 
+def is_sqlite(head: bytes) -> bool:
+    """Any database: what it lacks to be an export is said when it is read."""
+    return head.startswith(SQLITE_MAGIC)
+
+
+def is_ncu(head: bytes) -> bool:
+    """A report by its first bytes, a CSV page by its header or by what ncu says before it."""
+    if head.startswith(NCU_MAGIC):
+        return True
+    if b"\0" in head:
+        return False
+    told = head.lstrip(b"\xef\xbb\xbf\r\n ").startswith((b"==PROF==", b"==WARNING=="))
+    return told or (b"Kernel Name" in head and re.search(_NCU_HEADER, head, re.MULTILINE) is not None)
+
+
+def is_jax(head: bytes) -> bool:
+    """Planes named as XLA's profiler names them, in protobuf or as processes of a Chrome trace."""
+    return b'"process_name"' in head and re.search(_XLA_PROCESS, head) is not None if is_json(head) else is_xplane(head)
+
+
+def is_memory(head: bytes) -> bool:
+    """Any pickle of protocol 2 to 5 (what it lacks to be a snapshot is said when it is read), or a profile as JAX writes it."""
+    return (len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5) or head.startswith(PPROF_HEAD)
+
+
+def is_xplane(head: bytes) -> bool:
+    """Whether a file begins as an XSpace does: with a plane whose id, if any, comes before its name."""
+    if not head.startswith(b"\x0a"):
+        return False
+    # The plane goes on behind what is at hand: only its first fields can be read.
+    at = 1 + _varint_bytes(head[1:])
+    if head[at : at + 1] == b"\x08":
+        at += 1 + _varint_bytes(head[at + 1 :])
+    size = head[at + 1] if len(head) > at + 1 else 0
+    name = head[at + 2 : at + 2 + size]
+    return head[at : at + 1] == b"\x12" and 0 < size < 128 and len(name) == size and bool(re.match(rb"/(device|host):|Task Environment$", name))
+
+
+def _varint_bytes(data: bytes) -> int:
+    return next((i + 1 for i, byte in enumerate(data[:10]) if byte < 128), 10)
+
+
 def is_json(head: bytes) -> bool:
     """Whether a file whose uncompressed bytes start with `head` may be JSON."""
     text = _text(head)
     # A list is one of events, so objects: `[1, 2, 3]` is none, and a file cut after its first byte tells nothing yet.
     listed = text.startswith(b"[") and text[1:].lstrip()[:1] in (b"", b"{", b"]")
     return (text.startswith(b"{") or listed) and b"\0" not in head
+
+
+SOURCES: dict[str, Callable[[bytes], bool]] = {"nsys": is_sqlite, "ncu": is_ncu, "jax": is_jax, "memory": is_memory, "kineto": is_json}
+"""What tells from a file's first bytes, unpacked, that it is for one of the packages of `advisor.sources`: those that a few bytes tell
+before JSON, which could be anything. It stands here so that no package is imported to tell."""
+
+
+def source_of(head: bytes) -> str:
+    """The package that reads a file which begins so, the first that recognises it; "" where none does."""
+    return next((name for name, recognises in SOURCES.items() if recognises(head)), "")
 
 
 def _text(head: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.knowledge.devices import Peaks, of_device, same
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 
 
 @dataclass(frozen=True)

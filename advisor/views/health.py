@@ -10,12 +10,14 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Health
-from advisor.timeline import GpuKind, Timeline
+from advisor.report.numbers import duration, interval
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
@@ -36,6 +38,9 @@ FEWEST_OPS = 12
 
 COLLAPSED = 0.5
 """A step that lost this share of its GPU ops is no step any more."""
+
+MOSTLY_ONCE = 0.5
+"""Of a window that is spent for more than this on what happens once, the rest is a start too: first launches, cold caches."""
 
 GRAPH_SHARE = 0.2
 """Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
@@ -67,7 +72,7 @@ class TraceHealth:
         return tuple(h for h in self.results if h.status == "failed")
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline) -> TraceHealth:
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program) -> TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
@@ -85,6 +90,7 @@ class TraceHealth:
                 _recording_cost(replay),
                 _replay(timeline, replay),
                 *_poorer_format(timeline),
+                *_runtime(program),
             )
         )
 
@@ -112,8 +118,17 @@ def _reading(timeline: Timeline, check: str, good: str, record_with: str) -> Hea
 
 def _poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     """What a file lacks that another one of the same recording holds; it touches no rule, since those that need it are skipped."""
-    issues = [i for i in timeline.source.issues if i.check == "poorer-format"]
-    return tuple(Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with="give the .xplane.pb beside it") for i in issues)
+    hints = {"poorer-format": "give the .xplane.pb of which it was made", "fuller-file": ""}
+    issues = [i for i in timeline.source.issues if i.check in hints]
+    return tuple(
+        Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints[i.check]) for i in issues
+    )
+
+
+def _runtime(program: Program) -> tuple[Health, ...]:
+    """A device of neither NVIDIA nor AMD: what its runtime's calls do is not known, so that no rule speaks of the host."""
+    detail = "the runtime that launches this device's work is neither CUDA nor ROCm: what its calls wait for is not known"
+    return (Health(check="runtime", status="failed", detail=detail, touches=HOST, record_with=""),) if program.maker == "other" else ()
 
 
 def _graphs(timeline: Timeline) -> Health:
@@ -270,12 +285,12 @@ def _steps(timeline: Timeline, steps: Steps) -> Health:
     if steps.steps < 2:
         return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead", record_with=again)
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
-    detail = f"{steps.steps} whole steps, {steps.periods_us.min() / 1000:.2f} to {steps.periods_us.max() / 1000:.2f} ms"
+    detail = f"{steps.steps} whole steps, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
         return Health(check=check, status="ok", detail=detail)
     usual = float(np.median(steps.periods_us))
     far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
-    listed = ", ".join(f"no. {i + 1} with {steps.periods_us[i] / 1000:.2f} ms" for i in far[:5]) + (" and more" if len(far) > 5 else "")
+    listed = ", ".join(f"no. {i + 1} with {duration(steps.periods_us[i])}" for i in far[:5]) + (" and more" if len(far) > 5 else "")
     return Health(
         check=check,
         status="degraded",
@@ -296,7 +311,7 @@ def _startup(steps: Steps, startup: StartUp) -> Health:
         return Health(check=check, status="ok", detail="the window holds no calls that happen once", touches=HOST)
     return Health(
         check=check,
-        status="degraded",
+        status="failed" if share > MOSTLY_ONCE else "degraded",
         detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts), the longest "
         f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
         touches=HOST,
@@ -340,17 +355,17 @@ def _faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) 
 def _recording_cost(replay: Replay) -> Health:
     """How much of the step recording added, and how much of it nobody can tell from the trace."""
     check, step = "recording-cost", replay.true_step
-    recorded, true = f"{step.recorded_us / 1000:.3g} ms", f"{step.expected_us / 1000:.3g} ms"
+    recorded, true = duration(step.recorded_us), duration(step.expected_us)
     if step.basis == "measured":
         return _measured(replay, check, true)
     if step.basis == "recorded":
         return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
-    detail = f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, {step.low_us / 1000:.3g} to {step.high_us / 1000:.3g}"
+    detail = f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, {interval(step.low_us, step.high_us)}"
     if step.contradictory:
-        first, second = (us / 1000 for us in step.alone_us)
-        detail += f"; what recording is seen to cost leaves {first:.3g} ms, what a host needs for as many events is {second:.3g} ms: only a measured step tells"
+        first, second = map(duration, step.alone_us)
+        detail += f"; what recording is seen to cost leaves {first}, what a host needs for as many events is {second}: only a measured step tells"
     # It touches nothing that rules rest on: each finding is held against the host's time at its lowest by itself.
     return Health(check=check, status=status, detail=detail, touches=(), record_with="" if status == "ok" else MEASURE)
 
@@ -364,7 +379,7 @@ def _measured(replay: Replay, check: str, true: str) -> Health:
     return Health(
         check=check,
         status="degraded",
-        detail=f"without the recorder's cost the step takes {reached / 1000:.3g} ms, not the {true} that were measured",
+        detail=f"without the recorder's cost the step takes {duration(reached)}, not the {true} that were measured",
         touches=HOST,
         record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
     )

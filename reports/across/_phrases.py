@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.across import Across, Family, Where
-from advisor.reports._clean import clip, visible
-from advisor.reports._numbers import UNKNOWN, duration, percent, rate
+from advisor.report.numbers import UNKNOWN, duration, percent, rate
+from advisor.reports._clean import shortened
 
 FAMILIES = 10
 NOTE = "Across devices or frameworks a shorter step is no verdict on the code. Shares of peak are of each device's own datasheet."
@@ -12,7 +12,7 @@ NOTE = "Across devices or frameworks a shorter step is no verdict on the code. S
 
 def name(text: str) -> str:
     """A text of the recording, fit to show."""
-    return clip(visible(text), 120)
+    return shortened(text, 120)
 
 
 def rows(shown: Across) -> list[tuple[str, str, str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from advisor.compare.model import Comparison, FindingChange, Interval, Row, Side, Table
-from advisor.reports._clean import clip, visible
+from advisor.report.numbers import counted, duration, percent
+from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
-from advisor.reports._numbers import counted, duration, percent
 from advisor.reports._phrases import amount, likely
 
 _NAME = 160
@@ -72,7 +72,7 @@ def relations(table: Table) -> str:
 
 def fate_title(found: FindingChange) -> str:
     """A finding's title, fit to show."""
-    return clip(visible(found.title), _NAME)
+    return shortened(found.title, _NAME)
 
 
 def signed(us: float) -> str:

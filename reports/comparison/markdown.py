@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
+from advisor.report.numbers import duration
+from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import legible
-from advisor.reports._numbers import duration
 from advisor.reports.comparison import _phrases as words
+from advisor.reports.comparison._picture import waterfall
 from advisor.reports.report.markdown import code, escape
 
 NAME = "markdown"
@@ -30,6 +32,7 @@ def render(comparison: Comparison) -> str:
         "",
         *(f"- **{escape(said)}**" for said in words.differences(comparison)),
         "",
+        *_picture(comparison),
     ]
     first, *others = words.tables(comparison)
     lines += _table(words.title(first), words.rows(first, _ROWS))
@@ -42,6 +45,19 @@ def render(comparison: Comparison) -> str:
         lines += ["<details>", f"<summary>{title}</summary>", "", *body, "</details>", ""] if body else []
     lines.append(f"<sub>advisor {escape(comparison.advisor)} · {words.footnote(comparison)}</sub>")
     return "\n".join(lines) + "\n"
+
+
+def _picture(comparison: Comparison) -> list[str]:
+    """From the step before to the step after, class by class."""
+    before, after = comparison.before.step_us, comparison.after.step_us
+    changes = [] if comparison.kind == "kernels" else waterfall(comparison)
+    if not changes:
+        return []
+    most = max(before, after)
+    bars = [Bar("step before", 0.0, before / most, duration(before))]
+    bars += [Bar(bar.name, bar.low, bar.width, words.signed(bar.change_us)) for bar in changes if bar.width >= SMALLEST]
+    bars += [Bar("step after", 0.0, after / most, duration(after))]
+    return [*fenced(drawn(bars), "text"), ""]
 
 
 def _table(title: str, rows: list[Row]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
+from advisor.report.numbers import duration
 from advisor.reports._clean import legible
-from advisor.reports._numbers import duration
 from advisor.reports.comparison import _phrases as words
 
 NAME = "text"

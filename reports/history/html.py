@@ -21,9 +21,10 @@ def render(trend: Trend) -> str:
     across = (_WIDTH - _LEFT - _EDGE) / max(len(steps) - 1, 1)
     points = [(_LEFT + i * across, _EDGE + (1 - us / top) * (_HEIGHT - 2 * _EDGE)) for i, us in enumerate(steps)]
     rows = [
-        (entry, text.change(before, entry), [text.gain(entry, rule) for rule in trend.rules]) for before, entry in zip((None, *entries), entries, strict=False)
+        (entry, text.change(before, entry), text.verdict(entry), [text.gain(entry, rule) for rule in trend.rules])
+        for before, entry in zip((None, *entries), entries, strict=False)
     ]
     return page(
         "trend.html.j2", "History of the step time", points=points, rows=rows, rules=[visible(r) for r in trend.rules], top=top,
-        size=(_WIDTH, _HEIGHT, _LEFT, _EDGE), advisor=visible(entries[-1].report.advisor), visible=visible,
+        size=(_WIDTH, _HEIGHT, _LEFT, _EDGE), advisor=visible(entries[-1].report.advisor),
     )  # fmt: skip

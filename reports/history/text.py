@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.history import Entry, Trend
+from advisor.report.numbers import counted, duration, percent
 from advisor.reports._clean import visible
-from advisor.reports._numbers import counted, duration, percent
 from advisor.reports.comparison._phrases import share
 
 NAME = "text"
@@ -48,13 +48,14 @@ def bars(values: list[float]) -> str:
 
 
 def _line(before: Entry | None, entry: Entry) -> str:
+    found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or "nothing found"
+    return f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {verdict(entry)}: {found}"
+
+
+def verdict(entry: Entry) -> str:
+    """What holds the step up, and whether the trace could tell: "nothing found" alone would pass for good news."""
     head = entry.report.headline
-    found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or (
-        "nothing to fix" if entry.report.headline.judged == "yes" else "could not be judged"
-    )
-    return (
-        f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {visible(head.bottleneck)}: {found}"
-    )
+    return visible(head.bottleneck) + {"yes": "", "partly": " (judged in part)", "no": " (could not be judged)"}[head.judged]
 
 
 def _cell(value: float | None) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison, MemoryRow, MemoryTable
+from advisor.report.numbers import percent, size
 from advisor.reports._clean import clip
-from advisor.reports._numbers import percent, size
 
 _NAME = 120
 

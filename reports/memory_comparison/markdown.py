@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison
+from advisor.report.numbers import size
 from advisor.reports._clean import legible
-from advisor.reports._numbers import size
 from advisor.reports.comparison.markdown import MARKER
 from advisor.reports.memory_comparison import _phrases as words
 from advisor.reports.report.markdown import code, escape

@@ -8,8 +8,8 @@ import numpy as np
 
 from advisor.report.charts import Picture
 from advisor.report.model import Report
+from advisor.report.numbers import counted, duration
 from advisor.reports import _phrases
-from advisor.reports._numbers import counted, duration
 
 STEADY = 0.1
 """Steps that differ by less than a tenth are one kind of step."""

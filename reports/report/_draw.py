@@ -13,7 +13,7 @@ import numpy as np
 from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, StepTimes
 from advisor.report.model import KernelRow, Report
 from advisor.report.roofline import PRECISIONS, Reach, peaks_of, reach
-from advisor.reports._clean import clip, visible
+from advisor.reports._clean import shortened
 from advisor.reports._names import short
 from advisor.reports.report._wide import shown_moment, wide
 
@@ -28,7 +28,7 @@ def shown(picture: Picture, text: int) -> Picture:
     """The picture with the names that stand in tables made visible and clipped."""
 
     def fit(name: str) -> str:
-        return clip(visible(name), text)
+        return shortened(name, text)
 
     return replace(
         picture,
@@ -54,10 +54,10 @@ def lanes(cut: Cut) -> list[LaneRow]:
         rows = np.flatnonzero(cut.lane == number)
         outer = rows[cut.depth[rows] == 0]
         longest = int(rows[cut.slice_dur_us[rows].argmax()])
-        name = clip(visible(cut.names[cut.name[longest]]), NAME)
+        name = shortened(cut.names[cut.name[longest]], NAME)
         made.append(
             LaneRow(
-                clip(visible(lane.label), NAME),
+                shortened(lane.label, NAME),
                 len(rows),
                 float(cut.slice_dur_us[outer].sum()),
                 name,
@@ -106,7 +106,7 @@ class _Names:
         self._at: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        shown = clip(visible(text), NAME)
+        shown = shortened(text, NAME)
         if shown not in self._at:
             self._at[shown] = len(self.texts)
             if (said := short(shown)) != shown:
@@ -164,7 +164,7 @@ def _roofline(report: Report) -> dict[str, Any] | None:
 
 def _point(row: KernelRow, at: Reach) -> list[Any]:
     rates = _numbers((at.intensity, row.tflops, row.gbps, at.share), 5)
-    return [clip(visible(row.name), NAME), row.family, row.precision, _number(row.total_us), _number(row.share, 5), *rates]
+    return [shortened(row.name, NAME), row.family, row.precision, _number(row.total_us), _number(row.share, 5), *rates]
 
 
 def _leaves(report: Report, picture: Picture | None) -> Iterable[Leaf]:

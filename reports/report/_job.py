@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.report.model import CollectiveMoment, CollectiveRow, RankRow, Report
+from advisor.report.numbers import counted, duration, moment, percent, rate, share, size
 from advisor.reports._clean import visible
-from advisor.reports._numbers import counted, duration, moment, percent, rate, share, size
 from advisor.reports.report._memory import WIDTH, _rect, _svg, _text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
+from advisor.report.numbers import counted, duration, percent, share, size
 from advisor.reports._clean import visible
-from advisor.reports._numbers import counted, duration, percent, share, size
 
 if TYPE_CHECKING:
     from markupsafe import Markup

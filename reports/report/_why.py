@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.report.model import Finding, Report
+from advisor.report.numbers import duration
 from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import duration
 from advisor.reports._phrases import gain, likely, whole_noun
 
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)

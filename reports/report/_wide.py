@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.report.charts import Cut, Moment
-from advisor.reports._clean import clip, visible
+from advisor.reports._clean import shortened
 from advisor.reports.report._columns import packed, steps
 from advisor.reports.report._thin import thin
 
@@ -43,7 +43,7 @@ def wide(cut: Cut, most: int, code: Callable[[str], int], whole: Sequence[tuple[
         "dur": round(cut.end_us - cut.start_us, 3),
         "unit": unit,
         "n": len(order),
-        "lanes": [[clip(visible(one.label), 160), one.side] for one in cut.lanes],
+        "lanes": [[shortened(one.label, 160), one.side] for one in cut.lanes],
         "kinds": list(cut.kinds),
         "rows": [[int(lane[at]), int(depth[at]), int(count)] for at, count in zip(edges.tolist(), counts.tolist(), strict=True)],
         "columns": packed(

@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.report import numbers
 from advisor.report.model import Finding, Report
 from advisor.report.roofline import peaks_of, reach
-from advisor.reports import _numbers, _pages, _phrases
+from advisor.reports import _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._names import short, trace_id
 from advisor.reports.report import _draw, _job, _memory
@@ -158,13 +159,13 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     for function in (
-        _numbers.count,
-        _numbers.counted,
-        _numbers.duration,
-        _numbers.moment,
-        _numbers.percent,
-        _numbers.rate,
-        _numbers.size,
+        numbers.count,
+        numbers.counted,
+        numbers.duration,
+        numbers.moment,
+        numbers.percent,
+        numbers.rate,
+        numbers.size,
         _phrases.code_spans,
         _phrases.confidence,
         _phrases.place,
@@ -176,5 +177,5 @@ def _environment() -> Environment:
     ):
         made.filters[function.__name__] = function
     made.globals.update(launches_drawn=launches_drawn, occupancy_curve=occupancy_curve, occupancy_limits=occupancy_limits)
-    made.globals.update(interval=_numbers.interval, reach=reach, share=_numbers.share, speedup=_numbers.speedup, words=_phrases)
+    made.globals.update(interval=numbers.interval, reach=reach, share=numbers.share, speedup=numbers.speedup, words=_phrases)
     return made

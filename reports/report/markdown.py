@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 
 from advisor.report.model import Finding, Report
+from advisor.report.numbers import counted, duration, interval, percent, rate, share, size, speedup
+from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import counted, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._phrases import (
     aside,
     code_spans,
@@ -47,7 +48,7 @@ _HELD = 12
 _DETAILED = 20
 _DEVICES = 8
 # Shares of the limit: the table of findings, then their details, leave room for what follows.
-_TABLE_END, _DETAILS_END, _END = 26_000, 54_000, 64_500
+_TABLE_END, _DETAILS_END, _END = 26_000, 54_600, 64_500
 
 _MARKUP = re.compile(
     r"[&<>|`*\[\]\\~$!^{}]"  # always markup, or the start of some
@@ -151,7 +152,16 @@ def _headline(report: Report) -> list[str]:
         f"<sub>{about}</sub>",
         "",
         *([f"<sub>{escape(note)}</sub>", ""] if (note := footnote(report)) else []),
+        *_picture(report),
     ]
+
+
+def _picture(report: Report) -> list[str]:
+    """Where the time of the first GPU goes."""
+    for time in (report.time or ())[:1]:
+        bars = [Bar(part.label, 0.0, part.share, percent(part.share)) for part in slices(time) if part.share >= SMALLEST]
+        return [*fenced(drawn(bars), "text"), ""] if bars else []
+    return []
 
 
 def _findings(comment: _Comment, report: Report, total: int) -> None:
@@ -191,7 +201,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {confidence(finding.confidence)} · saves {likely(saving)} per {whole_noun(finding, report)}, {saving_basis(finding)}",
+        f"{code(finding.rule)} · {confidence(finding)} · saves {likely(saving)} per {whole_noun(finding, report)}, {saving_basis(finding)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",
@@ -216,10 +226,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
 def _diff(before: str, after: str) -> list[str]:
     """Before and after as one coloured block, in a fence that its text cannot close."""
     old, new = before.rstrip().split("\n"), after.rstrip().split("\n")
-    body = [line.rstrip() for line in difflib.ndiff(old, new) if not line.startswith("?")]
-    longest = max((len(run) for run in re.findall(r"`+", "\n".join(body))), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}diff", *body, fence]
+    return fenced([line.rstrip() for line in difflib.ndiff(old, new) if not line.startswith("?")], "diff")
 
 
 def _time(report: Report) -> list[str]:
@@ -276,7 +283,7 @@ def _measured(report: Report) -> list[str]:
     ]
     for row in report.kernels:
         seen = row.counted
-        shares = (seen and seen.compute, seen and seen.memory, row.occupancy and row.occupancy.theoretical)
+        shares = (seen.compute if seen else None, seen.memory if seen else None, row.occupancy.theoretical if row.occupancy else None)
         cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
         lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from importlib.metadata import metadata
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,6 @@ NAME = "sarif"
 SUFFIX = ".sarif"
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_HOME = "https://pypi.org/project/trace-advisor/"
 _LIMITS = Limits(text=1_000, findings=500, evidence=20, pages=60)
 _LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
 _PAGE = 12_000
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
     driver = {
         "name": "advisor",
         "version": shown.advisor,
-        "informationUri": _HOME,
+        **_home(),
         "rules": [_rule(rule, shown) for rule in rules],
     }
     run = {
@@ -44,6 +44,12 @@ def render(report: Report) -> str:
         "columnKind": "unicodeCodePoints",
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _home() -> Json:
+    """Where the project says that it is."""
+    urls = dict(url.split(", ", 1) for url in metadata("trace-advisor").get_all("Project-URL") or ())
+    return {"informationUri": urls["Homepage"]} if "Homepage" in urls else {}
 
 
 def _rule(rule: str, report: Report) -> Json:

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from advisor.report.model import DeviceTime, Finding, Report
+from advisor.report.numbers import counted, duration, interval, percent, share, speedup
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
-from advisor.reports._numbers import counted, duration, interval, percent, share, speedup
 from advisor.reports._phrases import Slice
 from advisor.reports.report import _job, _memory
 from advisor.reports.report._checklist import Answer, checklist
@@ -210,7 +210,7 @@ def _finding(console: Console, report: Report, finding: Finding, number: int) ->
     _wrapped(console, fix, 2)
     first = finding.evidence[0]
     where = " · ".join(part for part in (_phrases.source_line(first), _phrases.place(first)) if part)
-    about = " · ".join(part for part in (finding.rule, _phrases.confidence(finding.confidence), where) if part)
+    about = " · ".join(part for part in (finding.rule, _phrases.confidence(finding), where) if part)
     _wrapped(console, _text((about, "dim")), 2, 1)
 
 

@@ -105,7 +105,7 @@
     let target = null;
     try { target = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
     if (!target) return;
-    const fold = target.querySelector(":scope > details.fold");
+    const fold = target.querySelector(":scope > details.fold:not(.rest)");
     if (fold) fold.open = true;
     for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
     target.scrollIntoView();
@@ -118,7 +118,7 @@
     button.hidden = findings.length < 2;
     button.addEventListener("click", () => {
       const open = !findings.every((one) => one.open);
-      findings.forEach((one) => { one.open = open; });
+      [...findings, ...all(".rest")].forEach((one) => { one.open = open; });
       label();
     });
     findings.forEach((one) => one.addEventListener("toggle", label));

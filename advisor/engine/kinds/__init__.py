@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.report.model import Health, Kind, Report
 from advisor.views.workspace import Workspace
 

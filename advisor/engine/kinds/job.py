@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from advisor.engine.grade import Weight
+from advisor.engine.consistency import consistent
+from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.report.model import (
     LOW_SHARE,
     SEVERITIES,
@@ -36,7 +37,7 @@ from advisor.report.model import (
 )
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
-from advisor.views.ranks.edits import JobEdit, Several
+from advisor.views.ranks.edits import JobEdit, JobEdits, Several
 from advisor.views.ranks.job import Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
 from advisor.views.ranks.replay import MAX_ERROR
@@ -94,8 +95,8 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
     job = workspace.get(Job)
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
-    found = _folded(job, found)
-    return found + [Judged(f, None, False) for f in _shared(job, [f.finding for f in found])]
+    found = [in_true_time(f, job.true_step) for f in _folded(job, found)]
+    return found + [Judged(f, None) for f in _shared(job, [f.finding for f in found])]
 
 
 LEFT = 0.15
@@ -127,8 +128,9 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
 def _shared(job: Job, own: list[Finding]) -> list[Finding]:
     """Findings of ranks, one a rule. What it gains a job is no more than the rank that gains least, and is said so."""
     by_rule: dict[str, list[tuple[int, Finding, float]]] = defaultdict(list)
+    whole = job.true_step.expected_us
     for one in job.ranks:
-        step = one.facts.step_us
+        step = one.facts.true_step_us.expected
         for finding in one.facts.findings:
             if isinstance(finding.saving, Saving) and finding.rule not in ABOUT_RANKS and step > 0:
                 by_rule[finding.rule].append((one.rank, finding, max(finding.saving.expected_us, 0.0) / step))
@@ -146,16 +148,17 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         waiting = max(job.totals[:, -1].min() / job.step_us, 0.0) if job.step_us else 0.0
         share = least if everywhere else 0.0
         saving = Saving(
-            0.0, share * job.step_us, max(share, items[-1][2] if len(ranks) >= HEARD * len(job.ranks) else share) * job.step_us,
+            0.0, share * whole, max(share, items[-1][2] if len(ranks) >= HEARD * len(job.ranks) else share) * whole,
             "bound", finding.saving.removes if isinstance(finding.saving, Saving) else "",
         )  # fmt: skip
-        severity = severity_of(saving, job.step_us)
+        severity = severity_of(saving, whole)
         blamed = next((culprits[r] for r in ranks if r in culprits), "")
+        capped = (blamed or finding.status == "possible") and SEVERITIES.index(severity) < SEVERITIES.index("low")
         made.append(
             msgspec.structs.replace(
                 finding,
                 summary=_led(f"{common(ranks, job.numbers).capitalize()}: ", finding.summary),
-                severity="low" if blamed and SEVERITIES.index(severity) < SEVERITIES.index("low") else severity,
+                severity="low" if capped else severity,
                 saving=saving,
                 confidence=finding.confidence * (1.0 if everywhere and waiting < LOW_SHARE else 0.8),
                 ranks=ranks,
@@ -180,7 +183,8 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     devices = {(f.device, sms): None for f in facts for _, sms in f.devices}
     counted = [f for f in outcomes.found if f.counted and not f.finding.allowed and not f.finding.folded_into]
     rows = _rows(job)
-    return Report(
+    parts = _breakdown(rows, job)
+    made = Report(
         advisor=version("trace-advisor"),
         kind="job",
         source=SourceInfo(
@@ -198,15 +202,17 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             step_us=job.step_us,
             basis=first.basis,  # type: ignore[arg-type]
             detail=f"the mean of {len(job.ranks)} ranks' steps",
+            true_step_us=job.true_step.interval,
+            recording_us=job.true_step.recording_us,
         ),
         time=None,
         health=health(workspace),
-        headline=_headline(job, counted),
+        headline=_headline(job, counted, parts),
         findings=tuple(f.finding for f in outcomes.found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
-        breakdown=_breakdown(rows),
+        breakdown=parts,
         work=Work(kernels=sum(f.kernels for f in facts), kernel_us=sum(row.compute_us for row in rows)),
         ranks=(*rows, *(RankRow(rank=-1, step_us=0.0, compute_us=0.0, failed=f"{u.label}: {u.why}") for u in summaries.unread)),
         matching=job.matching,
@@ -215,6 +221,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         worst=worst(job),
         slowdown=_slowdown(job),
     )
+    return consistent(made)
 
 
 def _rows(job: Job) -> list[RankRow]:
@@ -245,34 +252,62 @@ def _slowdown(job: Job) -> Slowdown | None:
         return None
 
 
-def _breakdown(rows: list[RankRow]) -> tuple[Part, ...]:
-    """The mean rank's step in parts: they sum to the job's step."""
+def _breakdown(rows: list[RankRow], job: Job) -> tuple[Part, ...]:
+    """The mean rank's step in parts: they sum to the job's true step. What recording added hosts idled for, or waited for."""
+    us = {part: float(np.mean([getattr(row, f"{part}_us") for row in rows])) for part in ("compute", "copy", "transfer", "wait", "input", "host", "other")}
+    left = job.true_step.recording_us
+    for part in ("host", "wait"):
+        gone = min(left, us[part])
+        us[part], left = us[part] - gone, left - gone
+    scale = job.true_step.expected_us / (sum(us.values()) or 1.0)
     named: tuple[tuple[PartKind, str, str], ...] = (
-        ("compute", "compute", "compute_us"), ("copy", "copy", "copy_us"), ("communication", "transfer", "transfer_us"), ("idle", "wait", "wait_us"),
-        ("idle", "data_loading", "input_us"), ("idle", "host", "host_us"), ("idle", "unknown", "other_us"),
+        ("compute", "compute", "compute"), ("copy", "copy", "copy"), ("communication", "transfer", "transfer"), ("idle", "wait", "wait"),
+        ("idle", "data_loading", "input"), ("idle", "host", "host"), ("idle", "unknown", "other"),
     )  # fmt: skip
-    return tuple(Part(kind=kind, name=name, us=float(np.mean([getattr(row, field) for row in rows]))) for kind, name, field in named)
+    return tuple(Part(kind=kind, name=name, us=us[part] * scale) for kind, name, part in named)
 
 
-def _headline(job: Job, found: list[Judged]) -> Headline:
-    own = [f for f in found if f.edits is not None]
+def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headline:
+    step_us = job.true_step.expected_us
     try:
-        replay = job.replay
+        predicted = _predicted(job, found)
     except Unavailable as missing:
         return Headline(
-            bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=job.step_us,
+            bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=step_us,
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
-    edits = [f.edits.expected for f in own if f.edits and isinstance(f.edits.expected, JobEdit)]
-    share = replay.share(replay.corrected, Several(tuple(edits))) if edits else 0.0
-    # A rule that replays by itself says what it saves and has no edit to combine: together they gain no less than it alone.
-    after = min(job.step_us * (1 - share), *(job.step_us - f.finding.saving.expected for f in found if f.finding.shortens), job.step_us)
-    width = sum(f.finding.saving.high - f.finding.saving.low for f in found if f.finding.shortens) / 2
-    predicted = Prediction(low=max(0.0, after - width), expected=after, high=min(job.step_us, after + width))
-    wait = float(job.part("communication").mean()) / job.step_us if job.step_us else 0.0
     top = found[0].finding if found else None
     if top and top.severity in ("high", "medium"):
-        return Headline(bottleneck=top.rule, summary=top.summary, step_us=job.step_us, predicted_step_us=predicted)
-    compute = float(job.part("compute").mean()) / job.step_us if job.step_us else 0.0
-    summary = f"The ranks keep step: they compute for {compute:.0%} of it and wait for each other or for data between them for {wait:.0%}."
-    return Headline(bottleneck="balanced", summary=summary, step_us=job.step_us, predicted_step_us=predicted)
+        return Headline(bottleneck=top.rule, summary=top.summary, step_us=step_us, predicted_step_us=predicted)
+    bottleneck, summary = _bound(parts)
+    return Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
+
+
+def _predicted(job: Job, found: list[Judged]) -> Prediction:
+    """The step with every fix. Raises Unavailable where the job cannot be replayed."""
+    replay, step = job.replay, job.true_step
+    own = [f.edits for f in found if isinstance(f.edits, JobEdits)]
+    expected = replay.share(replay.corrected, Several(tuple(edits.expected for edits in own))) * step.expected_us if own else 0.0
+    # What a rule replays by itself, and what ranks find each in their own trace, has no edit to combine: together all fixes gain no
+    # less than any one alone.
+    savings = [f.finding.saving for f in found if f.finding.shortens]
+    low, alone, high = (max((getattr(saving, end) for saving in savings), default=0.0) for end in ("low", "expected", "high"))
+    expected = max(expected, alone)
+    most = min(max(high, expected * high / alone if alone > 0 else 0.0), step.expected_us)
+    return Prediction(low=step.expected_us - most, expected=step.expected_us - expected, high=step.expected_us - low)
+
+
+def _bound(parts: tuple[Part, ...]) -> tuple[str, str]:
+    """What holds most of the mean rank's step, where no rank and no link stands out."""
+    us = {part.name: part.us for part in parts}
+    spent = {"compute": us["compute"], "communication": us["transfer"] + us["wait"], "input": us["data_loading"], "host": us["host"]}
+    share = {kind: value / (sum(us.values()) or 1.0) for kind, value in spent.items()}
+    waits = f"wait for each other or for data between them for {share['communication']:.0%}"
+    if (largest := max(share, key=share.__getitem__)) == "compute":
+        return "balanced", f"The ranks keep step: they compute for {share['compute']:.0%} of it and {waits}."
+    name, why = {
+        "communication": ("communication-bound", ""),
+        "input": ("data-bound", f", and for batches for {share['input']:.0%}"),
+        "host": ("host-bound", f", and for their hosts to issue work or do their own for {share['host']:.0%}"),
+    }[largest]
+    return name, f"The ranks compute for {share['compute']:.0%} of the step; they {waits}{why}."

@@ -7,8 +7,9 @@ from importlib.metadata import version
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
-from advisor.kernel_profiles import KernelProfiles
-from advisor.recording import Recording
+from advisor.knowledge.how_to_record import counters
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.report.model import (
     SEVERITIES,
     DeviceInfo,
@@ -39,12 +40,14 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
     )
     missing = sorted({QUESTIONS[c.check][1] for row in rows if row.counted for c in row.counted.checks if c.status == "not collected"})
+    page = min((kernel.page for kernel in profiles.kernels), default="")
+    absent = "not on this page" if page == "details" else "not collected"
     collected = Health(
         check="sections",
         status="degraded" if missing else "ok",
-        detail=f"of some kernels not collected: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
+        detail=f"of some kernels {absent}: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
         touches=(),
-        record_with=f"ncu {' '.join(f'--section {name}' for name in missing)} …" if missing else "",
+        record_with=counters(missing, page) if missing else "",
     )
     return whole, collected
 

@@ -9,7 +9,8 @@ import msgspec
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.snapshot import MemorySnapshot
 from advisor.report.model import (
     SEVERITIES,
     AnySaving,
@@ -22,7 +23,7 @@ from advisor.report.model import (
     Report,
     SourceInfo,
 )
-from advisor.snapshot import MemorySnapshot
+from advisor.report.numbers import size
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.history import MemoryHistory
 from advisor.views.memory.steps import MemorySteps
@@ -110,20 +111,19 @@ _BOTTLENECKS = {
 
 
 def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> Headline:
-    peak, reserved = memory.peak_allocated_bytes / 1e9, memory.peak_reserved_bytes / 1e9
     loud = [f.finding for f in found if f.finding.severity in ("high", "medium") and not f.finding.allowed]
     parts: dict[str, int] = {}
     for row in memory.at_peak:
         parts[row.category] = parts.get(row.category, 0) + row.bytes
     most = max(parts, key=parts.__getitem__, default="nothing")
     share = parts.get(most, 0) / memory.peak_allocated_bytes if memory.peak_allocated_bytes else 0.0
-    summary = f"The peak is {peak:.3g} GB allocated, {reserved:.3g} GB reserved; {share:.0%} of it is {most}."
+    summary = f"The peak is {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}."
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
-        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {peak * 1e9 / max(median, 1):.2g} times the median. {summary}"
+        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {memory.peak_allocated_bytes / max(median, 1):.2g} times the median. {summary}"
     if loud and isinstance(loud[0].saving, BytesSaved):
         saving = loud[0].saving
-        summary += f" {loud[0].fix.title}: {saving.expected / 1e9:.3g} GB less {saving.of}."
+        summary += f" {loud[0].fix.title}: {size(saving.expected)} less {saving.of}."
     judged = "yes" if snapshot.stacks and snapshot.events else "partly"
     why = "" if judged == "yes" else "the snapshot has no history of events" if snapshot.stacks else "no stacks were recorded"
     return Headline(

@@ -12,14 +12,15 @@ from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
 from advisor.engine.doubt import doubted
 from advisor.engine.folding import folded
-from advisor.engine.grade import Weight
+from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import Device, Timeline
 from advisor.report.model import (
     SEVERITIES,
     AnySaving,
@@ -36,8 +37,8 @@ from advisor.report.model import (
     Window,
 )
 from advisor.report.roofline import rates
-from advisor.timeline import Device, Timeline
 from advisor.views.charts.build import picture
+from advisor.views.charts.memory import TracedPeaks
 from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth
 from advisor.views.kernels.measured import MeasuredKernels
@@ -46,7 +47,6 @@ from advisor.views.memory.beside import MemoryBeside
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
-from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
@@ -119,7 +119,7 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     found = [doubted(f, replay, workspace.get(Timeline).source) for f in found]
     found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
-    return [_with_lines(_in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
+    return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
 
 
 def _with_lines(found: Judged, timeline: Timeline) -> Judged:
@@ -128,16 +128,6 @@ def _with_lines(found: Judged, timeline: Timeline) -> Judged:
     if len(timeline.python_calls) or any(item.source for item in finding.evidence):
         return found
     return found._replace(finding=msgspec.structs.replace(finding, lines_with=RECORD_LINES.get(timeline.source.format, "")))
-
-
-def _in_true_time(found: Judged, step: TrueStep) -> Judged:
-    """The saving as a part of the step without a profiler."""
-    saving = found.finding.saving
-    if not step.recorded_us or not isinstance(saving, Saving):
-        return found
-    ratio = step.expected_us / step.recorded_us
-    scaled = msgspec.structs.replace(saving, low_us=saving.low_us * ratio, expected_us=saving.expected_us * ratio, high_us=saving.high_us * ratio)
-    return found._replace(finding=msgspec.structs.replace(found.finding, saving=scaled))
 
 
 def _with_changes(found: Judged, replay: Replay) -> Judged:
@@ -189,12 +179,13 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         breakdown=workspace.get(Breakdown).parts,
         work=workspace.get(StepWork).work,
         memory=workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None,
+        traced_memory=workspace.get(TracedPeaks).devices,
         ops=workspace.get(OpTable).rows,
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))
     made = msgspec.structs.replace(made, checklist=checklist(made))
-    return consistent(made).with_picture(picture(workspace, [f.finding for f in found]))
+    return consistent(made).with_picture(lambda: picture(workspace, [f.finding for f in found]))
 
 
 def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:

@@ -5,31 +5,45 @@ The XPlane is complete; the Chrome trace is cut at a million events and does not
 
 from __future__ import annotations
 
+import os
 from io import BytesIO
 from typing import BinaryIO
 
 from advisor.errors import TraceError
-from advisor.recording import Recording
-from advisor.sources.jax import chrome, xplane
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import ReadIssue, Timeline
+from advisor.sources.jax import chrome, directory, xplane
 from advisor.sources.jax.tables import Tables
 from advisor.sources.jax.walk import Walk
 from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.paths import open_binary
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
-from advisor.timeline import ReadIssue, Timeline
 
 AGAIN = "Copy the file again, or record it again."
 
 
-def recognises(opened: Opened) -> bool:
-    """Planes named as XLA's profiler names them, in protobuf or as processes of a Chrome trace."""
-    return chrome.recognises(opened.head) if is_json(opened.head) else xplane.recognises(opened.head)
-
-
 def record(opened: Opened) -> Recording:
     """The recording of one process of JAX. Raises TraceError where it is damaged or holds no GPU work."""
-    return Recording("trace", opened.path, (_chrome(opened) if is_json(opened.head) else _xplane(opened),))
+    if not is_json(opened.head):
+        return Recording("trace", opened.path, (_xplane(opened, []),))
+    if whole := directory.whole_profile(opened.path):
+        try:
+            return _instead(opened, whole)
+        except (TraceError, OSError):
+            pass  # what was asked for is here
+    return Recording("trace", opened.path, (_chrome(opened),))
+
+
+def _instead(opened: Opened, whole: str) -> Recording:
+    """The whole profile, which stands beside the poorer file that was given."""
+    told = ReadIssue(
+        "fuller-file", f"{os.path.basename(whole)} was read in place of {os.path.basename(opened.path)}, which holds less of the same profile", "ok"
+    )
+    file, size = open_binary(whole)
+    with file:
+        stream = Stream(file, size, opened.max_bytes)
+        return Recording("trace", whole, (_xplane(Opened(whole, stream, stream.peek(len(opened.head)), size, opened.max_bytes), [told]),))
 
 
 def _chrome(opened: Opened) -> Timeline:
@@ -41,14 +55,14 @@ def _chrome(opened: Opened) -> Timeline:
     for plane in planes:
         tables.add(plane)
     lost = "a Chrome trace says neither which device it was nor which lines of the program its kernels come from"
-    issues = [ReadIssue("poorer-format", f"{lost}; the .xplane.pb beside it does")]
+    issues = [ReadIssue("poorer-format", f"{lost}; the .xplane.pb that it was made of does")]
     if spans >= chrome.MOST_EVENTS:
-        detail = f"the exporter keeps {chrome.MOST_EVENTS:,} events, so this trace is cut; the .xplane.pb beside it is whole"
+        detail = f"the exporter keeps {chrome.MOST_EVENTS:,} events, so this trace is cut; the .xplane.pb that it was made of is whole"
         issues.append(ReadIssue("complete-file", detail))
     return tables.timeline(opened.path, stream.total, issues)
 
 
-def _xplane(opened: Opened) -> Timeline:
+def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline:
     tables = Tables()
     stream, again = opened.stream, opened.path
     file: BinaryIO
@@ -62,6 +76,6 @@ def _xplane(opened: Opened) -> Timeline:
             heads = xplane.heads(Walk(stream))
             for plane in xplane.planes(Walk(Stream(file, None, opened.max_bytes)), heads, tables.texts):
                 tables.add(plane)
-            return tables.timeline(opened.path, stream.total, [])
+            return tables.timeline(opened.path, stream.total, issues)
     except ValueError as error:
         raise TraceError(f"{opened.path} is a damaged XPlane: {error}", AGAIN) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ from advisor.sources.jax.texts import Texts
 MOST_EVENTS = 1_000_000
 """The exporter keeps no more than these."""
 
-_PROCESS = re.compile(rb'"name"\s*:\s*"/(device:\w+:\d+|host:\w+)[^"]*"')
 _LATEST_US = 2**62 / 1e6
 """Times in picoseconds that 64 bits hold."""
 
@@ -33,11 +31,6 @@ class _Event(msgspec.Struct):
 
 class _Trace(msgspec.Struct):
     events: list[_Event] = msgspec.field(name="traceEvents")
-
-
-def recognises(head: bytes) -> bool:
-    """Whether JSON begins with processes that are named as XLA's profiler names planes."""
-    return b'"process_name"' in head and bool(_PROCESS.search(head))
 
 
 def decoded(data: bytes) -> list[_Event]:

@@ -22,3 +22,12 @@ def newest_run(directory: Path) -> list[str]:
                 if found := sorted(str(p) for p in run.iterdir() if p.name.endswith(suffix) and p.is_file()):
                     return found
     return []
+
+
+def whole_profile(trace: str) -> str:
+    """The XPlane of which a Chrome trace was made, "" where it does not stand beside it: both bear the host's name."""
+    for suffix in (".trace.json.gz", ".trace.json"):
+        if trace.endswith(suffix):
+            named = [trace.removesuffix(suffix) + other for other in _SUFFIXES[:2]]
+            return next((path for path in named if Path(path).is_file()), "")
+    return ""

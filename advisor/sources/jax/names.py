@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from advisor.timeline import CopyKind, MemoryKind
+from advisor.recordings.timeline import CopyKind, MemoryKind
 
 STREAM = re.compile(r"Stream #(\d+)")
 DEVICE = re.compile(r"/device:([A-Za-z]+):(\d+)")

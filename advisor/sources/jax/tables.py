@@ -14,12 +14,14 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Ints
-from advisor.sources.jax import names
+from advisor.knowledge.occupancy import WARP
+from advisor.recordings.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
+from advisor.sources.jax import command_buffers, names
 from advisor.sources.jax.planes import Events, Line, Plane, Stat
-from advisor.sources.jax.programs import Programs
+from advisor.sources.jax.programs import COMMAND_BUFFER, Programs
 from advisor.sources.jax.texts import Texts, distinct
 from advisor.sources.jax.tpu import Tpu
-from advisor.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
+from advisor.sources.time_issues import time_issues
 
 RECORD = "Record a few steps on a GPU: with jax.profiler.trace('log'): … and a jax.profiler.StepTraceAnnotation('train', step_num=i) around each."
 
@@ -62,6 +64,7 @@ class Tables:
         self.versions: dict[str, Any] = {}
         self.accelerators: set[str] = set()
         self.programs = Programs()
+        self.unjoined: dict[tuple[str, int], int] = {}
         self.tpu = Tpu()
         self.events = self.bad_times = self.bad_durations = 0
         self.began_ns = 0
@@ -95,11 +98,12 @@ class Tables:
                     self._gpu_ops(number, int(stream[1][:18]), events, start_ns)
                     work = True
         if work or plane.stats:
-            said = plane.stats
+            said, name = plane.stats, names.device(plane.stats)
             self.devices.append(
                 Device(
-                    number, names.device(said), _whole(said.get("core_count"), 0),
+                    number, name, _whole(said.get("core_count"), 0),
                     (_whole(said.get("compute_cap_major"), 0), _whole(said.get("compute_cap_minor"), 0)), _whole(said.get("memory_size"), 0),
+                    WARP if name.startswith("NVIDIA") else 0,
                 )
             )  # fmt: skip
 
@@ -157,10 +161,15 @@ class Tables:
         found = []
         for program, module, op, path, kernel in zip(*(column[first].tolist() for column in key), strict=True):
             module, op, path, kernel = (self._text(code) for code in (module, op, path, kernel))
-            found.append(self.programs.row(module, program, op, path, kernel) if module else -1)
+            row = self.programs.row(module, program, op, path, kernel) if module else -1
+            found.append(self._waiting(module, program) if row < 0 and op.startswith(COMMAND_BUFFER) else row)
         talk = [self._collective(row) for row in found]
         columns = {column: np.array(values, np.int64)[group] for column, values in zip(_TALK, zip(*talk, strict=True), strict=True)}
         return {"compiled": np.array(found, np.int64)[group], **columns}
+
+    def _waiting(self, module: str, program: int) -> int:
+        """What stands in the column `compiled` until kernels inside command buffers are joined."""
+        return command_buffers.UNJOINED - self.unjoined.setdefault((module, program), len(self.unjoined))
 
     def _collective(self, row: int) -> tuple[int, int, int, int, int]:
         """Values of the columns _TALK: of a collective what it moves, else nothing."""
@@ -267,15 +276,21 @@ class Tables:
         if "gpu_ops" not in self.pieces:
             raise self._nothing(path)
         first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)
-        frames = {into: table(into, self._joined(into, first)) for into in list(self.pieces)}
+        columns = {into: self._joined(into, first) for into in list(self.pieces)}
+        if self.unjoined:
+            ops = columns["gpu_ops"]
+            ops["compiled"] = command_buffers.joined(ops["compiled"], ops["name"], ops["device"], ops["start_us"], list(self.unjoined), self.programs)
+        frames = {into: table(into, made) for into, made in columns.items()}
         frames |= {"compiled_ops": self.programs.table(), "programs": self.programs.compiled_again()}
-        if self.bad_durations:
-            detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
-            issues.append(ReadIssue("durations", detail, events=self.bad_durations))
-        if self.bad_times:
-            detail = f"left out {self.bad_times:,} events without a valid start time"
-            issues.append(ReadIssue("timestamps", detail, events=self.bad_times))
-        source = Source(path=path, format="jax", bytes=size, events=self.events, stacks="python_calls" in frames, issues=tuple(issues), metadata=self.versions)
+        source = Source(
+            path=path,
+            format="jax",
+            bytes=size,
+            events=self.events,
+            stacks="python_calls" in frames,
+            issues=(*issues, *time_issues(self.bad_times, self.bad_durations)),
+            metadata=self.versions,
+        )
         base_ns = self.began_ns + (self._base_ns or 0) + round(first * 1000)
         return Timeline.build(source, tuple(self.devices), base_ns, **frames)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -12,6 +13,11 @@ from advisor.sources.jax.planes import Events, Line, Plane
 _STEPS, _MODULES, _OPS = "Steps", "XLA Modules", "XLA Ops"
 SHOWN = 4
 """Categories that are named; the rest is small."""
+_GROUPS = {
+    "infeed and outfeed": re.compile(r"infeed|outfeed|host (send|recv)", re.IGNORECASE),
+    "collectives": re.compile(r"(async[ -])?(all-|reduce-scatter|collective-|ragged-all-|send|recv)", re.IGNORECASE),
+}
+"""Categories that are summed, wherever they rank."""
 
 
 class Tpu:
@@ -49,7 +55,9 @@ class Tpu:
         spent: Counter[str] = Counter()
         for category, us in zip(self.categories, own.tolist(), strict=True):
             spent[category] += us
-        named = ", ".join(f"{category} {us / whole:.0%}" for category, us in spent.most_common(SHOWN))
+        groups = {what: sum(us for category, us in spent.items() if pattern.match(category)) for what, pattern in _GROUPS.items()}
+        shown = dict(spent.most_common(SHOWN)) | {f"{what} in all": us for what, us in groups.items() if us}
+        named = ", ".join(f"{category} {us / whole:.0%}" for category, us in shown.items())
         what = "steps" if _STEPS in self.spans else "runs of executables"
         usual = float(np.median(steps[1] - steps[0])) / 1000
         return f"{len(steps[0])} {what} of {usual:.3g} ms; ops run for {busy / whole:.0%} of the time ({named}), the rest is idle"

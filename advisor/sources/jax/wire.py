@@ -78,12 +78,6 @@ def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return value, behind
 
 
-def reals(data: Bytes, at: Ints) -> NDArray[np.float64]:
-    """(n,) the doubles that stand at these places."""
-    found: NDArray[np.float64] = np.ascontiguousarray(data[at[:, None] + np.arange(8)]).view("<f8")[:, 0]
-    return found
-
-
 def records(data: bytes, at: int, end: int, tag: int) -> tuple[list[int], list[int], int]:
     """Where the messages of one repeated field begin and end, as many as stand whole and without a break from `at`, and what follows
     them. data: ends in `PADDING`, which `end` leaves out."""

@@ -5,7 +5,6 @@ The file is read twice, in pieces: events name what they are by numbers, and wha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -35,23 +34,6 @@ _EVENT_TAG = _EVENTS << 3 | 2
 _PROGRAM, _CATEGORY = "Hlo Proto", "hlo_category"
 _DESCRIBED = ("/host:metadata", "/device:TPU")
 """Planes whose titles have stats of their own that are read."""
-
-
-def recognises(head: bytes) -> bool:
-    """Whether a file begins as an XSpace does: with a plane whose id, if any, comes before its name."""
-    if not head.startswith(b"\x0a"):
-        return False
-    # The plane goes on behind what is at hand: only its first fields can be read.
-    at = 1 + _varint_bytes(head[1:])
-    if head[at : at + 1] == b"\x08":
-        at += 1 + _varint_bytes(head[at + 1 :])
-    size = head[at + 1] if len(head) > at + 1 else 0
-    name = head[at + 2 : at + 2 + size]
-    return head[at : at + 1] == b"\x12" and 0 < size < 128 and len(name) == size and bool(re.match(rb"/(device|host):|Task Environment$", name))
-
-
-def _varint_bytes(data: bytes) -> int:
-    return next((i + 1 for i, byte in enumerate(data[:10]) if byte < 128), 10)
 
 
 @dataclass
@@ -185,7 +167,8 @@ class _Reader:
 
     def __init__(self, head: Head, texts: Texts) -> None:
         self.head, self.texts = head, texts
-        wanted = {key: name for key, name in head.names.items() if name.lower() in NUMBERS or name.lower() in TEXTS}
+        # Ids are signed in the format: one that does not fit names nothing.
+        wanted = {key: name for key, name in head.names.items() if key < 1 << 63 and (name.lower() in NUMBERS or name.lower() in TEXTS)}
         self.wanted = np.array(sorted(wanted), np.int64)
         self.slots = [wanted[key].lower() for key in sorted(wanted)]
         self.codes: dict[int, dict[int, int]] = {_TITLE: {}, _REFERENCE: {}}

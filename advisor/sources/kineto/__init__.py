@@ -1,6 +1,6 @@
 """Reads the Chrome trace that torch.profiler (Kineto) writes into a Timeline.
 
-The format, field by field, is in FORMATS.md, section 7.
+What writes it: libkineto/src/output_json.cpp of github.com/pytorch/kineto.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
+from advisor.report.numbers import counted
 from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
 from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.sources.kineto.events import Event
@@ -23,9 +25,8 @@ from advisor.sources.kineto.helper import Helper
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
 from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
-from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
-from advisor.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
+from advisor.sources.time_issues import time_issues
 
 _HOW_TO_RECORD = (
     "Record with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a few steps, "
@@ -46,11 +47,6 @@ _JSON_COLUMNS = ("dims", "types", "strides", "concrete")
 
 HELPED_FROM_BYTES = 100 << 20
 """A helper takes as long to start as some 50 MB take to read."""
-
-
-def recognises(opened: Opened) -> bool:
-    """Any JSON: what it lacks to be a trace is said when it is read."""
-    return is_json(opened.head)
 
 
 def record(opened: Opened) -> Recording:
@@ -80,7 +76,7 @@ def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: i
             collected.add(piece)
             if processes > 1 and stream.expected >= helped_from:
                 helper.start()
-    issues = [*_file_issues(text, stream, collected.events), *collected.issues()]
+    issues = [*_file_issues(text, stream, collected.events), *time_issues(collected.bad_times, collected.bad_durations)]
     metadata, complete = _metadata(text)
     if not complete:
         issues.append(ReadIssue("complete-file", "the metadata around the events cannot be read"))
@@ -123,20 +119,6 @@ class _Collected:
                 spans.append(begin)
         return spans
 
-    def issues(self) -> list[ReadIssue]:
-        found = []
-        if self.bad_durations:
-            detail = f"took a negative or impossible duration as 0 in {_events(self.bad_durations)}"
-            found.append(ReadIssue("durations", detail, events=self.bad_durations))
-        if self.bad_times:
-            detail = f"left out {_events(self.bad_times)} without a valid start time"
-            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
-        return found
-
-
-def _events(n: int) -> str:
-    return f"{n:,} event" if n == 1 else f"{n:,} events"
-
 
 def _as_written(ns: int) -> Microseconds:
     return Microseconds(f"{ns}e-3")
@@ -168,11 +150,11 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
     """What kept the file from being read whole."""
     found = []
     if stream.truncated:
-        found.append(f"{stream.truncated}; read {_events(events)}, whole up to byte {text.end:,} of the uncompressed text")
+        found.append(f"{stream.truncated}; read {counted(events, 'event')}, whole up to byte {text.end:,} of the uncompressed text")
     elif not text.whole:
-        found.append(f"the file ends at byte {stream.total:,}, before its list of events does; read {_events(events)}, whole up to byte {text.end:,}")
+        found.append(f"the file ends at byte {stream.total:,}, before its list of events does; read {counted(events, 'event')}, whole up to byte {text.end:,}")
     if text.bad:
-        found.append(f"left out {_events(text.bad)} of invalid JSON, the first at byte {text.first_bad:,}")
+        found.append(f"left out {counted(text.bad, 'event')} of invalid JSON, the first at byte {text.first_bad:,}")
     return [ReadIssue("complete-file", detail) for detail in found]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 INT64 = (-(1 << 63), (1 << 63) - 1)
 _DIGITS = re.compile(r"-?\d+")
 
-# float64 holds microseconds to half a nanosecond below this, so that rounding is exact (DESIGN.md, "Reading fast").
+# float64 holds microseconds to half a nanosecond below this, so that rounding is exact.
 EXACT_BELOW_US = float(1 << 43)
 # Times beyond this do not fit int64 nanoseconds.
 _TIME_LIMIT_US = 9e15

@@ -1,4 +1,4 @@
-"""Kineto's events as typed structs of only the fields that some table needs (FORMATS.md, 7.3 and 7.5)."""
+"""Kineto's events as typed structs of only the fields that some table needs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _KEYS = {
     "device": "device",
     "stream": "stream",
     "bytes": "bytes",
+    "dma_bytes": "size",
+    "direction": "direction",
     "kind": "kind",
     "copy_kind": "copy kind",
     "src_kind": "src kind",
@@ -80,6 +82,8 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
     device: Scalar = None
     stream: Scalar = None
     bytes: Scalar = -1
+    dma_bytes: Scalar = -1
+    direction: str | None = ""
     kind: str | int | None = ""
     copy_kind: str | int | None = ""
     src_kind: str | int | None = ""

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from types import TracebackType
 
-from advisor import isolated
-from advisor.isolated import send, take
+from advisor.sources import isolated
+from advisor.sources.isolated import send, take
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_piece
 

@@ -13,9 +13,11 @@ import pickletools
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from advisor.errors import TraceError
+from advisor.sources.memory import rows
 
 _NAMES = {opcode.code.encode("latin-1")[0]: opcode.name for opcode in pickletools.opcodes}
 _MAX_LONG_BYTES = 16
@@ -26,8 +28,14 @@ class _Malformed(Exception):
     """What the pickle holds is no data pickle: an index or a stack that does not fit."""
 
 
-Fold = Callable[[list[dict[Any, Any]]], Any]
-"""Makes one value of the dicts that are appended to a list together; None to leave them as they are. They are emptied then."""
+class Fold(NamedTuple):
+    """Makes one value of rows of a list in their place: dicts whose first key is `first`. None leaves them as they are."""
+
+    first: str
+    of_dicts: Callable[[list[dict[Any, Any]]], Any]
+    """Of dicts that are appended together; they are emptied then."""
+    of_columns: Callable[[int, dict[str, Any]], Any]
+    """Of so many rows that the pickle spells alike, by key: an array of numbers, or a list of values."""
 
 
 class _Machine:
@@ -41,6 +49,9 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: list[Any] = []
         self.texts: dict[bytes, str] = {}
+        self.declined: set[rows.Template] = set()
+        self.skip = 0
+        """Rows that come one by one, since there are few of them."""
 
     def take(self, n: int) -> bytes:
         """The next `n` bytes."""
@@ -85,13 +96,18 @@ def _appends(m: _Machine) -> None:
     items = m.since_mark()
     if type(m.stack[-1]) is not list:
         raise _Malformed("it appends to what is no list")
-    folded = m.fold(items) if m.fold and items and all(type(item) is dict for item in items) else None
-    if folded is None:
+    if m.fold is None:
         m.stack[-1].extend(items)
         return
-    m.stack[-1].append(folded)
-    for item in items:
-        item.clear()  # the memo keeps every dict for as long as the pickle is read
+    for of_dicts, group in groupby(items, lambda item: type(item) is dict and m.fold is not None and m.fold.first in item):
+        together = list(group)
+        folded = m.fold.of_dicts(together) if of_dicts else None
+        if folded is None:
+            m.stack[-1].extend(together)
+            continue
+        m.stack[-1].append(folded)
+        for item in together:
+            item.clear()  # the memo keeps every dict for as long as the pickle is read
 
 
 def _append(m: _Machine) -> None:
@@ -218,7 +234,11 @@ def _run(m: _Machine) -> Any:
         elif code == 0x28:  # MARK
             marks.append(len(stack))
         elif code == 0x7D:  # EMPTY_DICT
-            push({})
+            end = _rows(m, at - 1) if m.fold else 0
+            if end:
+                at = end
+            else:
+                push({})
         elif code == 0x4B:  # BININT1
             push(data[at])
             at += 1
@@ -250,6 +270,30 @@ def _run(m: _Machine) -> Any:
                 raise _refused(m, code)
             handle(m)
             at = m.at
+
+
+def _rows(m: _Machine, at: int) -> int:
+    """Where the rows end that begin at `at`, which then are one value on the stack; 0 where the machine has to read them."""
+    if m.fold is None or not m.marks or type(m.stack[m.marks[-1] - 1]) is not list:
+        return 0
+    if m.skip:
+        m.skip -= 1
+        return 0
+    template = rows.template_of(m.data, at)
+    if template is None or template in m.declined or not template.fields or m.memo[template.fields[0].key] != m.fold.first:
+        return 0
+    found = rows.read(m.data, at, template, m.memo)
+    if not found.columns:
+        m.skip = max(found.count - 1, 0)
+        return 0
+    names = [m.memo[field.key] for field in template.fields]
+    value = m.fold.of_columns(found.count, dict(zip(names, found.columns, strict=True)))
+    if value is None:
+        m.declined.add(template)
+        return 0
+    m.stack.append(value)
+    m.memo.extend([{}, *template.texts] * found.count)
+    return found.end
 
 
 def _refused(m: _Machine, code: int) -> Exception:

@@ -10,11 +10,9 @@ from collections import defaultdict
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.snapshot import Block, DeviceSnapshot, Events, Frame, MemorySnapshot, Segment, Stack
+from advisor.recordings.snapshot import Block, DeviceSnapshot, Events, Frame, MemorySnapshot, Segment, Stack
 from advisor.sources.protobuf import Value, fields, message, text, whole
 
-# JAX writes its two kinds of values first, their texts numbered 1 to 4: allocations/count and space/bytes.
-HEAD = b"\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04"
 RECORD = "Write it again: jax.profiler.save_device_memory_profile('memory.prof')."
 
 

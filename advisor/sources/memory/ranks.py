@@ -8,15 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.recording import Recording
-from advisor.snapshot import DeviceSnapshot, Mark, MemorySnapshot, Segment, Stack
-
-SUFFIXES = (".pickle", ".pickle.gz")
-
-
-def snapshots_among(names: Sequence[str]) -> list[str]:
-    """Which of a directory's files are snapshots, by their names."""
-    return [name for name in names if name.endswith(SUFFIXES)]
+from advisor.recordings.recording import Recording
+from advisor.recordings.snapshot import DeviceSnapshot, Mark, MemorySnapshot, Segment, Stack
 
 
 def of_ranks(recordings: Sequence[Recording], ranks: Sequence[int | None], path: str) -> Recording:

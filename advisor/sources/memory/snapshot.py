@@ -1,6 +1,6 @@
 """PyTorch's memory snapshot (`torch.cuda.memory._dump_snapshot`): a pickle of lists and dicts, made columns.
 
-Fields: FORMATS.md, section 10. What a version leaves out is filled in where the rest tells it (a block's address, its stack).
+What writes the fields: torch/csrc/cuda/memory_snapshot.cpp. What a version leaves out is filled in where the rest tells it (a block's address, its stack).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
+from advisor.recordings.snapshot import Action, Block, DeviceSnapshot, Events, Frame, Mark, MemorySnapshot, Segment, Stack
+from advisor.sources.memory.pickles import Fold
 
 RECORD = (
     "Record with: torch.cuda.memory._record_memory_history(); run a few steps; then: "
@@ -136,10 +137,8 @@ class _Rows(NamedTuple):
     frames: list[list[dict[str, Any]] | None]
 
 
-def folded(rows: list[dict[str, Any]]) -> _Rows | None:
-    """Rows of a trace as columns; None where they are none, or none that can be read."""
-    if "action" not in rows[0]:
-        return None
+def _of_dicts(rows: list[dict[str, Any]]) -> _Rows | None:
+    """Rows of a trace as columns; None where they cannot be read."""
     try:
         return _columns(rows)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -158,6 +157,27 @@ def _columns(rows: list[dict[str, Any]]) -> _Rows:
         time_us=column((e.get("time_us", 0) for e in rows), "i8"),
         frames=[e.get("frames") for e in rows],
     )
+
+
+_NUMBERS = {"address": ("addr", -1), "size": ("size", 0), "stream": ("stream", 0), "time_us": ("time_us", 0)}
+
+
+def _of_columns(count: int, columns: dict[str, Any]) -> _Rows | None:
+    """The same of rows that are columns already; None where a field is not what an event has."""
+    actions, frames = columns.get("action"), columns.get("frames", [None] * count)
+    if not isinstance(actions, list) or not isinstance(frames, list):
+        return None
+    numbers = {name: columns.get(key, np.full(count, missing, "i8")) for name, (key, missing) in _NUMBERS.items()}
+    if not all(isinstance(column, np.ndarray) for column in numbers.values()):
+        return None
+    try:
+        action = np.fromiter((_ACTIONS.get(a, Action.OTHER) for a in actions), "i1", count)
+    except TypeError:
+        return None
+    return _Rows(action=action, frames=frames, **numbers)
+
+
+FOLD = Fold("action", _of_dicts, _of_columns)
 
 
 def _events(trace: list[dict[str, Any] | _Rows], stacks: _Stacks) -> Events:

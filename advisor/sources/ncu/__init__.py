@@ -5,17 +5,13 @@ Reads no software of NVIDIA's. A report also holds the environment and the comma
 
 from __future__ import annotations
 
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.sources.ncu import report, tables
 from advisor.sources.opened import Opened
-
-
-def recognises(opened: Opened) -> bool:
-    """A report by its first bytes, a CSV page by its header or by what ncu says before it."""
-    return report.is_report(opened.head) or tables.is_page(opened.head)
+from advisor.sources.sniff import NCU_MAGIC
 
 
 def record(opened: Opened) -> Recording:
     """The kernels of a report or of a CSV page. Raises TraceError where it holds none."""
-    reader = report.read if report.is_report(opened.head) else tables.read
+    reader = report.read if opened.head.startswith(NCU_MAGIC) else tables.read
     return Recording("kernels", opened.path, (reader(opened.stream, opened.path),))

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from advisor.errors import TraceError
-from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.sources.ncu.lines import Line, first_line
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
+from advisor.sources.sniff import NCU_MAGIC
 from advisor.sources.stream import Stream
 
-_MAGIC = b"NVR\0"
 _SKIP = 1 << 20
 _LARGEST = 1 << 30
 """Bytes of one header or payload: a whole profile of one kernel has about a million, the largest strings a few."""
@@ -29,10 +29,6 @@ DEVICE_NAME, _CAPABILITY = "device__attribute_display_name", "device__attribute_
 
 class Cut(Exception):
     """The file ends inside a block."""
-
-
-def is_report(head: bytes) -> bool:
-    return head.startswith(_MAGIC)
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
@@ -64,7 +60,7 @@ def read(stream: Stream, path: str) -> KernelProfiles:
 
 def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
     """Each profile result as a message, with the strings that it refers to. `lines` gets where the kernels of the binaries stand."""
-    _take(stream, len(_MAGIC))
+    _take(stream, len(NCU_MAGIC))
     _take(stream, _size(stream))
     strings: Sequence[str] = ()
     while stream.peek(1):

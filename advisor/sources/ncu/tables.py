@@ -10,9 +10,10 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from advisor.errors import TraceError
-from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.sources.ncu.details import from_remark, raw_name
 from advisor.sources.stream import Stream
 
@@ -20,13 +21,6 @@ _NAME = "Kernel Name"
 _LONGEST_FIELD = 1 << 20
 _LONGEST_PREAMBLE = 100_000
 """Lines. A program may print much before ncu's table begins."""
-
-_HEADER = re.compile(rb'^"?(ID|Process ID)"?,.*"?Kernel Name"?', re.MULTILINE)
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that starts with `head` is a CSV page of ncu: its header, or what ncu says before it."""
-    return b"\0" not in head and (_HEADER.search(head) is not None or head.lstrip(b"\xef\xbb\xbf\r\n ").startswith((b"==PROF==", b"==WARNING==")))
 
 
 def read(stream: Stream, path: str) -> KernelProfiles:
@@ -103,7 +97,7 @@ def _narrow(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) 
             if cells.get("Rule Name"):
                 for name, said in from_remark(cells["Rule Name"], cells.get("Rule Description", "")).items():
                     metrics.setdefault(name, said)
-        yield _profile(dict(zip(header, launch[0], strict=False)), metrics), ""
+        yield replace(_profile(dict(zip(header, launch[0], strict=False)), metrics), page="details" if "Section Name" in header else ""), ""
 
 
 def _launches(header: Sequence[str], table: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:

@@ -1,6 +1,6 @@
 """Nsight Systems' SQLite export. The file is asked what it holds; its version is never looked at.
 
-The format, table by table, is in FORMATS.md, section 8.
+The tables: docs.nvidia.com/nsight-systems/UserGuide, "SQLite Schema Reference".
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pandas as pd
 from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
 from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
 from advisor.sources.opened import Opened
 from advisor.sources.ranks import recording_of
-from advisor.sources.sniff import SQLITE_MAGIC
-from advisor.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
+from advisor.sources.time_issues import time_issues
 
 RECORD = "Record with: nsys profile -t cuda,nvtx -o report PROGRAM; then: nsys export --type sqlite -o report.sqlite report.nsys-rep"
 
@@ -33,11 +33,6 @@ _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 # No clock of a session is centuries away from its start, and no event of a week is one.
 _MAX_TIME_NS = 2**61
 _MAX_DURATION_NS = 7 * 86_400 * 10**9
-
-
-def recognises(opened: Opened) -> bool:
-    """Any SQLite database: what it lacks to be an export is said when it is read."""
-    return opened.head.startswith(SQLITE_MAGIC)
 
 
 def record(opened: Opened) -> Recording:
@@ -72,14 +67,14 @@ def read(path: str) -> Timeline:
             raise TraceError(f"{path} holds no GPU work with a valid time", "Export the report again.")
         base = min(int(part["start_ns"].min()) for of_table in kept.values() for part in of_table if len(part["start_ns"]))
         tables = {name: _frame(name, kept.pop(name), base) for name in list(kept)}
-        issues = (*timed.issues(), *_unmerged(path), *_graph_issues(tables["gpu_ops"]))
+        issues = (*time_issues(timed.bad_times, timed.bad_durations), *_unmerged(db, path), *_graph_issues(tables["gpu_ops"]))
         source, devices = _source(db, path, tables, issues), _devices(db, tables["gpu_ops"])
         return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
 
 
 def _no_gpu_work(db: Database, path: str) -> TraceError:
     """Say what a file is that has nothing to analyse."""
-    unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(path))
+    unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(db, path))
     if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in db.tables:
         return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
     if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
@@ -111,17 +106,6 @@ class _Timed:
             self.bad_durations += int(bad.sum())
             part["dur_ns"] = np.where(bad, 0, duration)
         return part
-
-    def issues(self) -> list[ReadIssue]:
-        """What was found, as the reader of Kineto's traces says it."""
-        found = []
-        if self.bad_durations:
-            detail = f"took a negative or impossible duration as 0 in {self.bad_durations:,} events"
-            found.append(ReadIssue("durations", detail, events=self.bad_durations))
-        if self.bad_times:
-            detail = f"left out {self.bad_times:,} events without a valid start time"
-            found.append(ReadIssue("timestamps", detail, events=self.bad_times))
-        return found
 
 
 def _frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFrame:
@@ -245,15 +229,14 @@ def _epoch_ns(db: Database) -> int:
     return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
 
 
-def _unmerged(path: str) -> list[ReadIssue]:
-    """What SQLite wrote beside the file and has not merged into it. The file is opened as it is, so that none of that is read."""
-    beside = f"{path}-wal"
-    size = os.path.getsize(beside) if os.path.isfile(beside) else 0
+def _unmerged(db: Database, path: str) -> list[ReadIssue]:
+    """What SQLite wrote beside the file and could not be read as part of it."""
+    name = os.path.basename(path)
     detail = (
-        f"{size:,} bytes lie beside the file, in {os.path.basename(beside)}, and were not read: rows may be missing. Merge them with: "
-        f"sqlite3 {os.path.basename(path)} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+        f"{db.unread_bytes:,} bytes lie beside the file, in {name}-wal, and were not read: rows may be missing. Merge them with: "
+        f"sqlite3 {name} 'PRAGMA wal_checkpoint(TRUNCATE)', or export again"
     )
-    return [ReadIssue("complete-file", detail)] if size else []
+    return [ReadIssue("complete-file", detail)] if db.unread_bytes else []
 
 
 def _graph_issues(ops: pd.DataFrame) -> list[ReadIssue]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant
-from advisor.timeline import CopyKind, GpuKind, MemoryKind
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"

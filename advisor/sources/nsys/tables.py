@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints
+from advisor.sources.nsys.log import merged, uri
 
 ROWS = 1 << 16
 """Rows fetched at a time: large enough to cost no time, small enough to cost no memory."""
@@ -25,11 +25,15 @@ ABSENT = -(2**62)
 
 
 class Database:
-    """Tables of an open file by name. Only real tables: a view, trigger or virtual table of the same name is not run."""
+    """Tables of an open file by name. Only real tables: a view, trigger or virtual table of the same name is not run.
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    unread_bytes: of the log that SQLite left beside the file, where it could not be read as part of it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str, unread_bytes: int = 0) -> None:
         self._connection = connection
         self._path = path
+        self.unread_bytes = unread_bytes
         # A virtual table has no page of its own: to read one runs a module with arguments that the file chose.
         real = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
         self._columns: dict[str, tuple[str, ...]] = {
@@ -114,11 +118,6 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def uri(path: str | os.PathLike[str]) -> str:
-    """How to open a file that is never written to: no journal is made and no lock taken."""
-    return f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=ro&immutable=1"
-
-
 def lenient(raw: bytes) -> str:
     """Text as it stands in the file: names of hosts and times in local formats are not always UTF-8."""
     return raw.decode("utf-8", "replace")
@@ -147,11 +146,11 @@ def opened(path: str) -> Iterator[Database]:
     Raises TraceError where the file is damaged.
     """
     try:
-        with closing(sqlite3.connect(uri(path), uri=True)) as connection:
+        with merged(path) as (whole, unread), closing(sqlite3.connect(uri(whole), uri=True)) as connection:
             connection.text_factory = lenient
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.set_progress_handler(_Steps(STEPS + STEPS_A_BYTE * os.path.getsize(path)), STEPS // 50)
-            yield Database(connection, path)
+            connection.set_progress_handler(_Steps(STEPS + STEPS_A_BYTE * os.path.getsize(whole)), STEPS // 50)
+            yield Database(connection, path, unread)
     except UnicodeDecodeError:  # SQLite's own message quotes the file
         raise TraceError(f"{path} cannot be read as SQLite: its schema is damaged", "Copy or export the file again.") from None
     except sqlite3.Error as error:

@@ -10,36 +10,31 @@ import gzip
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from advisor.errors import TraceError, UsageError
-from advisor.knowledge.secrets import kinds_in
 from advisor.report.saved import is_report
-from advisor.sources import SOURCES
-from advisor.sources.nsys.tables import uri
 from advisor.sources.opened import Opened
 from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
-from advisor.sources.sniff import SNIFF_BYTES, SQLITE_MAGIC, refuse_foreign
+from advisor.sources.redact.names import Names
+from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-WRITERS: dict[str, Callable[[Opened], Iterable[bytes]]] = {
-    "kineto": lambda opened: kineto.redacted(opened.stream, opened.path),
-    "jax": lambda opened: jax.redacted(opened.stream, opened.head, opened.path),
-    "ncu": lambda opened: ncu.redacted(opened.stream, opened.head, opened.path),
-    "memory": lambda opened: memory.redacted(opened.stream, opened.head, opened.path),
+WRITERS: dict[str, Callable[[Opened, Names], Iterable[bytes]]] = {
+    "kineto": lambda opened, names: kineto.redacted(opened.stream, opened.path, names),
+    "jax": lambda opened, names: jax.redacted(opened.stream, opened.head, opened.path, names),
+    "ncu": lambda opened, names: ncu.redacted(opened.stream, opened.head, opened.path, names),
+    "memory": lambda opened, names: memory.redacted(opened.stream, opened.head, opened.path, names),
 }
 """What is left of a file, piece by piece, by source."""
-COPIERS: dict[str, Callable[[Path, Path], None]] = {"nsys": nsys.redacted}
+COPIERS: dict[str, Callable[[Path, Path, Names], None]] = {"nsys": nsys.redacted}
 """Those that write a file themselves."""
 
-_SEARCHED = 4 << 20
-"""Metadata that may hold secrets stands before the events of a trace."""
 
-
-def redact(source: Path, target: Path) -> None:
-    """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed.
+def redact(source: Path, target: Path, names: Names | None = None) -> None:
+    """Write a redacted copy of a recording or a saved report; `target` ending in .gz is compressed. names: those given to other
+    files that it belongs with, so that what is alike in them stays alike.
 
     The whole copy appears at once, and never in place of a file. Raises UsageError where `target` exists already,
     TraceError where `source` cannot be read, is damaged or is of no kind that is known.
@@ -53,7 +48,7 @@ def redact(source: Path, target: Path) -> None:
         os.close(handle)
         part = Path(name)
         try:
-            _write(source, part, target.suffix == ".gz")
+            _write(source, part, target.suffix == ".gz", names or Names())
             _publish(part, target)
         finally:
             for left in (part, part.with_name(part.name + "-journal")):
@@ -64,21 +59,21 @@ def redact(source: Path, target: Path) -> None:
         raise TraceError(f"{source} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
 
 
-def _write(source: Path, part: Path, compress: bool) -> None:
+def _write(source: Path, part: Path, compress: bool, names: Names) -> None:
     if is_report(source):
-        _save([report.redacted(source)], part, compress)
+        _save([report.redacted(source, names)], part, compress)
         return
     with source.open("rb") as file:
         stream = Stream(file, source.stat().st_size, DEFAULT_MAX_BYTES)
         opened = Opened(str(source), stream, stream.peek(SNIFF_BYTES), source.stat().st_size, DEFAULT_MAX_BYTES)
-        known = next((one.__name__.rpartition(".")[2] for one in SOURCES if one.recognises(opened)), "")  # type: ignore[attr-defined]
+        known = source_of(opened.head)
         if known in WRITERS:
-            _save(WRITERS[known](opened), part, compress)
+            _save(WRITERS[known](opened, names), part, compress)
         elif known in COPIERS:
             opened.check_seekable("an nsys export")
             if compress:
                 raise UsageError("a redacted nsys export is not compressed", "Give a target that does not end in .gz.")
-            COPIERS[known](source, part)
+            COPIERS[known](source, part, names)
         else:
             raise refuse_foreign(opened.head, str(source))
 
@@ -108,40 +103,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def secrets_like(path: Path) -> list[str]:
-    """What in a trace looks like a secret: names of variables and kinds of values, never a value itself."""
-    found: set[str] = set()
-    # Whether a file can be read is said by who reads it.
-    with suppress(OSError, TraceError, sqlite3.Error):
-        if path.is_file():
-            with path.open("rb") as file:
-                sqlite = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-                file.seek(0)
-                if not sqlite:
-                    found |= kinds_in(Stream(file).read(_SEARCHED).decode("utf-8", "replace"))
-            if sqlite:
-                with closing(sqlite3.connect(uri(path), uri=True)) as db:
-                    for text in _texts(db):
-                        found |= kinds_in(text)
-    return sorted(found)
-
-
-_TEXTS = 20_000
-"""Of a column: what names secrets stands in small tables."""
-
-
-def _texts(db: sqlite3.Connection) -> Iterator[str]:
-    """Texts of an export, with the column or the name before them that says what they are."""
-    db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    db.execute("PRAGMA trusted_schema = OFF")
-    tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall()]
-    for table in tables:
-        quoted = '"' + table.replace('"', '""') + '"'
-        columns = [str(row[1]) for row in db.execute(f"PRAGMA table_info({quoted})").fetchall()]
-        for row in db.execute(f"SELECT * FROM {quoted} LIMIT {_TEXTS}"):
-            held = {column: value for column, value in zip(columns, row, strict=True) if isinstance(value, str)}
-            yield from held.values()
-            if {"name", "value"} <= held.keys():
-                yield f"{held['name']}={held['value']}"

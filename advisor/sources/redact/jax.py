@@ -27,12 +27,11 @@ _IN_DETAILS = re.compile(
 _CALL = re.compile(r"(?:cu|hip)[A-Z]\w+|PjitFunction\([\w.<>]{1,80}\)")
 
 
-def redacted(stream: Stream, head: bytes, path: str) -> Iterator[bytes]:
+def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
     """A profile to give away. Raises TraceError where it is damaged."""
     data = stream.read(DEFAULT_MAX_BYTES + 1)
     if stream.truncated:
         raise TraceError(f"{path} is cut off: {stream.truncated}", "Copy the file again, or record it again.")
-    names = Names()
     if is_json(head):
         return _chrome(data, names)
     try:

@@ -177,12 +177,12 @@ _EACH = msgspec.json.Decoder(list[Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
-def redacted(stream: Stream, path: str) -> Iterator[bytes]:
+def redacted(stream: Stream, path: str, names: Names) -> Iterator[bytes]:
     """The text of a trace to give away, piece by piece. Raises TraceError where it is damaged: what cannot be read cannot be judged."""
     text = Text(stream.read)
     if not text.found:
         raise TraceError(f"{path} has no list of events", "Give a trace of torch.profiler.")
-    events = _Events(Names())
+    events = _Events(names)
     # What stands before the events is known only with what stands after them: both are written at the end.
     yield b"[" if text.bare else b'{"traceEvents": ['
     between = b"\n"

@@ -11,6 +11,7 @@ from advisor.sources.memory import pprof, snapshot
 from advisor.sources.memory.pickles import loads
 from advisor.sources.protobuf import fields, text, whole, written
 from advisor.sources.redact.names import Names
+from advisor.sources.sniff import PPROF_HEAD
 from advisor.sources.stream import Stream
 
 _STATES = frozenset({"active_allocated", "active_pending_free", "active_awaiting_free", "inactive"})
@@ -20,17 +21,17 @@ _EVENT_NUMBERS = ("addr", "size", "stream", "time_us")
 _SETTINGS = ("expandable_segments", "max_split_size", "garbage_collection_threshold")
 
 
-def redacted(stream: Stream, head: bytes, path: str) -> Iterator[bytes]:
+def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
     """A snapshot or a memory profile to give away. Raises TraceError where it is damaged."""
     data = b"".join(iter(lambda: stream.read(1 << 24), b""))
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
-    if head.startswith(pprof.HEAD):
+    if head.startswith(PPROF_HEAD):
         pprof.read(data, path)
-        return _profile(data, Names())
+        return _profile(data, names)
     value = loads(data, path)
     snapshot.from_value(value, path, len(data))
-    return iter((pickle.dumps(_Snapshot(Names()).of(value), 4),))
+    return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
 
 
 class _Snapshot:

@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterator
 
 from advisor.errors import TraceError
-from advisor.kernel_profiles import KernelProfile, KernelProfiles
+from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
 from advisor.sources.ncu import report, tables
 from advisor.sources.ncu.report import DEVICE_NAME
 from advisor.sources.protobuf import written
 from advisor.sources.redact.names import Names, device
+from advisor.sources.redact.ncu_lines import binary_of
+from advisor.sources.sniff import NCU_MAGIC
 from advisor.sources.stream import Stream
 
 _COUNTER = re.compile(
@@ -21,13 +23,13 @@ _COUNTER = re.compile(
 _WHO = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
 
-def redacted(stream: Stream, head: bytes, path: str) -> Iterator[bytes]:
+def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
     """The kernels of a report or a page to give away. Raises TraceError where it is damaged."""
-    is_report = report.is_report(head)
+    is_report = head.startswith(NCU_MAGIC)
     profiles = report.read(stream, path) if is_report else tables.read(stream, path)
     if profiles.damage:
         raise TraceError(f"{path} is damaged: {profiles.damage}", "Copy or record the report again.")
-    return (_report if is_report else _page)(profiles, Names())
+    return (_report if is_report else _page)(profiles, names)
 
 
 def _metrics(kernel: KernelProfile) -> dict[str, float]:
@@ -37,16 +39,25 @@ def _metrics(kernel: KernelProfile) -> dict[str, float]:
 def _report(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:
     header = written(1, 7)
     yield b"NVR\0" + struct.pack("<I", len(header)) + header
+    lines = {source: i for i, source in enumerate(dict.fromkeys(k.source for k in profiles.kernels if k.source), 1)}
+    if lines:
+        yield _block(1, [written(1, i) + written(4, binary_of(names.path(file), line)) for (file, line), i in lines.items()])
     for kernel in profiles.kernels:
         metrics = _metrics(kernel)
         strings = [*metrics, DEVICE_NAME]
         values = [written(3, value) for value in metrics.values()] + [written(1, device(profiles.devices.get(kernel.device, "")))]
         held = b"".join(written(13, written(1, i) + written(2, value)) for i, value in enumerate(values))
         sizes = b"".join(written(n, b"".join(written(axis, size) for axis, size in enumerate(dim, 1))) for n, dim in ((10, kernel.grid), (11, kernel.block)))
-        result = written(1, kernel.process) + written(7, names.kernel(kernel.name)) + sizes + held + written(23, kernel.stream)
-        body = struct.pack("<I", len(result)) + result
-        block = written(2, 1) + written(4, b"".join(written(1, text) for text in strings)) + written(5, len(body))
-        yield struct.pack("<I", len(block)) + block + body
+        placed = written(15, written(1, lines[kernel.source])) if kernel.source else b""
+        result = written(1, kernel.process) + written(7, names.kernel(kernel.name)) + sizes + held + placed + written(23, kernel.stream)
+        yield _block(2, [result], written(4, b"".join(written(1, text) for text in strings)))
+
+
+def _block(number: int, messages: list[bytes], more: bytes = b"") -> bytes:
+    """Messages of one kind: 1 sources, 2 results."""
+    body = b"".join(struct.pack("<I", len(one)) + one for one in messages)
+    block = written(number, len(messages)) + more + written(5, len(body))
+    return struct.pack("<I", len(block)) + block + body
 
 
 def _page(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:

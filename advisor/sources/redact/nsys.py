@@ -13,7 +13,8 @@ from urllib.parse import quote
 from advisor.errors import TraceError
 from advisor.sources.nsys import ranges
 from advisor.sources.nsys.gpu import COPIES, GRAPHS, KERNELS, MEMSETS
-from advisor.sources.nsys.tables import STEPS, STEPS_A_BYTE, _Steps, uri
+from advisor.sources.nsys.log import uri
+from advisor.sources.nsys.tables import STEPS, STEPS_A_BYTE, _Steps
 from advisor.sources.redact.names import Names, device, version, words
 
 _PLACED = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
@@ -193,9 +194,8 @@ _METRIC_WORDS = frozenset(
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
-def redacted(source: Path, part: Path) -> None:
+def redacted(source: Path, part: Path, names: Names) -> None:
     """Write a copy to give away. Raises TraceError where `source` is no export, sqlite3.Error where it cannot be read."""
-    names = Names()
     with closing(sqlite3.connect(f"file:{quote(str(part.resolve()))}", uri=True, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         db.execute("PRAGMA trusted_schema = OFF")

@@ -15,9 +15,13 @@ _HOSTS = frozenset({"host"})
 _DEVICES = "devices"
 
 
-def redacted(path: Path) -> bytes:
+def redacted(path: Path, names: Names) -> bytes:
     """The report. Raises TraceError where the file is none."""
-    names = Names()
+    return msgspec.json.format(msgspec.json.encode(given_away(read_report(path), names)), indent=1)
+
+
+def given_away(part: Any, names: Names) -> Any:
+    """A report or a part of one as plain values, without what names people and machines."""
 
     def walk(value: Any, key: str, within: str) -> Any:
         if isinstance(value, str):
@@ -30,5 +34,4 @@ def redacted(path: Path) -> bytes:
             return [walk(item, key, within) for item in value]
         return {name: walk(item, name, key) for name, item in value.items()} if isinstance(value, dict) else value
 
-    report = read_report(path)
-    return msgspec.json.format(msgspec.json.encode(walk(msgspec.to_builtins(report), "", "")), indent=1)
+    return walk(msgspec.to_builtins(part), "", "")

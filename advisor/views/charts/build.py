@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
+from advisor.recordings.timeline import Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.model import BytesSaved, Finding
-from advisor.timeline import Timeline
 from advisor.views.charts import memory
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
+from advisor.recordings.timeline import Timeline
 from advisor.report.charts import MemoryCurve
-from advisor.timeline import Timeline
+from advisor.report.model import TracedMemory
 from advisor.views.trace.steps import Steps
 
 POINTS = 600
@@ -27,6 +30,24 @@ def curves(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
         if len(within):
             made.append(_curve(int(str(device)), within, steps, summed))
     return tuple(made)
+
+
+@dataclass(frozen=True)
+class TracedPeaks:
+    """The peaks of the curves, for whoever does not draw."""
+
+    devices: tuple[TracedMemory, ...]
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps) -> TracedPeaks:
+        return cls(tuple(_peaks(curve) for curve in curves(timeline, steps)))
+
+
+def _peaks(curve: MemoryCurve) -> TracedMemory:
+    """What is summed is what was asked of the driver."""
+    if curve.summed:
+        return TracedMemory(curve.device, peak_reserved_bytes=curve.peak_bytes)
+    return TracedMemory(curve.device, curve.peak_bytes, int(curve.reserved_bytes.max(initial=0)) or None)
 
 
 def _running(rows: pd.DataFrame) -> pd.Series[int]:

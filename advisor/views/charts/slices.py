@@ -12,8 +12,8 @@ import pandas as pd
 from advisor.intervals import Ints, nest, over_ancestors
 from advisor.knowledge import cuda_api
 from advisor.knowledge.idle import CAUSES
+from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Lane
-from advisor.timeline import Timeline
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels

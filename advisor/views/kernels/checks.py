@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from advisor.knowledge.how_to_record import counters
 from advisor.report.model import Check
 from advisor.views.kernels.counters import (
     NO_STALL,
@@ -40,7 +41,9 @@ def _asked(kernel: MeasuredKernel) -> Iterator[Check]:
     for name, (question, section) in QUESTIONS.items():
         answer = question(kernel)
         if answer is None:
-            yield Check(name, "not collected", f"section {section} was not collected", f"ncu --section {section} …")
+            page = kernel.profile.page
+            told = f"what section {section} has of it is not on this page" if page == "details" else f"section {section} was not collected"
+            yield Check(name, "not collected", told, counters((section,), page))
         else:
             yield Check(name, "concern" if answer.concern else "ok", answer.detail)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.kernel_profiles import KernelProfile
+from advisor.recordings.kernel_profiles import KernelProfile
 
 SECTOR_BYTES = 32
 WARP = 32

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.kernel_profiles import KernelProfile
 from advisor.knowledge.demangled import same_name
+from advisor.recordings.kernel_profiles import KernelProfile
 from advisor.views.replay.gpu_work import GpuWork
 
 Key = tuple[str, int, int]

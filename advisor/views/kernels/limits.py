@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advisor.kernel_profiles import KernelProfile
+from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
 

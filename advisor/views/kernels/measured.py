@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.knowledge import devices, occupancy
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.devices import Peaks
+from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.views.device_rates import DeviceRates
 from advisor.views.kernels.join import EVERY, Join
 from advisor.views.kernels.limits import Limits

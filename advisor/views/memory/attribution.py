@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from advisor.snapshot import Ints
+from advisor.recordings.snapshot import Ints
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory, MemoryHistory
 from advisor.views.memory.origins import Origin, Origins, Phase
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.recordings.snapshot import Action, SnapshotBeside
 from advisor.report.model import Memory
-from advisor.snapshot import Action, SnapshotBeside
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth, returned
 from advisor.views.memory.replay import MemoryReplay

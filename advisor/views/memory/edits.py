@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.snapshot import Ints
+from advisor.recordings.snapshot import Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase

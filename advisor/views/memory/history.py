@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from advisor.snapshot import Action, DeviceSnapshot, Events, Ints, MemorySnapshot, Segment
+from advisor.recordings.snapshot import Action, DeviceSnapshot, Events, Ints, MemorySnapshot, Segment
 from advisor.views.memory.allocator import SMALL_REQUEST, Settings
 
 Bools = npt.NDArray[np.bool_]

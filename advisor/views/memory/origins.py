@@ -11,7 +11,8 @@ from pathlib import PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from advisor.snapshot import Frame, MemorySnapshot, Stack
+from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.recordings.snapshot import Frame, MemorySnapshot, Stack
 
 
 class Phase(IntEnum):
@@ -60,8 +61,8 @@ _OP = re.compile(r"^at::_ops::(\w+?)(?:_Tensor\w*|_Scalar\w*|_out|_dim\w*|_memor
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*Backward\d*|AccumulateGrad)\b")
 _WORKSPACE = re.compile(r"[Ww]orkspace|cublasLt|gemm_and_bias|getCurrentCUDABlas|allocateCUDABlas|cudnn.{0,200}(?:Workspace|workspace)|cufft")
 _LIBRARY = re.compile(
-    r"(^|/)(site-packages|dist-packages|lib/python3\.\d+|torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton"
-    r"|jax|jaxlib|flax|optax|numpy)/|(^|/)(contextlib|functools|runpy|threading)\.py$|^<"
+    IN_LIBRARY + r"|(^|/)(torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton|jax|jaxlib|flax|optax|numpy)/"
+    r"|(^|/)(contextlib|functools|runpy|threading)\.py$"
 )
 _OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam\w*\.py|sgd\.py|adafactor\.py)")
 _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.snapshot import Action, Ints
+from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Allocations, Bools, DeviceMemory
 from advisor.views.memory.steps import FEWEST, MemorySteps

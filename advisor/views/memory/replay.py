@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.snapshot import Action, Ints
+from advisor.recordings.snapshot import Action, Ints
 from advisor.views.memory.allocator import Allocator, PoolKey, Settings
 from advisor.views.memory.history import Bools, DeviceMemory, MemoryHistory
 

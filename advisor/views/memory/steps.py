@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.snapshot import Ints, MemorySnapshot
+from advisor.recordings.snapshot import Ints, MemorySnapshot
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.origins import Phase

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.recordings.snapshot import Action, Ints
 from advisor.report.model import HeldRow, Memory, MemoryCurve, MemoryDevice, SegmentRow
-from advisor.snapshot import Action, Ints
 from advisor.views.memory.attribution import CATEGORIES, Attribution, Category
 from advisor.views.memory.history import DeviceMemory, MemoryHistory
 from advisor.views.memory.patterns import Leaks

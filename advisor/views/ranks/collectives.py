@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.collectives import Collective, element_bytes, kind_of
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches

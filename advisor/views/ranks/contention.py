@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import overlap_with, union
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.steps import Steps

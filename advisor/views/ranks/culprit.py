@@ -33,11 +33,12 @@ SAME_WORK = 1.05
 @dataclass(frozen=True)
 class Culprit:
     """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
-    by_cause: the same gain for each cause alone. excess_us: a step, by cause. steady: in every step.
+    by_cause: the same gain for each cause alone. excess_us: a step as it runs when nobody records, by cause. steady: in every step.
     late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is none.
     uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
     conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
-    dispatch: its host's excess is the cost of issuing kernels, which recording itself makes, not work of the program's own.
+    dispatch: its host's excess is the cost of issuing kernels, all over the step, which recording itself makes; not work of the
+    program's own, which is done in some place of it.
     guessed: its host's excess is counted as waiting for input because it lies between steps and the trace, which holds no ranges of
     the framework, would not show a loader.
     """
@@ -84,13 +85,14 @@ class Culprit:
             at=at,
             gain=gains[at],
             by_cause=by_cause,
-            excess_us=excess,
+            excess_us={c: _excess(job, at, parts, replay.corrected.totals) for c, parts in CAUSES.items()},
             steady=_steady(job, at, CAUSES[max(by_cause, key=lambda c: (by_cause[c], excess[c]))]),
             late_share=float(job.lateness_us[at] / job.lateness_us.sum()) if job.lateness_us.sum() > 0 else 1.0,
             uneven_work=uneven,
             conserved=bool({KINDS[k] for k in job.matched.kind.tolist()} & {Collective.ALL_TO_ALL, Collective.POINT_TO_POINT}),
             guessed=_between_steps(job, at, excess["host"]),
-            dispatch=idle["launch"] > max(idle["host"], 0.0) + max(idle["sync"], 0.0),
+            dispatch=idle["launch"] > max(idle["host"], 0.0) + max(idle["sync"], 0.0)
+            and _in_one_place(job, at) < IN_ONE_PLACE * gains[at] * job.true_step.expected_us,
         )
 
 
@@ -98,9 +100,9 @@ def _others(values: np.ndarray, at: int) -> float:
     return float(np.median(np.delete(values, at))) if len(values) > 1 else float(values[at])
 
 
-def _excess(job: Job, at: int, parts: tuple[str, ...]) -> float:
-    """What the rank spends on these parts a step beyond the median of the others."""
-    spent = job.totals[:, [PARTS.index(part) for part in parts]].sum(axis=1)
+def _excess(job: Job, at: int, parts: tuple[str, ...], totals: np.ndarray | None = None) -> float:
+    """What the rank spends on these parts a step beyond the median of the others: by (ranks, parts) totals, as recorded where None."""
+    spent = (job.totals if totals is None else totals)[:, [PARTS.index(part) for part in parts]].sum(axis=1)
     return float(spent[at]) - _others(spent, at)
 
 
@@ -112,6 +114,22 @@ def _between_steps(job: Job, at: int, excess_us: float) -> bool:
     """Whether the rank's host loses its time before the first op of each step, in a trace that would not say for what."""
     before = np.array([s.facts.between_steps_us for s in job.ranks])
     return not job.ranks[at].facts.shows_loader and float(before[at]) - _others(before, at) >= BETWEEN * excess_us > 0
+
+
+IN_ONE_PLACE = 0.8
+"""A host that loses so much of the gain between two collectives does something there; one that is slow at everything loses it all over."""
+
+
+def _in_one_place(job: Job, at: int) -> float:
+    """The most that the rank's host does beyond the median of the others between two collectives, µs, in the step where that is least."""
+    schedule = job.replay.corrected
+    spent = schedule.stretches[:, :, PARTS.index("host")]
+    excess = spent[at] - np.median(np.delete(spent, at, axis=0), axis=0)
+    mine = schedule.segment_rank == at
+    most = np.zeros(job.steps)
+    step = np.clip(job.ranks[at].segment_step, 0, job.steps - 1)
+    np.maximum.at(most, step, excess[schedule.stretch[mine]])
+    return float(most.min())
 
 
 def _steady(job: Job, at: int, parts: tuple[str, ...]) -> bool:

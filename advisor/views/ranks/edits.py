@@ -64,20 +64,18 @@ class AsOthers(JobEdit, frozen=True):
 
 
 class Evened(JobEdit, frozen=True):
-    """The ranks' own work divided evenly, hosts' with it: each does as much as the mean."""
+    """The ranks' own work divided evenly, hosts' with it: in each stretch between collectives each does as much as the mean."""
 
     parts: tuple[str, ...] = OWN
     share: float = 1.0
 
     def apply(self, schedule: JobSchedule) -> JobSchedule:
-        totals, host = schedule.totals, schedule.graph.host_us
-        factor = np.ones_like(totals)
-        for part in self.parts:
-            at = PARTS.index(part)
-            ratio = np.divide(totals[:, at].mean(), totals[:, at], out=np.ones(len(totals)), where=totals[:, at] > 0)
-            factor[:, at] = 1 + self.share * (ratio - 1)
+        spent, host = schedule.stretches, schedule.graph.host_us
+        ratio = np.divide(spent.mean(axis=0), spent, out=np.ones(spent.shape), where=spent > 0)
+        factor = 1 + self.share * (ratio - 1)
+        factor[:, :, [at for at, part in enumerate(PARTS) if part not in self.parts]] = 1.0
         host = host + self.share * (host.mean() - host)
-        return schedule.edited(own=schedule.own * factor[schedule.segment_rank], host_us=host)
+        return schedule.edited(own=schedule.own * factor[schedule.segment_rank, schedule.stretch], host_us=host)
 
 
 class LessComputing(JobEdit, frozen=True):

@@ -18,6 +18,7 @@ from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.matching import Matched, match
 from advisor.views.ranks.replay import JobReplay, replay_of
 from advisor.views.ranks.summary import RankSummary
+from advisor.views.replay.true_step import TrueStep
 
 RECORD_RANKS = "record every rank over the same steps: torch.profiler on each, export_chrome_trace(f'rank{rank}.json.gz')"
 
@@ -76,6 +77,14 @@ class Job:
     def step_us(self) -> float:
         """Mean recorded step."""
         return float(np.mean([s.facts.step_us for s in self.ranks]))
+
+    @cached_property
+    def true_step(self) -> TrueStep:
+        """The step as it runs when nobody records; as recorded where the job cannot be replayed."""
+        try:
+            return self.replay.true_step
+        except Unavailable:
+            return TrueStep.as_recorded(self.step_us)
 
     @cached_property
     def replay(self) -> JobReplay:

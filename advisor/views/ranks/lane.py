@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, overlap_with, subtract, union
 from advisor.knowledge.idle import CAUSES
-from advisor.timeline import CopyKind, Timeline
+from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import gaps_of_device

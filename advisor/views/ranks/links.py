@@ -23,6 +23,17 @@ def bus_gbps(job: Job) -> np.ndarray:
     return made
 
 
+def nodes(job: Job) -> np.ndarray:
+    """(collectives,) how many machines the ranks of each run on, 0 where that is unknown of one of them."""
+    hosts = [s.facts.host for s in job.ranks]
+    matched, number = job.matched, {host: i for i, host in enumerate(dict.fromkeys(hosts))}
+    host = np.array([number[h] for h in hosts], np.int64)[matched.of]
+    pairs = np.unique(np.c_[matched.collective, host], axis=0)
+    made: np.ndarray = np.bincount(pairs[:, 0], minlength=matched.count)
+    made[matched.collective[np.array([not h for h in hosts], bool)[matched.of]]] = 0
+    return made
+
+
 def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
     """The collectives of a step by kind, group and size; most time first."""
     matched = job.matched
@@ -32,6 +43,7 @@ def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
         {
             "kind": matched.kind,
             "group": matched.group,
+            "nodes": nodes(job),
             "size": matched.size,
             "bytes": matched.bytes,
             "transfer": matched.transfer_us,
@@ -41,17 +53,16 @@ def collective_rows(job: Job) -> tuple[CollectiveRow, ...]:
     )
     table = (
         frame[job.in_window]
-        .groupby(["kind", "group", "size", "bytes"], sort=False)
+        .groupby(["kind", "group", "nodes", "size", "bytes"], sort=False)
         .agg(calls=("wait", "size"), wait=("wait", "sum"), transfer=("transfer", "sum"), each=("transfer", "median"), gbps=("gbps", "median"))
     )
     table = table.assign(both=table["wait"] + table["transfer"]).sort_values("both", ascending=False, kind="stable").head(ROWS)
     peak = link_gbps(job.ranks[0].facts.device)
-    hosts = len({s.facts.host for s in job.ranks})
     return tuple(
         CollectiveRow(
             kind=KINDS[int(kind)].value, group=matched.groups[int(group)], ranks=int(size), bytes=int(number), calls=row.calls / job.steps,
             wait_us=row.wait / job.steps, transfer_us=row.transfer / job.steps, transfer_each_us=row.each, bus_gbps=row.gbps,
-            link_gbps=peak, nodes=hosts,
+            link_gbps=peak if count < 2 else 0.0, nodes=int(count),  # the adapter between machines is not recorded
         )
-        for (kind, group, size, number), row in zip(table.index, table.itertuples(), strict=True)
+        for (kind, group, count, size, number), row in zip(table.index, table.itertuples(), strict=True)
     )  # fmt: skip

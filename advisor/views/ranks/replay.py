@@ -14,6 +14,7 @@ from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.matching import Matched
 from advisor.views.ranks.summary import RankSummary
+from advisor.views.replay.true_step import TrueStep
 
 MAX_ERROR = 0.15
 """A replay further from the recording than this is no base for a figure: savings are then called bounds."""
@@ -66,13 +67,18 @@ class JobSchedule:
 
 @dataclass(frozen=True)
 class JobReplay:
-    """recorded: as traced. corrected: with the profiler's own cost taken off the hosts' time. step_us: the recorded step of the job.
-    error: how far the unedited replay is from that, as a share."""
+    """recorded: as traced. corrected: with the profiler's own cost taken off the hosts' time. error: how far the unedited replay is
+    from the recorded step, as a share. true_step: of the job, as it runs when nobody records."""
 
     recorded: JobSchedule
     corrected: JobSchedule
-    step_us: float
     error: float
+    true_step: TrueStep
+
+    @property
+    def step_us(self) -> float:
+        """The recorded step of the job, in whose time savings are said; the engine turns them into parts of `true_step`."""
+        return self.true_step.recorded_us
 
     @property
     def basis(self) -> Basis:
@@ -97,15 +103,26 @@ def replay_of(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
     """The replay of a job whose collectives are matched."""
     recorded = _schedule(ranks, matched, base_ns)
     step_us = float(np.mean([s.facts.step_us for s in ranks]))
-    floorless = replace(recorded.graph, host_us=np.zeros(len(ranks)))
-    replayed = floorless.step_us()
-    return JobReplay(recorded, _corrected(recorded, ranks), step_us, abs(replayed / step_us - 1) if step_us else 0.0)
+    replayed = replace(recorded.graph, host_us=np.zeros(len(ranks))).step_us()
+    corrected = _corrected(recorded, ranks)
+    return JobReplay(recorded, corrected, abs(replayed / step_us - 1) if step_us else 0.0, _true_step(ranks, corrected, replayed, step_us))
 
 
 def _corrected(schedule: JobSchedule, ranks: Sequence[RankSummary]) -> JobSchedule:
-    """The hosts' time without what recording it took: where the device idles for its host, it idles so much less."""
-    cost = np.array([max(s.facts.recorded_host_us - s.facts.host_us, 0.0) for s in ranks])
-    return FasterHost(tuple(cost.tolist()), HOST_PARTS).apply(schedule.edited(host_us=np.array([s.facts.recorded_host_us for s in ranks])))
+    """The job as it runs when nobody records: where a device idles for its host, it idles less by what recording added to the step
+    of that rank. Most of what recording costs a host hides behind its device; that only lets no host be faster than it is."""
+    added = np.array([max(s.facts.step_us - s.facts.true_step_us.expected, 0.0) for s in ranks])
+    host_us = np.minimum([s.facts.host_us for s in ranks], schedule.graph.host_us)
+    return FasterHost(tuple(added.tolist()), HOST_PARTS).apply(schedule).edited(host_us=host_us)
+
+
+def _true_step(ranks: Sequence[RankSummary], corrected: JobSchedule, replayed_us: float, step_us: float) -> TrueStep:
+    """The recorded step by as much shorter as the corrected replay is; as uncertain as the rank of which least is known."""
+    share = min(corrected.graph.step_us() / replayed_us, 1.0) if replayed_us > 0 else 1.0
+    alone = [s.facts.true_step_us for s in ranks if s.facts.true_step_us.expected > 0]
+    expected = step_us * share
+    low, high = (reach([getattr(t, end) / t.expected for t in alone], default=1.0) for reach, end in ((min, "low"), (max, "high")))
+    return TrueStep(expected * low, expected, expected * high, step_us, "estimated")
 
 
 def _schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> JobSchedule:
@@ -150,7 +167,7 @@ def _schedule(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
         (np.concatenate([c[0] for c in carried]), np.concatenate([c[1] for c in carried]), np.concatenate([c[2] for c in carried])),
         (begin, begin_us),
         (first[1:] - 1).astype(np.int64),
-        np.array([s.facts.recorded_host_us for s in ranks]),
+        np.array([min(s.facts.recorded_host_us, s.facts.step_us) for s in ranks]),
         max(min(s.facts.steps for s in ranks), 1),
     )
     return JobSchedule(

@@ -11,8 +11,8 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, length
-from advisor.report.model import Finding, Health
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
+from advisor.report.model import Finding, Health, Prediction
 from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention
@@ -24,7 +24,7 @@ from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-SCHEMA = 2
+SCHEMA = 3
 
 NANOSECOND_US = 1e-3
 
@@ -49,6 +49,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     format: str = ""
     host: str = ""
+    """The machine that it ran on, "" where nothing says it."""
     device: str = ""
     base_ns: int = 0
     start_us: float = 0.0
@@ -56,6 +57,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 1
     basis: str = "whole"
     step_us: float = 0.0
+    true_step_us: Prediction = Prediction(0.0, 0.0, 0.0)
+    """The step as it runs when nobody records, by this rank's trace alone."""
     host_us: float = 0.0
     """What the host itself needs for a step, waits for the device left out and the profiler's cost taken off."""
     recorded_host_us: float = 0.0
@@ -160,8 +163,11 @@ class RankSummary:
                 raise TraceError(f"the summary of rank {facts.rank} has schema {facts.schema}, not {SCHEMA}", "Make it again.")
             if not all(_PEERS.fullmatch(peers) for peers in facts.peers):
                 raise ValueError("it names peers that are no ranks")
+            true = facts.true_step_us
             if not 0 <= facts.step_us < float("inf"):
                 raise ValueError(f"its step takes {facts.step_us} µs")
+            if not 0 <= true.low <= true.expected <= true.high < float("inf"):
+                raise ValueError(f"its step without a recording takes {true.low} to {true.high} µs")
             stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
             return cls(facts, **{name: arrays[name] for name in _ARRAYS})
         except (ValueError, KeyError, msgspec.MsgspecError) as error:
@@ -216,6 +222,7 @@ class RankSummary:
             steps=steps.steps,
             basis=steps.basis,
             step_us=steps.step_us,
+            true_step_us=replay.true_step.interval,
             host_us=_host_us(replay.corrected),
             recorded_host_us=_host_us(replay.recorded),
             between_steps_us=float(between.sum()) / ratio,

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Spans, overlap_with
+from advisor.intervals import Floats, Spans, clip, length, overlap_with, union
+from advisor.knowledge.kernel_names import Family, family
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Basis, Saving
-from advisor.timeline import Timeline
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edit, Edits
 from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, schedule_of
@@ -116,8 +117,18 @@ class Replay:
             fastest, corrected, slowest = fitting(cost, schedule, replayed_us)
         else:
             fastest, corrected, slowest = without_recording(cost, schedule)
-        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost)
+        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, _working_us(timeline, window))
         return cls(schedule, corrected, fastest, slowest, start, error, true_step, cost)
+
+
+def _working_us(timeline: Timeline, steps: Steps) -> float:
+    """How long the busiest device ran kernels in each step, but for those that wait for other ranks."""
+    ops = timeline.gpu_ops
+    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].cat.categories], bool)
+    works = (ops["kind"] == "kernel").to_numpy() & ~waits[ops["name"].cat.codes.to_numpy()]
+    start, end, device = (ops["start_us"].to_numpy()[works], (ops["start_us"] + ops["dur_us"]).to_numpy()[works], ops["device"].to_numpy()[works])
+    window = steps.start_us, steps.end_us
+    return max((length(clip(union(start[device == d], end[device == d]), *window)) for d in np.unique(device)), default=0.0) / steps.steps
 
 
 def _error(timeline: Timeline, steps: Steps, schedule: Schedule, call_start: Floats) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.timeline import CopyKind
-from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
+from advisor.knowledge.kernel_names import Family
+from advisor.recordings.timeline import CopyKind
+from advisor.views.replay.channels_last import ChannelsLast
+from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
 from advisor.views.replay.fused_optimizer import fused_optimizer
 from advisor.views.replay.fusion import Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
@@ -23,28 +26,53 @@ handed over. 300 to 400 µs for a function of a few ops, near 2 ms for a model o
 launches themselves are no cheaper than eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
 
 
+_UNALIGNED = re.compile(r"align[124](?!\d)")
+"""In the names of CUTLASS kernels: elements that are loaded at once."""
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
     """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
-    they cost the host of a training step; inference can be replayed from a graph. edit: what compiling, with a fused optimizer, does to the
-    launches."""
+    they cost the host of a training step; inference can be replayed from a graph. fused: fewer launches, of
+    stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
+    edit: what compiling, with a fused optimizer, does to the launches."""
 
     parts: float
     overhead: Edit
+    fused: Edit
+    beside: Edit
     edit: Edit
 
     @classmethod
-    def build(cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program) -> CompiledStep:
+    def build(
+        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast
+    ) -> CompiledStep:
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US if program.training else 0.0)
         edits: list[Edit] = [overhead]
+        fused: Edit = combine()
         if fusion.stretches:
             # Of the launches alone: that the GPU, too, has less to do is another gain.
             chains = [stretch.members for stretch in fusion.stretches]
-            edits.append(Fused.chains(chains, np.array([work.dur_us[chain].sum() for chain in chains])))
+            fused = Fused.chains(chains, np.array([work.dur_us[chain].sum() for chain in chains]), fusion.kernels(chains))
+            edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
-        return cls(parts, overhead, combine(*edits))
+        return cls(parts, overhead, fused, _beside(work, fusion, images, program), combine(*edits))
+
+
+def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program) -> Edit:
+    """Gathers and scatters work on what they fetch, products off alignment are padded, images of an inference stay in channels_last."""
+    alone = work.kernel & ~in_optimizer(work)
+    for stretch in fusion.stretches:
+        alone[stretch.members] = False
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    padded = work.of(Family.GEMM) & work.named(_UNALIGNED) & (precision != "fp32")
+    halved = np.flatnonzero(alone & (padded | work.of(Family.EMBEDDING)))
+    edits: list[Edit] = [WithDurations(halved, work.dur_us[halved] / 2)]
+    if images.in_half and not program.training:
+        edits.append(images.likely)
+    return combine(*edits)
 
 
 def _first_of_steps(work: GpuWork) -> Ints:

@@ -179,9 +179,14 @@ class Fused(FewerLaunches):
     """Ops `gone` disappear with the host time that issued them; `kept` do their work in `dur_us`."""
 
     @classmethod
-    def chains(cls, chains: Sequence[Ints], dur_us: Floats) -> Fused:
-        """Each chain of ops becomes its first, which takes that long."""
-        return cls(np.array([c[0] for c in chains]), np.concatenate([c[1:] for c in chains]), dur_us)
+    def chains(cls, chains: Sequence[Ints], dur_us: Floats, kernels: Sequence[int] = ()) -> Fused:
+        """Each chain of ops becomes its first, or as many of its first as `kernels` says, which take that long together."""
+        left = [min(n, len(c)) for c, n in zip(chains, kernels or [1] * len(chains), strict=True)]
+        return cls(
+            np.concatenate([c[:n] for c, n in zip(chains, left, strict=True)]),
+            np.concatenate([c[n:] for c, n in zip(chains, left, strict=True)]),
+            np.repeat(np.asarray(dur_us) / left, left),
+        )
 
     def apply(self, schedule: Schedule) -> Schedule:
         edited, calls = _without(schedule, self.kept, self.gone, self.dur_us)
@@ -268,6 +273,11 @@ class Batched(Edit):
             gap_us=schedule.gap_us / self.items,
             dur_us=dur,
         )
+
+
+GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US = 10.0, 1.0
+"""Host cost of one cudaGraphLaunch of a few hundred nodes, and the gap between two nodes of one stream, as the captures
+of replayed graphs in samples/ show them."""
 
 
 @dataclass(frozen=True, eq=False)

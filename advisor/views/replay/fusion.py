@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -41,18 +43,26 @@ TURNED = 2.0
 RANDOM_PER_S = 6e11
 """Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
 
+NARROW_US = 20.0
+"""Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
+
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
 _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
+_STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
+"""In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
 _BY_ROW = re.compile(r"softmax")
+_PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
 _WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_")
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; the bytes that must cross memory, at least, likely and at most; how many
-    random numbers are made; whether tensors are joined or turned inside."""
+    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; the bytes that must cross memory,
+    at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
+    it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; time of those that leave half of the
+    device idle, which a fused kernel of as few rows does too."""
 
     members: Ints
     full: Ints
@@ -61,10 +71,12 @@ class Stretch:
     most: float
     random: float
     turned: bool = False
+    kernels: int = 1
+    narrow_us: float = 0.0
 
     def fused_us(self, bytes_per_s: float, own_us: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
-        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6)
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again = TURNED if self.turned else 1.0
         slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), own_us) for moved in times)
@@ -77,10 +89,15 @@ class Fusion:
 
     stretches: tuple[Stretch, ...]
 
+    def kernels(self, chains: Sequence[Ints]) -> list[int]:
+        """How many kernels a compiler leaves of each chain of positions."""
+        left = {int(stretch.members[0]): stretch.kernels for stretch in self.stretches}
+        return [left.get(int(chain[0]), 1) for chain in chains]
+
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
         reader = _Reader(work, shapes)
-        member = work.of(*FUSED) & work.kernel & ~in_optimizer(work)
+        member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name)
         return cls(tuple(reader.stretch(run) for run in runs(work, member) if len(run) > 1 and not reader.is_complex(run)))
@@ -127,6 +144,7 @@ class _Reader:
         used: Counter[Key] = Counter()
         read: set[Key] = set()
         least = most = random = 0.0
+        reduced, passes = False, 0
         for op in ops:
             keys = [key for key in self._keys(op) if key[0] >= FULL * largest]
             for nth, key in enumerate(keys):
@@ -139,17 +157,45 @@ class _Reader:
                     least += size
                 read.add(key)
             if keys and self._reads_again(op):
-                least, most = least + keys[0][0] * keys[0][1], most + keys[0][0] * keys[0][1]
+                # What was cast on the way is read again as it lies in memory.
+                smallest = min(each for n, each in {*read, keys[0]} if n == keys[0][0])
+                again = sum(n * min(each, smallest) for n, each in keys if n == keys[0][0])
+                least, most, passes = least + again, most + again, passes + 1
             out = self._result(op)
             if out[0] >= FULL * largest:
                 made[out] += 1
+            if keys:
+                reduced = not out[0]
             if keys and _RANDOM.match(self.work.ops.name(op)):
                 random += keys[0][0]
-        # What nothing in the run reads stays, the last result at least.
-        left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), min((n * size for n, size in made), default=0)))
+        # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
+        last = 0 if reduced else min((n * size for n, size in made), default=0)
+        left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         full = run[self.shapes.elements[self.work.rows[run]] >= FULL * largest]
-        return Stretch(run, full, least + left, least + AGAIN * (most - least) + left, most + left, random, turned)
+        return Stretch(run, full, least + left, least + AGAIN * (most - least) + left, most + left, random, turned, 1 + passes, self._narrow_us(run))
+
+    def _narrow_us(self, run: Ints) -> float:
+        blocks, dur_us = self._blocks[run], self.work.dur_us[run]
+        sms = self.work.device_at(int(run[0])).sm_count
+        return float(dur_us[(blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)].sum())
+
+    @cached_property
+    def _blocks(self) -> Ints:
+        return self.work.column("grid_blocks")
+
+    @cached_property
+    def _with_statistics(self) -> set[int]:
+        return set(self.work.op[self.work.named(_STATISTICS)].tolist())
+
+    def picking(self) -> Mask:
+        """(n,) whether an op picks or sets one value a row, as losses do: a compiler compares each element's place with the index."""
+        by_row = [op for op in np.unique(self.work.op[self.work.launched_by(_PICKING.match)]).tolist() if self._one_a_row(op)]
+        return np.isin(self.work.op, by_row)
+
+    def _one_a_row(self, op: int) -> bool:
+        shapes = [shape for shape, _ in self.shapes.inputs(op)[:2]]
+        return len(shapes) == 2 and bool(shapes[0]) and shapes[1] == (*shapes[0][:-1], 1)
 
     def is_complex(self, run: Ints) -> bool:
         return any("complex" in kind for op in self.work.op[run].tolist() for _, kind in self.shapes.inputs(op))
@@ -158,7 +204,7 @@ class _Reader:
         """Whether an op needs its input twice: a norm over the batch, a softmax of rows that do not stay on the chip."""
         name = self.work.ops.name(op)
         if _ACROSS_ROWS.search(name):
-            return True
+            return op in self._with_statistics
         shape, kind = next(iter(self.shapes.inputs(op)), ((), ""))
         return bool(_BY_ROW.search(name) and shape and shape[-1] * DTYPE_BYTES[kind] > ROW_BYTES)
 
@@ -176,6 +222,6 @@ class _Reader:
             return 0, 0
         if self.work.ops.name(op) in _WRITES_FIRST:
             return inputs[0]
-        if op_family(self.work.ops.name(op)) is Family.REDUCTION:
+        if op_family(self.work.ops.name(op)) is Family.REDUCTION or self.work.ops.name(op) == "aten::gather":
             return 0, 0
         return max(inputs)

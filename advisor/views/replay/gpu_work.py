@@ -13,7 +13,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
-from advisor.timeline import Device, GpuKind, Timeline
+from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels

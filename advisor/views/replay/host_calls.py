@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, Mask
+from advisor.intervals import Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+
+MOSTLY = 0.5
+"""What holds more of a call than all else together is what it waits for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,13 @@ class HostCalls:
         """Recorded time of the calls at some positions, a step."""
         return float(self.timeline.api_calls["dur_us"].to_numpy()[self.rows[at]].sum()) / self.schedule.steps
 
+    def inside(self, at: Ints, spans: Spans) -> Mask:
+        """(n,) whether most of each of the calls at some positions, as recorded, passes inside these spans."""
+        calls = self.timeline.api_calls
+        start, dur = calls["start_us"].to_numpy()[self.rows[at]], calls["dur_us"].to_numpy()[self.rows[at]]
+        found: Mask = overlap_with(start, start + dur, spans) > MOSTLY * dur
+        return found
+
     def names(self, at: Ints) -> list[str]:
         """Names of the calls at some positions."""
         return [str(name) for name in self.timeline.api_calls["name"].iloc[self.rows[at]]]
@@ -65,6 +75,12 @@ class HostCalls:
     def held_by_copies(self, calls: Ints) -> Ints:
         """Positions of the calls that wait for copies made by `calls`: the copying call itself, and the sync that goes with it."""
         return np.unique(np.r_[calls[self.waits[calls]], np.flatnonzero(self.waits & self.waits_of_copies(calls))])
+
+    def waited_for_at(self, copying: Ints, waits: Ints) -> Mask:
+        """(n,) whether the copy that each of the calls `copying` makes is waited for at one of `waits` (positions both)."""
+        op = self.op[copying]
+        found: Mask = np.isin(copying, waits) | np.isin(copying + 1, waits) | ((op >= 0) & np.isin(op, self.op[waits]))
+        return found
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.steps import Steps
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Spans, intersect
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithoutHostTime
 from advisor.views.replay.host_spans import HostSpans

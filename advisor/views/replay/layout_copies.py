@@ -19,6 +19,8 @@ MIN_CONV_SHARE = 0.10
 
 _CONVERSION = re.compile(r"nchwtonhwc|nhwctonchw|cnhw", re.IGNORECASE)
 _PADDING = re.compile(r"padding", re.IGNORECASE)
+_XLA = re.compile(r"^wrapped_")
+_IMAGE = re.compile(r"\[\d+(,\d+){3,4}\]")
 _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 
 
@@ -35,12 +37,22 @@ class LayoutCopies:
         in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
         conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
         in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
-        chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv) & ~work.named(_PADDING)
+        chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
         flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(str(dims.iat[o]))]
         chosen &= ~np.isin(work.op, flat)
         if conv_share >= MIN_CONV_SHARE:
             chosen |= _turning_copies(work)
         return cls(np.flatnonzero(chosen))
+
+
+def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
+    """(n,) kernels that a compiler made of tensors with 4 or 5 dimensions, or does not say of which, in a program that convolves."""
+    operands = work.timeline.compiled_ops["operands"]
+    images = np.array([*(bool(_IMAGE.search(text)) for text in operands), False], bool)
+    untold = np.array([*(not text for text in operands), True], bool)
+    at = work.column("compiled")
+    found: Mask = (images[at] | (untold[at] & work.named(_XLA))) & (conv_share >= MIN_CONV_SHARE)
+    return found
 
 
 def _turning_copies(work: GpuWork) -> Mask:

@@ -89,34 +89,45 @@ def longest_path(schedule: Schedule) -> list[Step]:
 def _back(schedule: Schedule, run: _Run) -> Iterator[Step]:
     """From the end of the last repeat back to the beginning, always to what was waited for."""
     n, n_calls = len(schedule.dur_us), len(schedule.host_us)
+    # As lists: taking one value out of an array costs ten times as much.
+    dur, gap, latency, op_call = (c.tolist() for c in (schedule.dur_us, schedule.gap_us, schedule.latency_us, schedule.op_call))
+    tail, call, dispatch = (c.tolist() for c in (schedule.tail_us, schedule.call_us, schedule.dispatch_us))
+    own = (schedule.host_us - schedule.dispatch_us).tolist()
     op, at = run.done_with[-1], len(run.call_waited) - 1
     while op != BEGINNING and (op >= 0 or at >= 0):
         if op >= 0:
             k = op % n
-            yield "op", float(schedule.dur_us[k]), k
+            yield "op", dur[k], k
             if run.op_waited[op] >= 0:
                 op = run.op_waited[op]
-                yield "kernel-to-kernel", float(schedule.gap_us[k]), -1
+                yield "kernel-to-kernel", gap[k], -1
                 continue
-            yield "launch-delay", float(schedule.latency_us[k]), -1
-            at, op = op // n * n_calls + int(schedule.op_call[k]), NONE
+            yield "launch-delay", latency[k], -1
+            at, op = op // n * n_calls + op_call[k], NONE
         else:
             i = at % n_calls
             if run.call_waited[at] != NONE:
                 op = run.call_waited[at]
-                yield "return", float(schedule.tail_us[i]), -1
+                yield "return", tail[i], -1
                 continue
-            yield "host", float(schedule.call_us[i]), -1
+            yield "host", call[i], -1
         i = at % n_calls
-        yield "host", float(schedule.host_us[i] - schedule.dispatch_us[i]), -1
-        yield "dispatch", float(schedule.dispatch_us[i]), -1
+        yield "host", own[i], -1
+        yield "dispatch", dispatch[i], -1
         at -= 1
+
+
+_BESIDE_US = 1.0
+"""Steps may be nothing, or less by rounding: only beyond this is the walk over."""
 
 
 def _between(steps: Iterator[Step], now: float, first: float, last: float) -> Iterator[Step]:
     """Of steps that go back in time from `now`, what lies between two moments."""
     for kind, us, op in steps:
-        inside = min(now, last) - max(now - us, first)
+        since = now - us
+        inside = (now if now < last else last) - (since if since > first else first)
         if inside > 0:
             yield kind, inside, op
-        now -= us
+        now = since
+        if now < first - _BESIDE_US:
+            return

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity

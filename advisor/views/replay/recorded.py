@@ -7,7 +7,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, overlap_with
 from advisor.knowledge import cuda_api
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
@@ -39,7 +39,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     calls, ops = timeline.api_calls, timeline.gpu_ops
     start = begun_us(timeline, steps, rows)
     end = np.maximum(calls["start_us"].to_numpy()[rows] + calls["dur_us"].to_numpy()[rows], start)
-    reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
+    reach = np.r_[steps.begun_us, np.maximum.accumulate(end)[:-1]]
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
     dispatch[dispatch > LONGEST_DISPATCH_US] = 0.0

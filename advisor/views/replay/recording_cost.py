@@ -14,17 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans, complement, intersect
+from advisor.intervals import Floats, Ints, complement, intersect
 from advisor.knowledge import recording_cost
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Source, Timeline
 from advisor.views.replay.host_spans import HostSpans
+from advisor.views.replay.pauses import Pauses
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
+from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 
 FEWEST_CALLS = 10
 """Calls that do nothing: fewer of them tell what the first ones cost, with cold caches."""
+
+FEW_STEPS = 5
+"""Steps that nobody marked, so few of them: a recording of the program's start, whose first steps are slower than later ones."""
 
 SETTLED_AT_LEAST = 0.5
 """Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
@@ -35,20 +40,25 @@ class HostCost:
     """The host's time of a schedule, by whether recording can have stretched it.
 
     dispatch_us, own_us, call_us: (n_calls,) of the time in which ops were issued, of the rest of the host's time and of the
-    calls themselves, what was recorded as events close to each other. gone_us: (n_calls,) the recorder's own work.
+    calls themselves, what was recorded as events close to each other. gone_us: (n_calls,) the recorder's own work; odd_us: pauses
+    that are not usual where they are (`Pauses`).
     less_us: (n_calls,) all three less what recording them cost, by the trace. needed_us: what a host needs for these
     events, None where they do not tell. python_call_us: what recording one Python call is taken to have added.
-    settled: the last step over the mean step, where they became shorter: the recorder, too, warms up.
+    settled: the last step over the mean step, where they became shorter: the recorder, too, warms up. cold: whether the steps
+    are the program's first.
     """
 
     dispatch_us: Floats
     own_us: Floats
     call_us: Floats
     gone_us: Floats
+    odd_us: Floats
     less_us: Floats
     needed_us: float | None
+    python_us: float
     python_call_us: float
     settled: float
+    cold: bool
 
     @property
     def recorded_us(self) -> float:
@@ -79,17 +89,19 @@ class HostCost:
 
     @property
     def _deviations(self) -> Floats:
-        """Of the logarithm of each estimate. The more was taken off, the less is known of what is left."""
+        """Of the logarithm of each estimate. The more was taken off for Python calls, the less is known of what is left."""
         spread, less = recording_cost.spread(), max(self.estimates_us[0], 1e-9)
-        added = math.hypot(spread.added, spread.added_share * (self.recorded_us - less) / less)
+        added = math.hypot(spread.added, spread.added_share * self.python_us / less)
         return np.array([added, spread.needed][: len(self.estimates_us)])
 
     @property
     def _factor(self) -> float:
-        return math.exp(recording_cost.spread().deviations / math.sqrt(float((self._deviations**-2.0).sum())))
+        spread, both = recording_cost.spread(), 1 / math.sqrt(float((self._deviations**-2.0).sum()))
+        return math.exp(spread.deviations * math.hypot(both, spread.cold * self.cold))
 
-    def left_in(self, schedule: Schedule, total_us: float, own: float = 1.0) -> Schedule:
-        """The schedule whose stretched time is `total_us` in all, and whose own work on the host takes `own` times as long."""
+    def left_in(self, schedule: Schedule, total_us: float, own: float = 1.0, odd: float = 0.0) -> Schedule:
+        """The schedule whose stretched time is `total_us` in all, whose own work on the host takes `own` times as long, and in
+        which that share of the odd pauses comes again."""
         close, less, least = self.dispatch_us + self.own_us + self.call_us, self.less_us, float(self.less_us.sum())
         if total_us <= least:
             left = less * (total_us / least if least else 1.0)
@@ -97,7 +109,7 @@ class HostCost:
             left = less + (close - less) * min((total_us - least) / max(self.recorded_us - least, 1e-9), 1.0)
         share = np.divide(left, close, out=np.ones(len(close)), where=close > 0)
         own_dispatch = schedule.dispatch_us - self.dispatch_us
-        own_rest = np.maximum(schedule.host_us - schedule.dispatch_us - self.own_us - self.gone_us, 0.0)
+        own_rest = np.maximum(schedule.host_us - schedule.dispatch_us - self.own_us - self.gone_us - (1 - odd) * self.odd_us, 0.0)
         dispatch = self.settled * (share * self.dispatch_us + own * own_dispatch)
         return schedule.edit(
             host_us=dispatch + self.settled * (share * self.own_us + own * own_rest),
@@ -112,12 +124,15 @@ class HostCost:
         python_calls = timeline.python_calls.iloc[:0] if timeline.source.borrowed else timeline.python_calls
         frames = [f.loc[host.on_threads(f), ["name", "start_us", "dur_us"]] for f in (timeline.cpu_ops, timeline.api_calls, python_calls)]
         ops, calls, python = (f["start_us"].to_numpy() for f in frames)
-        edges = np.unique(np.concatenate([t for f in frames for t in (f["start_us"], f["start_us"] + f["dur_us"])]))
+        marks = timeline.annotations.loc[host.on_threads(timeline.annotations), ["name", "start_us", "dur_us"]]
+        # The last step that was recorded only closes the window.
+        pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats)
+        edges = pauses.edges_us
         added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps))
         if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
             return None
         limits, spans = recording_cost.limits(), HostSpans.of(timeline, steps, schedule)
-        quiet = _quiet(edges, limits.quiet_us)
+        quiet = joined(pauses.own, pauses.odd)
         close = complement(quiet, float(edges[0]) - 1.0, float(edges[-1]) + 1.0)
         dispatch = np.minimum(spans.inside(intersect(close, host.launch)), schedule.dispatch_us)
         own = np.clip(spans.inside(close) - dispatch, 0.0, schedule.host_us - schedule.dispatch_us)
@@ -126,17 +141,21 @@ class HostCost:
         counts = (spans.count(ops), spans.count(calls) + ~waits, spans.count(python))
         call = np.where(waits, 0.0, np.minimum(schedule.call_us, limits.quiet_us))
         recorded = dispatch + own + call
-        less = np.maximum(recorded - _sum(counts, added), (1 - limits.max_share) * recorded)
-        needed = recording_cost.needed(timeline.source)
+        python_us = counts[2] * added.python_call_us
+        issuing_us = counts[0] * added.op_us + counts[1] * added.api_call_us
+        less = np.maximum(added.kept * (recorded - python_us) - issuing_us, (1 - limits.max_share) * recorded)
         return cls(
             dispatch_us=dispatch,
             own_us=own,
             call_us=call,
-            gone_us=spans.inside(intersect(quiet, host.profiler)),
+            gone_us=spans.inside(intersect(pauses.own, host.profiler)),
+            odd_us=spans.inside(pauses.odd),
             less_us=less,
-            needed_us=float(_sum(counts, needed).sum()) if needed and len(ops) else None,
+            needed_us=_needed_us(timeline.source, counts, float(recorded.sum()), float(less.sum()), added) if len(ops) else None,
+            python_us=min(float(python_us.sum()), float((recorded - less).sum())),
             python_call_us=added.python_call_us,
             settled=float(np.clip(steps.periods_us[-1] / steps.step_us, SETTLED_AT_LEAST, 1.0)) if steps.steps > 1 else 1.0,
+            cold=steps.basis in ("detected", "whole") and steps.steps < FEW_STEPS,
         )
 
 
@@ -146,7 +165,7 @@ def without_recording(cost: HostCost, recorded: Schedule) -> tuple[Schedule, Sch
     return (
         cost.left_in(recorded, cost.low_us, 1 / own),
         cost.left_in(recorded, cost.expected_us),
-        cost.left_in(recorded, cost.high_us, own),
+        cost.left_in(recorded, cost.high_us, own, odd=1.0),
     )
 
 
@@ -185,18 +204,17 @@ def fitting(cost: HostCost, recorded: Schedule, step_us: float) -> tuple[Schedul
     return cost.left_in(recorded, low), cost.left_in(recorded, expected), cost.left_in(recorded, high)
 
 
-def _sum(counts: tuple[Ints, Ints, Ints], each: recording_cost.Each) -> Floats:
-    """(n_calls,) µs for so many ops, calls and Python calls."""
-    ops, calls, python = counts
-    total: Floats = ops * each.op_us + calls * each.api_call_us + python * each.python_call_us
-    return total
+def _needed_us(source: Source, counts: tuple[Ints, Ints, Ints], recorded_us: float, less_us: float, added: recording_cost.Added) -> float | None:
+    """What a host needs for so many ops, calls and Python calls; None where they do not tell.
 
-
-def _quiet(edges: Floats, at_least_us: float) -> Spans:
-    """What goes beyond `at_least_us` of each pause between the starts and ends of events."""
-    first, last = edges[:-1] + at_least_us, edges[1:]
-    kept = last > first
-    return first[kept], last[kept]
+    Where few events lie in much time, it is not they that take it: what no recorder adds is needed too.
+    """
+    needed, limits = recording_cost.needed(source), recording_cost.limits()
+    if needed is None:
+        return None
+    ops, calls, python = (int(count.sum()) for count in counts)
+    own_us = recorded_us - limits.event_us * (ops + calls) - limits.python_times * added.python_call_us * python
+    return max(ops * needed.op_us + calls * needed.api_call_us + python * needed.python_call_us, min(own_us, less_us))
 
 
 def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
@@ -204,7 +222,7 @@ def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | No
     if not len(python):
         return None
     names = python["name"].cat
-    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories], bool)
+    does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories.to_list()], bool)
     start = python["start_us"].to_numpy()
     rows = np.flatnonzero(does_nothing[names.codes] & (start >= steps.host_start_us) & (start < steps.host_end_us))
     if len(rows) < FEWEST_CALLS:

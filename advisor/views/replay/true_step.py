@@ -63,19 +63,27 @@ class TrueStep:
         return cls(low, middle, high, recorded_us, "measured")
 
     @classmethod
-    def estimated(cls, recorded_us: float, recorded: Schedule, fastest: Schedule, corrected: Schedule, slowest: Schedule, cost: HostCost) -> TrueStep:
+    def estimated(
+        cls, recorded_us: float, recorded: Schedule, fastest: Schedule, corrected: Schedule, slowest: Schedule, cost: HostCost, working_us: float
+    ) -> TrueStep:
         """From replays of the schedule with the host's time as low, as expected and as high as it may be.
+
+        working_us: how long a device ran kernels in each step. Streams of a replay overlap as if each had the device for itself.
 
         A replay that takes less than the step was recorded to take misses something, and does so without the profiler too.
         One that takes longer is right: the recorded steps were still working off what the GPU had queued before them.
+        The step takes longer than it was recorded to take only as far as the GPU's work does: recording adds to the host's.
         """
         spread, before = recording_cost.spread(), period_us(recorded)
         scale = max(recorded_us / before, 1.0) if before > 0 else 1.0
-        # The GPU's work, too, takes another time in another run.
-        faster = fastest.edit(dur_us=fastest.dur_us / spread.gpu_faster)
-        slower = slowest.edit(dur_us=slowest.dur_us * spread.gpu_slower)
+        # The GPU's work, too, takes another time in another run, and what held it up for no reason may not be there.
+        held_up = (fastest.after < 0) & (fastest.gap_us > spread.gap_us)
+        faster = fastest.edit(dur_us=fastest.dur_us / spread.gpu_faster, gap_us=np.where(held_up, 0.0, fastest.gap_us))
+        slower, warmer = (s.edit(dur_us=s.dur_us * spread.gpu_slower) for s in (slowest, recorded))
         low, high = (scale * period_us(schedule) for schedule in (faster, slower))
-        expected = min(scale * period_us(corrected), recorded_us)
+        most = recorded_us + scale * (period_us(warmer) - before)
+        low, high = max(low, working_us / spread.gpu_faster), min(high, most)
+        expected = min(max(scale * period_us(corrected), working_us), recorded_us)
         return cls(
             min(low, expected),
             expected,

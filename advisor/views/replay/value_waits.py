@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.intervals import Ints, union
 from advisor.knowledge import cuda_api
-from advisor.timeline import CopyKind
+from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork

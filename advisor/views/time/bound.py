@@ -10,7 +10,7 @@ import numpy as np
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family
-from advisor.timeline import CopyKind, GpuKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import HOST_LINKS, CriticalPath

@@ -10,8 +10,8 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Part, PartKind
-from advisor.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import PathPart
-from advisor.timeline import GpuKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
@@ -74,6 +74,10 @@ def _parts(links: Iterable[tuple[str, float]]) -> tuple[PathPart, ...]:
     return tuple(sorted(made, key=lambda part: -part.total_us))
 
 
+SEAMLESS = 0.02
+"""An op that begins within this share of the one before it followed that one, whenever its launch was recorded: no host that did
+not wait for the device hits the end of each op so exactly."""
+
 RETURN_US = 100.0
 """A call that waits returns within this of the end of what it waited for; one that lasts longer did work of its own."""
 
@@ -86,7 +90,7 @@ def _begin_us(timeline: Timeline, schedule: Schedule, steps: Steps) -> float:
     first = schedule.op_row[int(np.argmin(start[schedule.op_row]))]
     launched = timeline.api_calls["start_us"].to_numpy()[schedule.call_row[schedule.op_call[0]]]
     behind = bool(((start < start[first]) & (end > launched)).any())
-    return float(start[first]) if behind else steps.host_start_us
+    return float(start[first]) if behind else steps.begun_us
 
 
 def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: float) -> CriticalPath:
@@ -148,7 +152,8 @@ def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> 
     other = schedule.after
     later = (other >= 0) & ((before < 0) | (end[other] > end[before]))
     last = np.where(later, other, before)
-    found: Ints = np.where((last >= 0) & (end[last] >= launched), last, -1)
+    seamless = start - end[last] <= SEAMLESS * (end - start)[last]
+    found: Ints = np.where((last >= 0) & ((end[last] >= launched) | seamless), last, -1)
     return found
 
 

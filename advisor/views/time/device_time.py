@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Spans, clip, complement, length, subtract, union
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.steps import Steps
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract
 from advisor.knowledge.idle import CAUSES
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.frames import joined

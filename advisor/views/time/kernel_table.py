@@ -9,8 +9,8 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import KernelRow, Occupancy
-from advisor.timeline import Timeline
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.ops import Ops

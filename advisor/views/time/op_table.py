@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, nest
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import OpRow
-from advisor.timeline import Timeline
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps

@@ -22,13 +22,16 @@ nine public models whose shapes do."""
 def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
     """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
     counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
+    softmax = work.of(Family.SOFTMAX)
     kind = _kinds(work)
     chosen, times = [], []
     for stretch in fusion.stretches:
         at = stretch.members
         peaks = roofline.peaks.get(work.device_at(int(at[0])).id)
         rate = peaks.achievable_bytes_per_s if peaks else None
-        if counted[stretch.full].sum() < min_chain or len(_without_repeats(at, kind[at])) > 1 or not rate or not stretch.least:
+        # A softmax and what surrounds it, casts or a loss, become one kernel too.
+        chained = counted[stretch.full].sum() >= min_chain or (len(stretch.full) >= min_chain and softmax[stretch.full].any())
+        if not chained or len(_without_repeats(at, kind[at])) > 1 or not rate or not stretch.least:
             continue
         chosen.append(at)
         times.append(stretch.fused_us(rate, float(work.dur_us[at].sum())))

@@ -1,4 +1,5 @@
-"""FLOPs and bytes of each GPU op, from the shapes of the framework op that launched it, and the least time they allow."""
+"""FLOPs and bytes of each GPU op, from the shapes of the framework op that launched it or of what a compiler made it from, and the least time
+they allow."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
-from advisor.timeline import Device, GpuKind, Timeline
+from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
@@ -24,9 +25,9 @@ ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
 @dataclass(frozen=True)
 class Roofline:
-    """flops, bytes: (n_gpu,) each op's part of its framework op's work, NaN where shapes or formula are missing.
+    """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN where shapes or formula are missing.
 
-    The work of one framework op is divided among the kernels it launched, by their time: it is never counted twice.
+    The work of one op is divided among the kernels it launched, by their time: it is never counted twice.
     cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
     work at the rates that the device reaches in practice, NaN where they are not known; peak_us: at the datasheet's rates. peaks: by device id.
     """
@@ -65,8 +66,36 @@ class Roofline:
             part = np.where(spent[at[rows]] > 0, dur[rows] / np.maximum(spent[at[rows]], 1e-12), 1 / count[at[rows]])
             flops[rows] = costs[at[rows], 0] * part
             moved[rows] = costs[at[rows], 1] * part
+        compiled = _compiled(timeline)
+        flops, moved = (np.where(at >= 0, own, said) for own, said in zip((flops, moved), compiled, strict=True))
         reached, peak = (_limits(flops, moved, device, kernels.precision, peaks, rates_of) for rates_of in (_reached, _peak))
         return cls(flops, moved, at, reached, peak, peaks)
+
+
+def _compiled(timeline: Timeline) -> tuple[Floats, Floats]:
+    """FLOPs and bytes of each GPU op (n_gpu,) by what the compiler made it from.
+
+    Kernels of one compiled op stand one after another on their stream; where a kernel's name comes again, it runs again.
+    """
+    frame = timeline.gpu_ops
+    flops, moved = np.full(len(frame), np.nan), np.full(len(frame), np.nan)
+    work = timeline.compiled_ops
+    rows = np.flatnonzero((frame["compiled"] >= 0).to_numpy() & (frame["kind"] == GpuKind.KERNEL.value).to_numpy())
+    if not len(rows):
+        return flops, moved
+    keys = pd.DataFrame(
+        {name: frame[name].to_numpy()[rows] for name in ("device", "stream", "compiled", "dur_us")} | {"name": frame["name"].cat.codes.to_numpy()[rows]}
+    )
+    stream = keys.groupby(["device", "stream"], sort=False)
+    turned = (stream["compiled"].shift(fill_value=-1) != keys["compiled"]).astype(np.int64)
+    keys["run"] = turned.groupby([keys["device"], keys["stream"]]).cumsum()
+    keys["again"] = keys.groupby(["device", "stream", "run", "name"], sort=False).cumcount()
+    once = keys.groupby(["device", "stream", "run", "again"], sort=False)["dur_us"]
+    spent, count = once.transform("sum").to_numpy(), once.transform("size").to_numpy()
+    part = np.where(spent > 0, keys["dur_us"].to_numpy() / np.maximum(spent, 1e-12), 1 / count)
+    at = keys["compiled"].to_numpy()
+    flops[rows], moved[rows] = work["flops"].to_numpy()[at] * part, work["bytes"].to_numpy()[at] * part
+    return flops, moved
 
 
 def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:

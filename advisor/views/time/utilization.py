@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import UtilizationRow
-from advisor.timeline import Timeline
 from advisor.views.trace.steps import Steps
 
 # Names as nsys writes them, "SMs Active [Throughput %]", in the order in which people ask.

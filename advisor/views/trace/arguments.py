@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor.errors import Unavailable
 from advisor.knowledge.how_to_record import RECORD_SHAPES
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.steps import Steps
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Spans, overlap_with, union
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
-from advisor.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import EMPTY, Spans, union
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
-from advisor.timeline import Timeline
 from advisor.views.trace.source_lines import user_frame
 
 
@@ -17,8 +17,9 @@ def matches(frame: pd.DataFrame, pattern: re.Pattern[str]) -> np.ndarray:
     """(n,) whether each row's name matches; each distinct name is looked at once."""
     if not len(frame):
         return np.zeros(0, bool)
-    by_name = np.array([bool(pattern.search(n)) for n in frame["name"].cat.categories], bool)
-    found: np.ndarray = by_name[frame["name"].cat.codes.to_numpy()]
+    names = frame["name"].cat
+    by_name = np.array([pattern.search(name) is not None for name in names.categories.to_list()], bool)
+    found: np.ndarray = by_name[names.codes.to_numpy()]
     return found
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family, family, precision
-from advisor.timeline import GpuKind, Timeline
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.ops import Ops
 
 FAMILIES = tuple(Family)
@@ -44,7 +44,7 @@ class Kernels:
         kind = frame["kind"]
         copy = (kind == GpuKind.MEMCPY.value).to_numpy()
         memset = (kind == GpuKind.MEMSET.value).to_numpy()
-        # Names repeat, so each distinct (kernel, op, input types, collective) is judged once.
+        # Names repeat, so each distinct (kernel, op, input types, collective, compiled op) is judged once.
         types = timeline.cpu_ops["types"]
         op_rows = ops.of_gpu
         keys = pd.DataFrame(
@@ -53,18 +53,20 @@ class Kernels:
                 "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
                 "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
                 "collective": frame["collective"].cat.codes.to_numpy(),
-                "compiled": _precisions(timeline),
+                "compiled": _codes(timeline, "precision"),
+                "made": _codes(timeline, "family"),
             }
         )
         group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
         distinct = keys.drop_duplicates().to_numpy()
         # As lists: taking one string out of a pandas index costs a microsecond.
         names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
-        compiled = list(timeline.compiled_ops["precision"].cat.categories)
+        compiled, purposes = (list(timeline.compiled_ops[column].cat.categories) for column in ("precision", "family"))
         families, precisions = [], []
-        for name, op, kinds, collective, product in distinct.tolist():
+        for name, op, kinds, collective, product, purpose in distinct.tolist():
             op_name = ops.categories[op] if op >= 0 else ""
-            families.append(_ORDER[family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
+            told = purposes[purpose] if purpose >= 0 else ""
+            families.append(_ORDER[Family(told) if told else family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
             precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else "") or (compiled[product] if product >= 0 else ""))
         found = np.array(families, np.int64)[group] if len(group) else np.empty(0, np.int64)
         found[copy] = _ORDER[Family.COPY]
@@ -74,8 +76,8 @@ class Kernels:
         return cls(found, pd.Categorical(texts), communication, copy, memset)
 
 
-def _precisions(timeline: Timeline) -> Ints:
-    """(n_gpu,) codes of what the compiler said that products multiply, -1 where it said nothing."""
-    codes = timeline.compiled_ops["precision"].cat.codes.to_numpy().astype(np.int64)
+def _codes(timeline: Timeline, column: str) -> Ints:
+    """(n_gpu,) codes of what the compiler said of each op, -1 where it said nothing."""
+    codes = timeline.compiled_ops[column].cat.codes.to_numpy().astype(np.int64)
     found: Ints = np.r_[codes, -1][timeline.gpu_ops["compiled"].to_numpy()]
     return found

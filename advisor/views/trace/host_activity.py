@@ -10,7 +10,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, union
 from advisor.knowledge import cuda_api
-from advisor.timeline import CopyKind, Timeline
+from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.launches import Launches
 

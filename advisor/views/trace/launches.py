@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge import cuda_api
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 
 
 @dataclass(frozen=True)

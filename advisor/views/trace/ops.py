@@ -9,7 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Ints, nest, over_ancestors
 from advisor.intervals import outermost as the_outermost
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
 
 AUTOGRAD = "autograd::engine::evaluate_function"

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -28,38 +28,54 @@ _SERVERS = {
     "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
 }
 
+# Names of devices, calls and kernels that only ROCm has; runtime calls of CUDA and HIP.
+_AMD = re.compile(r"(?i)\b(amd|radeon|instinct|gfx\d)|^hip[A-Z]|^Cijk_|^miopen|^__amd_|\.kd$")
+_CUDA_OR_HIP = re.compile(r"(cuda|cu|hip)[A-Z]")
+
 MOSTLY = 0.5
 """A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
 
 Framework = Literal["torch", "jax", "cuda"]
+Maker = Literal["nvidia", "amd", "other"]
 
 
 @dataclass(frozen=True)
 class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
-    "cuda" where nothing of a framework shows. server: the inference server that it is, "" where it is none."""
+    "cuda" where nothing of a framework shows. server: the inference server that it is, "" where it is none. maker: whose devices, and so
+    whose tools, they are."""
 
     training: bool
     compiled: bool
     framework: Framework = "torch"
     server: str = ""
+    maker: Maker = "nvidia"
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
-        ranges = list(timeline.annotations["name"].cat.categories)
-        gpu = list(timeline.gpu_ops["name"].cat.categories)
+        ranges = timeline.annotations["name"].cat.categories.to_list()
+        gpu = timeline.gpu_ops["name"].cat.categories.to_list()
         host = (*ops.categories, *ranges)
-        frames = timeline.python_calls["name"].cat.categories
+        frames = timeline.python_calls["name"].cat.categories.to_list()
         return cls(
             training=_any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any()),
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
             server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
+            maker=_maker(timeline, gpu),
         )
 
 
 def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
     return any(pattern.search(name) for name in names)
+
+
+def _maker(timeline: Timeline, gpu: Iterable[str]) -> Maker:
+    """By what only one of them has; NVIDIA's where nothing was recorded that tells."""
+    calls = list(timeline.api_calls["name"].cat.categories)
+    if _any(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
+        return "amd"
+    return "nvidia" if any(_CUDA_OR_HIP.match(name) for name in calls) or not any(calls) or timeline.source.format != "kineto" else "other"
 
 
 def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> Framework:

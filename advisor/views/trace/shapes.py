@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
 

@@ -12,12 +12,13 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from advisor.intervals import Floats, Ints, nest
+from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
-from advisor.timeline import Timeline
 from advisor.views.trace.ops import Ops, thread_ids
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
-_LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python\d|(^|/)torch/|^<|^\.\.\.")
+_LIBRARY = re.compile(IN_LIBRARY + r"|(^|/)torch/|^\.\.\.")
 # The profiler cuts sys.path from file names, so the standard library's files look like the user's.
 _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "numpy", "functorch", "tqdm"}
 
@@ -50,7 +51,7 @@ class Sources:
         if not len(frame):
             return cls(timeline, ops, {})
         threads = thread_ids(frame)
-        order = np.lexsort((-frame["dur_us"].to_numpy(), frame["start_us"].to_numpy(), threads)).astype(np.int64)
+        order = _outer_first(threads, frame["start_us"].to_numpy(), frame["dur_us"].to_numpy())
         bounds = np.flatnonzero(np.diff(threads[order])) + 1
         groups = np.split(order, bounds)
         pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
@@ -124,3 +125,14 @@ class Sources:
                 return line
             row = int(self._parents[row])
         return None
+
+
+def _outer_first(threads: Ints, starts: Floats, durations: Floats) -> Ints:
+    """Rows by thread, then start, of those that start together the longest first. Tables are sorted by start: only ties are sorted anew."""
+    order = np.argsort(threads.astype(np.int16) if threads.max() < 1 << 15 else threads, kind="stable")  # of 16 bits it is a radix sort
+    together = (np.diff(starts[order]) == 0) & (np.diff(threads[order]) == 0)
+    if together.any():
+        tied = np.flatnonzero(np.r_[together, False] | np.r_[False, together])
+        rows, group = order[tied], np.cumsum(np.r_[True, ~together])[tied]
+        order[tied] = rows[np.lexsort((-durations[rows], group))]
+    return order

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from advisor.intervals import Floats, Spans, complement, length, overlap_with, union
+from advisor.intervals import Floats, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
 
 HELD_UP_US = 1000.0
@@ -20,6 +22,10 @@ LEAD_IN = 0.05
 
 LOADING_US = 10_000.0
 """No launch takes 10 ms on an idle device, but one that loads its module first, or makes the context, does."""
+
+FIRST_US, FIRST_TIMES = 2_000.0, 100.0
+"""A kernel's first launch that takes this long, and this many times the median launch, loads its module; a host that was preempted
+loses as much only by chance."""
 
 IDLE_DURING = 0.9
 """A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
@@ -42,7 +48,7 @@ class StartUp:
     def longest(self, start_us: float, end_us: float) -> str:
         """The call of a window that took longest, with its time; "" where there is none."""
         inside = [(end - start, name) for name, start, end in self.calls if start < end_us and end > start_us]
-        return f"{max(inside)[1]} with {max(inside)[0] / 1000:,.0f} ms" if inside else ""
+        return f"{max(inside)[1]} with {duration(max(inside)[0])}" if inside else ""
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
@@ -77,9 +83,21 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     roles = list(ApiRole)
     dur, start = calls["dur_us"].to_numpy(), calls["start_us"].to_numpy()
     kinds = [roles.index(r) for r in (ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH, ApiRole.OTHER, ApiRole.ALLOCATION)]
-    long = np.flatnonzero((dur > LOADING_US) & np.isin(launches.roles, kinds))
+    long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(ops, launches, dur))
     op_start = ops["start_us"].to_numpy()
     busy = union(op_start, op_start + ops["dur_us"].to_numpy())
     idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
     long = long[idle >= IDLE_DURING]
     return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long.tolist())
+
+
+def _first_launches(ops: pd.DataFrame, launches: Launches, dur: Floats) -> Mask:
+    """(n_calls,) calls that launch a kernel for the first time and take far longer than launches do."""
+    issuing = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
+    found: Mask = np.zeros(len(dur), bool)
+    linked = np.flatnonzero(launches.call >= 0)
+    linked = linked[np.argsort(launches.call[linked], kind="stable")]
+    _, first = np.unique(ops["name"].cat.codes.to_numpy()[linked], return_index=True)
+    found[launches.call[linked[first]]] = True
+    typical = float(np.median(dur[issuing])) if issuing.any() else np.inf
+    return found & issuing & (dur > max(FIRST_US, FIRST_TIMES * typical))

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 
@@ -62,6 +63,11 @@ class Steps:
     def host_start_us(self) -> float:
         """Where the host begins the first step."""
         return float(self.host_edges_us[0])
+
+    @property
+    def begun_us(self) -> float:
+        """Where the host's part of the window counts from: what it called while the device did unrecorded work from before ran ahead."""
+        return self.host_start_us if self.repeats else max(self.host_start_us, self.start_us)
 
     @property
     def host_end_us(self) -> float:
@@ -257,7 +263,7 @@ def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> str:
     spent = float(dur[before].sum())
     if spent < APART * max(float(dur.sum()), 1e-9):
         return ""
-    return f"; apart from it, before: {int(before.sum()):,} GPU ops that take {spent / 1000:.3g} ms, as a prefill or setting up"
+    return f"; apart from it, before: {int(before.sum()):,} GPU ops that take {duration(spent)}, as a prefill or setting up"
 
 
 REPEATED, MOST = 0.95, 0.5
@@ -379,11 +385,11 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
     launched = launches.start_us[~np.isnan(launches.start_us)]
     start = host_start = min(first, float(launched.min())) if len(launched) else first
     if startup.earlier_us > start:
-        detail += f"; begun where the device was done with work from before the recording, {startup.earlier_for_us / 1000:.3g} ms of it"
+        detail += f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
         start = startup.earlier_us
     begin = _after_startup(timeline, launches, startup, start)
     if begin is not None:
-        detail += f"; {(begin - start) / 1000:.3g} ms of start-up left out, the longest call {startup.longest(start, begin)}"
+        detail += f"; {duration(begin - start)} of start-up left out, the longest call {startup.longest(start, begin)}"
         start = host_start = begin
     host_end = float(launched.max()) + 1e-3 if len(launched) else end
     return Steps("whole", detail, start, end, np.array([host_start, host_end]), 1, np.array([end - start]), "gpu")

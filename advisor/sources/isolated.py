@@ -27,7 +27,7 @@ def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subproce
 
     Isolated: neither the current directory nor the environment says where its modules come from.
     """
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     return subprocess.Popen(
         [sys.executable, "-I", "-c", _START, module, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0
     )

@@ -7,8 +7,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.agents.tools import DATA, tools_of
 from advisor.errors import AdvisorError, UsageError
+from advisor.integrations.mcp_tools import DATA, tools_of
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

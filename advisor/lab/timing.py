@@ -1,14 +1,10 @@
-"""Timings of several functions side by side."""
+"""What calls of a function took, and several functions side by side."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-
-from advisor.errors import UsageError
-from advisor.lab.bench import Timing, bench
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +17,60 @@ COLUMNS = (
     ("Back to back µs", "throughput_us", ".4g"), ("GFLOP/s", "gflops_per_s", ".4g"), ("GB/s", "gbytes_per_s", ".4g"),
     ("Roofline", "roofline_share", ".0%"), ("Outliers", "outliers", "d"),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What calls of one function took, in µs.
+
+    device_us: on the device, the queue kept full, median; low_us and high_us hold it with 95 % confidence. latency_us: one call
+    at a time, waited for each, as a caller who needs the result sees it. throughput_us: a call of many back to back. On a CPU
+    the three are one measurement. flops, moved_bytes: of one call, None where not known. least_us: what the device's peaks
+    allow. clock_mhz: of the device after it, None where it cannot be read.
+    """
+
+    name: str
+    device: str
+    device_us: float
+    low_us: float
+    high_us: float
+    p95_us: float
+    latency_us: float
+    throughput_us: float
+    calls: int
+    outliers: int
+    settled: bool
+    flushed: bool
+    flops: float | None = None
+    moved_bytes: float | None = None
+    least_us: float | None = None
+    limit: str = ""
+    clock_mhz: float | None = None
+
+    @property
+    def gflops_per_s(self) -> float | None:
+        """Achieved arithmetic rate."""
+        return None if self.flops is None else self.flops / self.device_us / 1e3
+
+    @property
+    def gbytes_per_s(self) -> float | None:
+        """Achieved memory rate, each operand counted once."""
+        return None if self.moved_bytes is None else self.moved_bytes / self.device_us / 1e3
+
+    @property
+    def roofline_share(self) -> float | None:
+        """The shortest time that the device's peaks allow over the measured one."""
+        return None if self.least_us is None else self.least_us / self.device_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and rates, for JSON."""
+        return {**asdict(self), "gflops_per_s": self.gflops_per_s, "gbytes_per_s": self.gbytes_per_s, "roofline_share": self.roofline_share}
+
+    def __str__(self) -> str:
+        return str(Table((self,)))
+
+    def _repr_html_(self) -> str:
+        return Table((self,))._repr_html_()
 
 
 @dataclass(frozen=True)
@@ -84,20 +134,3 @@ class Table:
         from advisor.lab.page import table
 
         return table(self.rows(), self.verdict())
-
-
-def bench_all(functions: Mapping[str, Callable[[], object]], *, progress: Callable[[str], None] | None = None, **options: Any) -> Table:
-    """Time functions without arguments side by side; options as of `bench`. progress: called with the name of each in turn."""
-    if not functions:
-        raise UsageError("there is nothing to time", "Give at least one function.")
-    timings = []
-    for name, fn in functions.items():
-        if progress:
-            progress(name)
-        timings.append(bench(fn, name=name, **options))
-    return Table(tuple(timings))
-
-
-def bench_sizes(makers: Mapping[str, Callable[[Any], Callable[[], object]]], sizes: Iterable[Any], **options: Any) -> dict[Any, Table]:
-    """For each size, the functions that the makers make of it, side by side."""
-    return {size: bench_all({name: make(size) for name, make in makers.items()}, **options) for size in sizes}

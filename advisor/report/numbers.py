@@ -1,4 +1,4 @@
-"""How the formats write numbers: three significant digits, and the unit that suits."""
+"""How numbers are written wherever people read them: three significant digits, and the unit that suits."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 check`, `3 checks`."""
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """`1 check`, `3 checks`; a mean count to the next whole one."""
+    number = round(number)
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.errors import UsageError
+from advisor.recordings.snapshot import MemorySnapshot, SnapshotBeside
 from advisor.report.model import Kind
-from advisor.snapshot import MemorySnapshot, SnapshotBeside
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that were read so far, and how many there are, None where that is not known."""

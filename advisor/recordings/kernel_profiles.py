@@ -32,6 +32,8 @@ class KernelProfile:
     stream: int = 0
     process: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    page: str = ""
+    """"details" where only what that page shows is known, which is less than was collected."""
     source: tuple[str, int] | None = None
     """File and line that its binary names first, as Triton's do; None where it names none."""
 

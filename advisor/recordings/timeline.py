@@ -107,6 +107,10 @@ TABLES: dict[str, dict[str, str]] = {
         "operands": "str",
         "results": "str",
         "precision": "str",
+        # What its kernel is for, "" where the kernel's name tells; what it does at least.
+        "family": "str",
+        "flops": "f8",
+        "bytes": "f8",
     },
     # Programs that were compiled several times under one name: what each takes, as `x: float32[8,16]; w: …`.
     "programs": {"module": "str", "program": "i8", "parameters": "str"},
@@ -313,5 +317,5 @@ class Timeline:
         """The device of that id. Where the trace lists others that are all alike (ROCm numbers them in its own way), one of those;
         else a nameless one."""
         found = next((d for d in self.devices if d.id == device_id), None)
-        alike = {replace(d, id=device_id) for d in self.devices}
+        alike = {replace(d, id=device_id) for d in self.devices} if found is None else set()
         return found or (alike.pop() if len(alike) == 1 else Device(device_id))

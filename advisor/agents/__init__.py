@@ -1,1 +1,0 @@
-"""For programs that read advisor: tools over the Model Context Protocol."""

@@ -1,0 +1,132 @@
+"""Evaluates rules over one recording whose parts are all here, and makes one report of what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from advisor.engine.beside import with_memory
+from advisor.engine.grade import graded
+from advisor.engine.kinds import Judge, judge
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
+from advisor.engine.terms import in_terms_of_jax
+from advisor.errors import Unavailable
+from advisor.knowledge.devices import Peaks
+from advisor.recordings.recording import Recording
+from advisor.report.model import (
+    Clear,
+    Failed,
+    Health,
+    Report,
+    Skipped,
+)
+from advisor.views.device_rates import DeviceRates
+from advisor.views.memory.beside import MemoryBeside
+from advisor.views.replay.calibration import Calibration
+from advisor.views.trace.program import Program
+from advisor.views.workspace import Workspace
+
+
+def evaluate(
+    recording: Recording,
+    rules: Sequence[Rule],
+    options: Mapping[str, Mapping[str, Any]],
+    allow: Mapping[str, str],
+    step_ms: float | None = None,
+    devices: Sequence[Peaks] = (),
+) -> Report:
+    """What `run` says of a recording that holds no traces that are still to be reduced."""
+    settled = {rule.id: rule.settled(options.get(rule.id, {})) for rule in rules}
+    measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
+    workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
+    kind = judge(recording.kind)
+    outcomes = _outcomes(workspace, kind, rules, settled, allow)
+    if workspace.can(MemoryBeside.build):
+        others = [rule for rule in rules if not workspace.can(rule.function)]
+        outcomes = with_memory(outcomes, _outcomes(workspace.get(MemoryBeside).workspace, judge("memory"), others, settled, allow))
+    made = kind.report(workspace, recording, outcomes)
+    of_jax = made.source.format == "jax" or (workspace.can(Program.build) and workspace.get(Program).framework == "jax")
+    return in_terms_of_jax(made) if of_jax else made
+
+
+def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]) -> Outcomes:
+    """What becomes of those of the rules that speak of such a recording."""
+    checks = kind.health(workspace)
+    outcomes = Outcomes()
+    by_type: dict[type, list[Any]] = {Clear: outcomes.clear, Skipped: outcomes.skipped, Failed: outcomes.failed}
+    for rule in rules:
+        if not workspace.can(rule.function):
+            continue  # it speaks of recordings of another kind
+        rests_on = tuple(check for check in checks if {*check.touches} & {*rule.relies_on})
+        untrusted = next((check for check in rests_on if check.status == "failed"), None)
+        outcome = _distrusted(rule, untrusted) if untrusted else _outcome(workspace, kind, rule, settled[rule.id])
+        if isinstance(outcome, list):
+            outcomes.found += [_allowed(_resting_on(f, rests_on), allow) for f in outcome]
+        else:
+            by_type[type(outcome)].append(outcome)
+    outcomes.found = _numbered(kind.settle(workspace, outcomes.found))
+    return outcomes
+
+
+def _numbered(found: list[Judged]) -> list[Judged]:
+    """Each with its id: its rule and an ordinal among that rule's."""
+    seen: Counter[str] = Counter()
+    made = []
+    for item in found:
+        seen[item.finding.rule] += 1
+        made.append(item._replace(finding=msgspec.structs.replace(item.finding, id=f"{item.finding.rule}-{seen[item.finding.rule]}")))
+    return made
+
+
+WEAKER = 0.8
+"""What a finding's confidence keeps for each check it rests on that found a weakness."""
+
+
+def _resting_on(found: Judged, checks: tuple[Health, ...]) -> Judged:
+    """The finding with the checks that it rests on, less sure for each that is degraded."""
+    weak = sum(check.status != "ok" for check in checks)
+    finding = found.finding
+    sure = finding.confidence * WEAKER**weak
+    return found._replace(finding=msgspec.structs.replace(finding, checks=tuple(c.check for c in checks), confidence=sure))
+
+
+def _distrusted(rule: Rule, check: Health) -> Skipped:
+    return Skipped(
+        rule=rule.id,
+        why=f"the trace fails the check {check.check}: {check.detail}",
+        record_with=check.record_with or "record again; see the report's health section",
+    )
+
+
+def _outcome(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any]) -> list[Judged] | Clear | Skipped | Failed:
+    own = {name: value for name, value in options.items() if name != LEAST_GAIN or rule.min_saving_share is None}
+    try:
+        return _graded(workspace, kind, rule, options, workspace.call(rule.function, **own))
+    except Unavailable as missing:
+        return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint)
+    except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
+        return Failed(rule=rule.id, error=f"{type(error).__name__}: {error}")
+
+
+def _allowed(found: Judged, allow: Mapping[str, str]) -> Judged:
+    """A finding that the team lives with stays in the report, as information, with the reason."""
+    reason = allow.get(found.finding.rule)
+    if reason is None:
+        return found
+    return found._replace(finding=msgspec.structs.replace(found.finding, allowed=reason, severity="info"))
+
+
+def _graded(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, Any], outcome: Any) -> list[Judged] | Clear | Skipped:
+    """What a rule returned, with what the engine adds."""
+    if isinstance(outcome, (Clear, Skipped)):
+        return msgspec.structs.replace(outcome, rule=rule.id)
+    several = outcome if isinstance(outcome, list) else [outcome]
+    if not several or not all(isinstance(f, Found) for f in several):
+        raise TypeError("a rule returns Found, Clear or Skipped")
+    made = [graded(rule, f, kind.weigh(workspace, f), options) for f in several]
+    judged = [f for f in made if isinstance(f, Judged)]
+    return judged if judged else next(f for f in made if isinstance(f, Clear))

@@ -1,0 +1,183 @@
+"""XLA's HLO as it stands in a profile: computations of instructions, each with its fields by number, decoded when they are asked for.
+
+`HloModuleProto` of https://github.com/openxla/xla/blob/main/xla/service/hlo.proto
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.sources.protobuf import Value, fields, message, text, whole
+
+Parts = dict[int, list[Value]]
+"""The fields of a message, by number."""
+
+# Numbers of fields. HloComputationProto: instructions, id, root_id.
+_INSTRUCTIONS, _COMPUTATION_ID, _ROOT = 2, 5, 6
+# HloInstructionProto.
+NAME, OPCODE, SHAPE, METADATA, PARAMETER, WINDOW, CONVOLUTION, TARGET, DOT, ID, OPERANDS, CALLED, BACKEND, GROUPS, PRECISION, DEVICES = (
+    1, 2, 3, 7, 9, 15, 16, 28, 30, 35, 36, 38, 43, 49, 51, 87
+)  # fmt: skip
+# OpMetadata.
+OP_NAME, FILE, LINE, FRAME = 2, 3, 4, 15
+# ShapeProto: element_type, dimensions, tuple_shapes.
+_ELEMENT, _DIMENSIONS, _TUPLE = 2, 3, 4
+_MOST_ARRAYS = 64
+"""Of a tuple, so many are looked at."""
+
+ELEMENTS = {
+    1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32", 9: "uint64", 10: "float16", 11: "float32",
+    12: "float64", 15: "complex64", 16: "bfloat16", 18: "complex128", 19: "float8_e5m2", 20: "float8_e4m3fn", 21: "int4", 22: "uint4",
+    23: "float8_e4m3b11fnuz", 24: "float8_e5m2fnuz", 25: "float8_e4m3fnuz",
+}  # fmt: skip
+"""Names of `PrimitiveType`, as JAX spells them."""
+_BITS = {name: int(found[0]) if (found := re.search(r"\d+", name)) else 8 for name in ELEMENTS.values()}
+
+LIBRARY = re.compile(IN_LIBRARY)
+"""Files that are not the program's own."""
+
+
+class Shape(NamedTuple):
+    """An array's type and sizes."""
+
+    element: str
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.element}[{','.join(map(str, self.sizes))}]"
+
+    @property
+    def elements(self) -> float:
+        """How many it has."""
+        return math.prod(map(float, self.sizes))
+
+    @property
+    def bytes(self) -> float:
+        """What it takes in memory."""
+        return self.elements * _BITS[self.element] / 8
+
+
+class Computation:
+    """Instructions in order, of which only the names are decoded at first."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.id, root = 0, -1
+        self._raw: list[memoryview] = []
+        self.names: list[str] = []
+        for number, value in fields(data):
+            if number == _INSTRUCTIONS:
+                self._raw.append(message(value))
+                self.names.append(next((text(v) for n, v in fields(message(value)) if n == NAME), ""))
+            elif number == _COMPUTATION_ID:
+                self.id = whole(value)
+            elif number == _ROOT:
+                root = whole(value)
+        self._root = root
+        self._decoded: dict[int, Parts] = {}
+
+    def parts(self, at: int) -> Parts:
+        """Fields of the instruction at a place."""
+        if at not in self._decoded:
+            self._decoded[at] = by_number(self._raw[at])
+        return self._decoded[at]
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {whole(self.parts(i).get(ID, [0])[0]): i for i in range(len(self._raw))}
+
+    @property
+    def root(self) -> int:
+        """The place of what the computation gives back."""
+        return self._places.get(self._root, len(self._raw) - 1)
+
+    def taken(self, parts: Parts) -> list[int]:
+        """Places of the instructions whose results an instruction of this computation takes."""
+        return [place for number in numbers(parts.get(OPERANDS, [])) if (place := self._places.get(number)) is not None]
+
+    def results(self, at: int) -> tuple[Shape, ...]:
+        """Arrays that the instruction at a place makes."""
+        return tuple(shapes_of(self.parts(at).get(SHAPE, [])))
+
+    def operands(self, parts: Parts) -> tuple[Shape, ...]:
+        """Arrays that an instruction of this computation takes."""
+        return tuple(shape for place in self.taken(parts) for shape in self.results(place))
+
+    def parameters(self) -> list[tuple[str, Shape]]:
+        """Name and array of each parameter, in order."""
+        found = []
+        for i in range(len(self._raw)):
+            parts = self.parts(i)
+            if text_of(parts, OPCODE) == "parameter" and (shapes := list(shapes_of(parts.get(SHAPE, [])))):
+                metadata = by_number(message(parts[METADATA][0])) if METADATA in parts else {}
+                found.append((whole(parts.get(PARAMETER, [0])[0]), text_of(metadata, OP_NAME) or self.names[i], shapes[0]))
+        return [(name, shape) for _, name, shape in sorted(found, key=lambda p: p[0])]
+
+
+class Frames:
+    """`StackFrameIndexProto`: file names 1, function names 2, file locations 3 {file 1, function 2, line 3}, frames 4 {location 1, parent 2};
+    all are counted from 1."""
+
+    def __init__(self, raw: list[Value]) -> None:
+        parts = by_number(message(raw[0])) if raw else {}
+        self._files = [text(v) for v in parts.get(1, [])]
+        self._locations = [whole_fields(v) for v in parts.get(3, [])]
+        self._frames = [whole_fields(v) for v in parts.get(4, [])]
+
+    def user(self, frame: int) -> tuple[str, int]:
+        """File and line of the innermost frame around that is no library's; "" and 0 where there is none."""
+        for _ in range(len(self._frames)):
+            if not 0 < frame <= len(self._frames):
+                break
+            location = self._frames[frame - 1].get(1, 0)
+            if 0 < location <= len(self._locations):
+                said = self._locations[location - 1]
+                file = self._files[said.get(1, 0) - 1] if 0 < said.get(1, 0) <= len(self._files) else ""
+                if file and not LIBRARY.search(file):
+                    return file, said.get(3, 0)
+            frame = self._frames[frame - 1].get(2, 0)
+        return "", 0
+
+
+def by_number(data: memoryview) -> Parts:
+    found: Parts = {}
+    for number, value in fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def whole_fields(value: Value) -> dict[int, int]:
+    return {number: part for number, part in fields(message(value)) if isinstance(part, int)}
+
+
+def text_of(parts: Parts, number: int) -> str:
+    return text(parts[number][0]) if number in parts else ""
+
+
+def numbers(values: list[Value]) -> list[int]:
+    """A repeated number, packed or not."""
+    return [n for value in values for n in ([value] if isinstance(value, int) else _packed(value))]
+
+
+def _packed(data: memoryview) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield number
+            number = shift = 0
+
+
+def shapes_of(values: list[Value]) -> Iterator[Shape]:
+    """Arrays of a shape, those of a tuple one by one."""
+    for value in values:
+        parts = by_number(message(value))
+        if _TUPLE in parts:
+            yield from shapes_of(parts[_TUPLE][:_MOST_ARRAYS])
+        elif (element := ELEMENTS.get(whole(parts.get(_ELEMENT, [0])[0]))) is not None:
+            yield Shape(element, tuple(numbers(parts.get(_DIMENSIONS, []))))

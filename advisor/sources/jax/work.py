@@ -1,0 +1,174 @@
+"""What an HLO instruction does at least: FLOPs, a multiply-add as two, and bytes, each array once.
+
+As XLA counts them (https://github.com/openxla/xla/blob/main/xla/service/hlo_cost_analysis.cc): of what a fusion only slices, the slices.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from advisor.sources.jax import hlo
+from advisor.sources.jax.hlo import Computation, Parts, Shape, by_number, numbers, text_of, whole_fields
+from advisor.sources.protobuf import message
+
+_NOT_COUNTED = re.compile(
+    r"parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|after-all|infeed|outfeed|send.*|recv.*|copy-.*|async-.*"
+    r"|all-.*|reduce-scatter.*|ragged-all.*|collective-.*|partition-id|replica-id|domain|opt-barrier"
+)
+"""No kernel of the device runs these, or what it takes is not what it moves."""
+
+_ARITHMETIC = re.compile(
+    r"add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sqrt|rsqrt|cbrt|exponential(-minus-one)?|log(-plus-one|istic)?|tanh?|sine"
+    r"|cosine|erf|atan2|remainder|floor|ceil|round-.*|sign|compare|select|clamp"
+)
+_SLICES = ("slice", "dynamic-slice", "gather")
+_REAL = ("float", "bfloat", "complex")
+_GEMM = re.compile(r"^__cublas\$")
+_CONVOLUTION = re.compile(r"^__cudnn\$conv(?P<kind>Forward|BiasActivationForward|ForwardGraph|BackwardInput|BackwardFilter)$")
+_OUTPUT_FEATURES = 4
+"""ConvolutionDimensionNumbers.kernel_output_feature_dimension."""
+_BASE_DILATION = 6
+"""WindowDimension.base_dilation: zeros between the input's elements, which nothing is computed of."""
+_LARGEST = 1e18
+"""No instruction does more: the shapes are damaged."""
+
+
+class Work(NamedTuple):
+    """NaN where it is not known."""
+
+    flops: float
+    bytes: float
+
+
+UNKNOWN = Work(math.nan, math.nan)
+
+
+def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
+    """The work of the instruction at a place of a computation, with the computations that it calls."""
+    parts = home.parts(at)
+    opcode = text_of(parts, hlo.OPCODE)
+    if opcode == "fusion" and called:
+        body = called[0]
+        found = Work(sum(_flops(body, i) for i in range(len(body.names))), _read(body) + _written(body, body.root))
+    elif opcode == "custom-call":
+        found = _of_library(home, parts, at)
+    elif not _NOT_COUNTED.fullmatch(opcode):
+        found = Work(_flops(home, at), _moved(home, at, opcode))
+    else:
+        return UNKNOWN
+    return found if all(0 <= number < _LARGEST for number in found) else UNKNOWN
+
+
+def _total(arrays: Iterable[Shape]) -> float:
+    return sum(array.bytes for array in arrays)
+
+
+def _flops(home: Computation, at: int) -> float:
+    """What an instruction computes by itself."""
+    parts = home.parts(at)
+    opcode, made = text_of(parts, hlo.OPCODE), home.results(at)
+    taken = home.operands(parts)
+    if not made:
+        return 0.0
+    if opcode == "dot" and taken:
+        said = by_number(message(parts[hlo.DOT][0])) if hlo.DOT in parts else {}
+        return 2 * made[0].elements * _sizes(taken[0], numbers(said.get(1, [])))
+    if opcode == "convolution" and len(taken) > 1:
+        return _convolution(parts, made[0], taken[1])
+    if not made[0].element.startswith(_REAL):
+        return 0.0
+    if opcode in ("reduce", "reduce-window") and taken:
+        return taken[0].elements
+    return made[0].elements if _ARITHMETIC.fullmatch(opcode) else 0.0
+
+
+def _sizes(array: Shape, dimensions: Iterable[int]) -> float:
+    return math.prod(float(array.sizes[d]) for d in dimensions if d < len(array.sizes))
+
+
+def _convolution(parts: Parts, output: Shape, kernel: Shape) -> float:
+    """Each element of the output is a sum over one output feature's part of the kernel; what padding saves is not taken off."""
+    said = whole_fields(parts[hlo.CONVOLUTION][0]) if hlo.CONVOLUTION in parts else {}
+    features = _sizes(kernel, [said.get(_OUTPUT_FEATURES, 0)])
+    window = by_number(message(parts[hlo.WINDOW][0])).get(1, []) if hlo.WINDOW in parts else []
+    dilated = math.prod(float(whole_fields(dimension).get(_BASE_DILATION, 1) or 1) for dimension in window)
+    return 2 * output.elements * kernel.elements / max(features, 1.0) / dilated
+
+
+def _of_library(home: Computation, parts: Parts, at: int) -> Work:
+    """Products that cuBLAS and cuDNN compute; what other calls do is not known."""
+    target, taken, made = text_of(parts, hlo.TARGET), home.operands(parts), home.results(at)
+    if len(taken) < 2 or not made:
+        return UNKNOWN
+    # Its last result is the library's workspace.
+    moved = _total(taken) + _total(made[:-1] if len(made) > 1 and made[-1].element in ("int8", "uint8") else made)
+    if _GEMM.match(target):
+        contracted = _contracted(parts)
+        return Work(2 * made[0].elements * _sizes(taken[0], contracted), moved) if contracted else UNKNOWN
+    if match := _CONVOLUTION.match(target):
+        # Output and kernel of the forward pass, whichever of the three this one makes.
+        output, kernel = {"BackwardInput": (taken[0], taken[1]), "BackwardFilter": (taken[1], made[0])}.get(match["kind"], (made[0], taken[1]))
+        return Work(_convolution(parts, output, kernel), moved)
+    return UNKNOWN
+
+
+def _contracted(parts: Parts) -> list[int]:
+    """Dimensions of the left operand that a product of cuBLAS sums over, from its settings, which are JSON."""
+    try:
+        said: Any = json.loads(text_of(parts, hlo.BACKEND))
+        return [int(d) for d in said["gemm_backend_config"]["dot_dimension_numbers"]["lhs_contracting_dimensions"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _moved(home: Computation, at: int, opcode: str) -> float:
+    """Bytes of an instruction that is a kernel by itself."""
+    taken, made = home.operands(home.parts(at)), _total(home.results(at))
+    if opcode in _SLICES:
+        return 2 * made + _total(taken[1:])
+    if opcode in ("dynamic-update-slice", "scatter"):
+        return _total(taken[1:]) * 2
+    return _total(taken) + made
+
+
+def _read(body: Computation) -> float:
+    """Bytes that a fusion reads: of each parameter all, or as much as the slices of it have."""
+    users: dict[int, list[tuple[int, int]]] = {}
+    for i in range(len(body.names)):
+        for position, place in enumerate(body.taken(body.parts(i))):
+            users.setdefault(place, []).append((i, position))
+    return sum(_read_of(body, i, users, 0) for i in range(len(body.names)) if _opcode(body, i) == "parameter")
+
+
+def _read_of(body: Computation, at: int, users: dict[int, list[tuple[int, int]]], depth: int) -> float:
+    whole = _total(body.results(at))
+    read = 0.0
+    for user, position in users.get(at, []):
+        opcode = _opcode(body, user)
+        if opcode == "bitcast" and depth < 4:
+            read += _read_of(body, user, users, depth + 1)
+        elif opcode in _SLICES and position == 0:
+            read += _total(body.results(user))
+        elif not (opcode == "dynamic-update-slice" and position == 0):
+            return whole
+    return min(read, whole)
+
+
+def _written(body: Computation, at: int, depth: int = 0) -> float:
+    """Bytes that a fusion writes: of an array that is updated in place only what changes."""
+    opcode, taken = _opcode(body, at), body.taken(body.parts(at))
+    if opcode == "tuple" and not depth:
+        return sum(_written(body, place, 1) for place in taken)
+    if opcode == "bitcast" and taken and depth < 4:
+        return _written(body, taken[0], depth + 1)
+    if opcode == "dynamic-update-slice" and len(taken) > 1:
+        return _total(body.results(taken[1]))
+    return _total(body.results(at))
+
+
+def _opcode(body: Computation, at: int) -> str:
+    return text_of(body.parts(at), hlo.OPCODE)

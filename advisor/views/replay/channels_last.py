@@ -1,0 +1,89 @@
+"""A step whose images stay in channels_last: what turned them is gone, norms and depthwise convolutions run kernels made for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.kernel_names import Family, op_family
+from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.layout_copies import LayoutCopies
+from advisor.views.time.roofline import Roofline
+
+NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
+"""Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
+to 5.5 and 2.6 to 3.1 in the captured pair of a BF16 ResNet on an H200; on NCHW tensors 5.6 to 8.9 and 4.2 to 10."""
+
+NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
+"""The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
+passes instead of three."""
+
+DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
+"""Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
+own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
+
+_OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
+_OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
+_BACKWARD = re.compile(r"backward")
+_GROUP_NORM = re.compile(r"^aten::native_group_norm$")
+REFUSING = 0.25
+_CHANNELS_LAST = re.compile(r"channels_last")
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelsLast:
+    """turned, norms, depthwise: positions of the kernels that turn images, of PyTorch's own batch norms on NCHW tensors and, in 16 bits,
+    of its own depthwise convolutions. in_half: whether convolutions compute in 16 bits. refused: whether norms between the convolutions
+    take NCHW alone. partly: whether some of the step is in
+    channels_last already. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
+
+    turned: Ints
+    norms: Ints
+    depthwise: Ints
+    in_half: bool
+    refused: bool
+    partly: bool
+    gone: Edit
+    likely: Edit
+    best: Edit
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies) -> ChannelsLast:
+        turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
+        depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else turned[:0]
+        norms = np.flatnonzero(work.named(_OWN_NORM) & ~last & work.of(Family.NORM))
+        limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)[norms]
+        gone = FewerLaunches(turned[:0], turned, np.empty(0))
+
+        def with_kernels(forward: float, back: float, convolution: float) -> Edit:
+            faster = _as_fast_as(norms, np.where(backward, back, forward) * limit_us[norms])
+            return combine(gone, faster, _as_fast_as(depthwise, convolution * limit_us[depthwise]))
+
+        likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
+        best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
+        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), gone, likely, best)
+
+
+def _in_half(work: GpuWork) -> bool:
+    """Whether convolutions compute in 16 bits; in TF32 and FP32 the other layout gained 28 % of one step and cost 34 of another."""
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    convolutions = work.of(Family.CONV)
+    wide: Mask = convolutions & np.isin(precision, ["fp32", "tf32"])
+    return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
+
+
+def _refused(work: GpuWork) -> bool:
+    """Whether there are group norms for every fourth convolution or more: on the GPU PyTorch's turns its input to NCHW and returns that
+    (aten/src/ATen/native/group_norm.cpp). A network of them took 14 % longer in channels_last."""
+    norms, convolutions = (np.unique(work.op[work.launched_by(of)]).size for of in (_GROUP_NORM.match, lambda name: op_family(name) is Family.CONV))
+    return norms >= REFUSING * convolutions and norms > 0
+
+
+def _as_fast_as(ops: Ints, dur_us: Floats) -> Edit:
+    """Those ops in the time given, where it is known."""
+    known = ~np.isnan(dur_us)
+    return WithDurations(ops[known], dur_us[known])

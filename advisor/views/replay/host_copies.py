@@ -1,0 +1,41 @@
+"""Copies between host and device, and which of them belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask
+from advisor.recordings.timeline import CopyKind
+from advisor.views.replay.gpu_work import GpuWork
+
+FEWEST_REPEATS = 4
+"""Where no step repeats, a copy that comes fewer times sets up or ends the program."""
+
+FEWEST_SMALL = 8
+"""Small copies of one direction in a step, from which packing them into one saves more than packing costs."""
+
+
+@dataclass(frozen=True)
+class HostCopies:
+    """Copies between host and device (positions), the bytes of every op, and which of all ops move pageable memory."""
+
+    at: Ints
+    bytes: Floats
+    pageable: Mask
+
+    def repeated(self, work: GpuWork) -> Mask:
+        """(n,) whether as many copies of the same direction and size run in the window."""
+        kind = work.column("copy_kind")[self.at].astype(str)
+        keys = [f"{k} {n:.0f}" for k, n in zip(kind.tolist(), self.bytes[self.at].tolist(), strict=True)]
+        _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+        found: Mask = count[group] >= FEWEST_REPEATS
+        return found
+
+    def spare(self, work: GpuWork, small_bytes: int) -> Ints:
+        """The small copies (positions) that one copy a step and direction could carry, that one left out."""
+        small = self.at[self.bytes[self.at] < small_bytes]
+        up = work.column("copy_kind")[small] == CopyKind.HTOD.value
+        together = [small[(work.step[small] == step) & (up == way)] for step in np.unique(work.step[small]) for way in (True, False)]
+        return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])

@@ -1,0 +1,60 @@
+"""Pauses between recorded events: the program's own work, or what comes over it now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints, Spans
+from advisor.knowledge import recording_cost
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Disjoint spans without an event, less the first `quiet_us` of each. edges_us: (n,) when events begin and end, once each.
+
+    own: of places where the program usually pauses, or does so in each step. odd: of places, told by the events before and after,
+    that it usually passes without: there the recorder took memory for its next records, or the machine did something else.
+    """
+
+    edges_us: Floats
+    own: Spans
+    odd: Spans
+
+    @classmethod
+    def of(cls, tables: Sequence[pd.DataFrame], steps: int) -> Pauses:
+        """Those of the events of one host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and
+        ranges among them make places of what a step does once."""
+        limits = recording_cost.limits()
+        at, what = _edges(tables)
+        long = np.diff(at) > limits.quiet_us
+        odd = np.zeros(len(long), bool)
+        if long.any():
+            # What ends and begins at each pause, as one number: the places where any is long are looked at.
+            place = what[:-1] * (what.max() + 1) + what[1:]
+            known, group = np.unique(place[long], return_inverse=True)
+            found = np.searchsorted(known, place)
+            here = known[np.minimum(found, len(known) - 1)] == place
+            passes, pauses = np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
+            unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
+            odd[long] = unusual[group]
+        first, last = at[:-1] + limits.quiet_us, at[1:]
+        return cls(np.unique(at), (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
+
+
+def _edges(tables: Sequence[pd.DataFrame]) -> tuple[Floats, Ints]:
+    """When each event begins and ends, in order, and what does: a number for each name and end of it."""
+    times: list[Floats] = []
+    names: list[Ints] = []
+    first = 0
+    for table in tables:
+        start, codes = table["start_us"].to_numpy(), table["name"].cat.codes.to_numpy().astype(np.int64)
+        times += [start, start + table["dur_us"].to_numpy()]
+        names += [first + 2 * codes, first + 2 * codes + 1]
+        first += 2 * len(table["name"].cat.categories)
+    at = np.concatenate(times)
+    order = np.argsort(at, kind="stable")
+    return at[order], np.concatenate(names)[order]
