@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from advisor.timeline import TABLES, Device, Source, Timeline, table
+from advisor.recordings.timeline import TABLES, Device, Source, Timeline, table
 from advisor.views.workspace import Workspace
 
 H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, 32)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.kernel_profiles import KernelProfile, KernelProfiles
-from advisor.recording import Recording
+from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.report.model import Report
 
 NAMES = {

@@ -1,6 +1,7 @@
 """The laws of the layout: who may import whom, who may print, what is installed."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,18 @@ def test_no_rule_looks_at_the_name_of_the_file_or_its_format():
     for path in (ROOT / "rules").glob("*.py"):
         text = path.read_text()
         assert "source.path" not in text and "source.format" not in text, path
+
+
+def test_the_package_is_seen_at_a_glance():
+    entries = {path.name for path in (ROOT / "advisor").iterdir()} - {"__init__.py", "__pycache__", "py.typed"}
+    assert len(entries) <= 14, sorted(entries)
+
+
+def test_documents_that_the_code_cites_are_here():
+    here = {path.name for folder in (ROOT, ROOT / "docs", ROOT / "rules", ROOT / "samples") for path in folder.glob("*.md")}
+    for path in [*PACKAGE, *(ROOT / "rules").glob("*.py"), *(ROOT / "reports").rglob("*.py")]:
+        cited = re.findall(r"(?<![\w/.-])(?:[a-z]+/)?([A-Z]{4,}\.md)\b", path.read_text())
+        assert {*cited} <= here, path
 
 
 def test_every_package_is_listed_for_the_wheel():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.engine.settings import tomllib
 from tests.paths import ROOT
 
 pytest.importorskip("build", reason="the package `build` is not installed")
@@ -40,6 +41,23 @@ def pythons() -> list[str]:
         if told.returncode == 0 and tuple(map(int, told.stdout.split("."))) >= (3, 10):
             found.setdefault(told.stdout.strip(), str(path))
     return list(found.values())
+
+
+def test_every_link_to_the_project_derives_from_its_homepage() -> None:
+    """One home: a project that moves changes `Homepage` in pyproject.toml, and this says what else names it."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    home = urls["Homepage"]
+    host, owner, name = home.removeprefix("https://").split("/")
+    assert host == "github.com"
+    assert urls == {
+        "Homepage": home, "Source": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md",
+        "Documentation": f"https://{owner}.github.io/{name}/",
+    }  # fmt: skip
+    used = set(re.findall(r"uses: ([\w-]+/[\w-]+)@main", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")))
+    assert used == {f"{owner}/{name}"}, "the action's own line in docs/ci.md"
+    named = subprocess.run(["git", "grep", "-lE", f"{owner}/{name}|{owner}\\.github\\.io"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if named.returncode == 0:
+        assert set(named.stdout.split()) == {"pyproject.toml", "docs/ci.md"}
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +93,13 @@ def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: 
         site.joinpath("libraries.pth").write_text("\n".join(here))
     (wheel,) = built.glob("*.whl")
     extra = [] if ALL else ["--no-deps", "--no-index", "--ignore-installed"]
-    done = subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)], capture_output=True, text=True, check=False)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    # Not from the checkout: building leaves an egg-info there, for which pip would take the project as installed already.
+    install = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)]
+    done = subprocess.run(install, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 1000\n")
     named = set(re.findall(r"`advisor ([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")))
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(*arguments: object) -> str:
         command = [str(place / "bin" / "advisor"), *map(str, arguments)]

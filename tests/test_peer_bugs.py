@@ -13,16 +13,16 @@ import pytest
 import advisor
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.knowledge.cuda_api import is_synchronous_copy
 from advisor.knowledge.devices import find
 from advisor.knowledge.kernel_names import Family, family, precision
 from advisor.knowledge.op_costs import op_cost
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.kernel_table import KernelTable
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 from tests.build import H200, Trace
@@ -63,13 +63,11 @@ def test_xmma_is_no_tensor_core(name):
     assert precision(name, '["float", "float"]') == "fp32"
 
 
-@pytest.mark.parametrize(
-    ("name", "blocks"),
-    [("cudaMemcpy2DAsync", False), ("cudaMemcpyAsync_ptsz", False), ("cuMemcpyHtoDAsync_v2", False), ("cudaMemcpy2D", True), ("cudaMemcpy", True)],
-)
-def test_a_copy_blocks_by_its_name_s_end_not_by_its_start(name, blocks):
-    """nsys-ai's rule for synchronous copies matches cudaMemcpy2DAsync too."""
-    assert is_synchronous_copy(name) is blocks
+@pytest.mark.parametrize(("dur", "held"), [(3, False), (60, True)])
+def test_a_copy_holds_the_host_where_its_call_lasts_as_long_as_the_transfer_whatever_its_name(dur, held):
+    """nsys-ai's rule for synchronous copies matches cudaMemcpy2DAsync by its start; pageable cudaMemcpyAsync holds the host too."""
+    host = Trace().copy(10, dur, 15, 65).launch(100, 110, 120).get(HostActivity)
+    assert bool(len(host.blocking_copies)) is held
 
 
 def test_kernels_shorter_than_a_microsecond_last_what_they_last(tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from tests.golden.readme import current
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -35,3 +36,7 @@ def test_the_page_of_the_architecture_names_files_that_are_there():
     assert not {name for name in named if not any((home / name.rstrip("/")).exists() for home in homes)}
     folders = {f"advisor/{path.name}/" for path in (ROOT / "advisor").iterdir() if (path / "__init__.py").exists()}
     assert folders - {"advisor/cli/"} <= named, "say what the new folder is for"
+
+
+def test_what_the_readme_shows_is_what_is_printed():
+    assert current(README) == README, "python -m tests.golden writes it anew"

@@ -4,7 +4,7 @@
     python -m tests.benchmarks.axes streams depth   # some
 
 For each axis a trace is made with that axis ten times as long and everything else as it was, and both are analysed in
-processes of their own. The figure is CPU time, without the time that starting and importing take; ten times the work
+a process of their own. The figure is CPU time, without the time that starting and importing take; ten times the work
 may cost at most twelve times.
 """
 
@@ -70,45 +70,39 @@ class Maker:
         self.span("cuda_runtime", "cudaDeviceSynchronize", self.clock, dur, correlation=next(self.correlation))
         self.clock += dur + 1
 
-    def step(self, number: int, ops: int, name: Callable[[int], str] = lambda i: f"aten::op{i % 7}", **how: int) -> None:
-        start = self.clock
-        for i in range(ops):
-            self.op(name(i), f"kernel_{name(i)}<float>", **how)
-        self.wait()
-        self.span("user_annotation", f"ProfilerStep#{number}", start, self.clock - start - 0.5)
+    def steps(self, n: int, ops: int, write: Callable[[Maker, int], None] | None = None) -> Maker:
+        """`n` steps of so many ops, each written by `write`, and a wait at the end of each."""
+        for number in range(n):
+            start = self.clock
+            for i in range(ops):
+                (write or plain)(self, i)
+            self.wait()
+            self.annotate(f"ProfilerStep#{number}", start, 0.5)
+        return self
+
+    def annotate(self, name: str, start: float, short_us: float = 0.1) -> None:
+        """A range of the program's own from `start` to a little before now."""
+        self.span("user_annotation", name, start, self.clock - start - short_us)
 
 
-def _steps(n: int, ops: int = 40) -> Maker:
-    made = Maker()
-    for number in range(n):
-        made.step(number, ops)
-    return made
+def plain(made: Maker, i: int, **how: int) -> None:
+    """One of seven ops, in turn."""
+    made.op(f"aten::op{i % 7}", f"kernel_aten::op{i % 7}<float>", **how)
 
 
 def _names(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        made.step(number, max(n, 50), lambda i: f"aten::name{i % n}")
-    return made
+    return Maker().steps(4, max(n, 50), lambda made, i: made.op(f"aten::name{i % n}", f"kernel_aten::name{i % n}<float>"))
 
 
 def _stems(n: int) -> Maker:
     """Ranges of the program's own, each of another stem, once a step."""
-    made = Maker()
-    for number in range(4):
-        start = made.clock
-        for i in range(n):
-            before = made.clock
-            made.op(f"aten::op{i % 7}", "kernel")
-            made.span(
-                "user_annotation",
-                f"stage {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676 % 26)}",
-                before,
-                made.clock - before - 0.1,
-            )
-        made.wait()
-        made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
-    return made
+
+    def within(made: Maker, i: int) -> None:
+        before = made.clock
+        plain(made, i)
+        made.annotate(f"stage {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676 % 26)}", before)
+
+    return Maker().steps(4, n, within)
 
 
 def _ranges(n: int) -> Maker:
@@ -117,8 +111,8 @@ def _ranges(n: int) -> Maker:
     for i in range(n):
         before = made.clock
         for k in range(5):
-            made.op(f"aten::op{k}", "kernel")
-        made.span("user_annotation", f"request {i}", before, made.clock - before - 0.1)
+            plain(made, k)
+        made.annotate(f"request {i}", before)
     made.wait()
     return made
 
@@ -136,69 +130,26 @@ def _window(n: int) -> Maker:
     return made
 
 
-def _streams(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        start = made.clock
-        for i in range(max(n, 40)):
-            made.op(f"aten::op{i % 7}", "kernel", stream=7 + i % n)
-        made.wait()
-        made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
-    return made
-
-
-def _threads(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        start = made.clock
-        for i in range(max(n, 40)):
-            made.op(f"aten::op{i % 7}", "kernel", tid=MAIN + i % n)
-        made.wait()
-        made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
-    return made
-
-
-def _devices(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        start = made.clock
-        for i in range(n * 20):
-            made.op(f"aten::op{i % 7}", "kernel", device=i % n)
-        made.wait()
-        made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
-    return made
-
-
-def _depth(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        made.step(number, 40, depth=n)
-    return made
-
-
 def _waits(n: int) -> Maker:
-    made = Maker()
-    for number in range(4):
-        start = made.clock
-        for i in range(n):
-            made.op(f"aten::op{i % 7}", "kernel")
-            made.wait()
-        made.span("user_annotation", f"ProfilerStep#{number}", start, made.clock - start - 0.5)
-    return made
+    def waiting(made: Maker, i: int) -> None:
+        plain(made, i)
+        made.wait()
+
+    return Maker().steps(4, n, waiting)
 
 
 AXES: dict[str, tuple[Callable[[int], Maker], int]] = {
-    "steps": (_steps, 150),
-    "ops a step": (lambda n: _steps(4, n), 1500),
-    "ops in one window": (lambda n: _steps(1, n), 6000),
+    "steps": (lambda n: Maker().steps(n, 40), 150),
+    "ops a step": (lambda n: Maker().steps(4, n), 1500),
+    "ops in one window": (lambda n: Maker().steps(1, n), 6000),
     "aperiodic window": (_window, 6000),
     "names": (_names, 800),
     "stems": (_stems, 1000),
     "ranges": (_ranges, 1200),
-    "streams": (_streams, 150),
-    "threads": (_threads, 150),
-    "devices": (_devices, 25),
-    "depth": (_depth, 100),
+    "streams": (lambda n: Maker().steps(4, max(n, 40), lambda made, i: plain(made, i, stream=STREAM + i % n)), 150),
+    "threads": (lambda n: Maker().steps(4, max(n, 40), lambda made, i: plain(made, i, tid=MAIN + i % n)), 150),
+    "devices": (lambda n: Maker().steps(4, n * 20, lambda made, i: plain(made, i, device=i % n)), 25),
+    "depth": (lambda n: Maker().steps(4, 40, lambda made, i: plain(made, i, depth=n)), 100),
     "waits": (_waits, 1200),
 }
 """What is made ten times as long, and how long it is at first: long enough that its work is seen beside the fixed cost."""
@@ -211,19 +162,20 @@ def write(axis: str, n: int, path: Path) -> None:
 
 
 _CHILD = """
-import sys, time, resource
+import sys, time
 import advisor
 advisor.analyze(sys.argv[1])  # imports, and what is made once
-before = time.process_time()
-advisor.analyze(sys.argv[2])
-print(time.process_time() - before)
+for path in sys.argv[1:]:
+    before = time.process_time()
+    advisor.analyze(path)
+    print(time.process_time() - before)
 """
 
 
-def cpu_s(path: Path, warm: Path) -> float:
-    """CPU seconds of one analysis in a process that has analysed another trace before."""
-    done = subprocess.run([sys.executable, "-c", _CHILD, str(warm), str(path)], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def cpu_s(*paths: Path) -> list[float]:
+    """CPU seconds of analysing each, one after another in a process that has analysed the first before."""
+    done = subprocess.run([sys.executable, "-c", _CHILD, *map(str, paths)], capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.split()]
 
 
 def growth(axis: str, folder: Path) -> tuple[float, float]:
@@ -232,9 +184,9 @@ def growth(axis: str, folder: Path) -> tuple[float, float]:
     paths = [folder / "short.json", folder / "long.json"]
     write(axis, length, paths[0])
     write(axis, length * GROWTH, paths[1])
-    short, long = (cpu_s(path, paths[0]) for path in paths)
+    short, long = cpu_s(*paths)
     if long > LIMIT * short:
-        long = min(long, cpu_s(paths[1], paths[0]))
+        long = min(long, cpu_s(*paths)[1])
     return short, long
 
 

@@ -36,7 +36,6 @@ TITLES = {
 YARDSTICK = {"kineto": "simdjson", "nsys": "sqlite_rows", "jax": "protobuf_walk"}
 SLOW = frozenset({"json_load", "hta", "tensorboard"})
 SLOW_ONCE_FROM = 500e6
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def table(title: str, path: Path, costs: dict[str, Cost], yardstick: str) -> list[str]:
@@ -91,24 +90,26 @@ def shown(lines: list[str]) -> list[str]:
     return lines
 
 
-def machine(args: argparse.Namespace) -> list[str]:
-    """The processor, and the versions of all that was measured."""
+def machine(peers: dict[str, str | None]) -> list[str]:
+    """The processor, how busy it is, and the versions of all that was measured. peers: interpreters by the name of what they have installed."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     cpu = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), platform.processor())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in ("numpy", "pandas", "msgspec", "pysimdjson"))]
-    for python, name in ((args.hta, "HolisticTraceAnalysis"), (args.tensorboard, "torch-tb-profiler")):
+    for name, python in peers.items():
         if python:
             code = f"import importlib.metadata as m; print('{name}', m.version('{name}'))"
             versions.append(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip())
-    return [f"Machine: {cpu}, {os.cpu_count()} cores, {memory:.0f} GiB. {', '.join(versions)}.", ""]
+    busy = f"load average {os.getloadavg()[0]:.1f} when it began"
+    return [f"Machine: {cpu}, {os.cpu_count()} cores, {memory:.0f} GiB, {busy}. {', '.join(versions)}.", ""]
 
 
-def put(path: Path, lines: list[str]) -> None:
-    """Replace what stands between the markers."""
-    before, _, rest = path.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}")
+def put(path: Path, block: str, lines: list[str]) -> None:
+    """Replace what stands between the markers of a block."""
+    begin, end = f"<!-- {block}: begin -->", f"<!-- {block}: end -->"
+    before, _, rest = path.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n\n" + "\n".join(lines) + f"\n{end}{after}")
 
 
 def main() -> None:
@@ -123,9 +124,10 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        lines = [*shown(machine(args)), *measure(args, Path(folder))]
+        peers = {"HolisticTraceAnalysis": args.hta, "torch-tb-profiler": args.tensorboard}
+        lines = [*shown(machine(peers)), *measure(args, Path(folder))]
     if args.markdown:
-        put(args.markdown, lines)
+        put(args.markdown, "measured", lines)
 
 
 if __name__ == "__main__":

@@ -128,8 +128,26 @@ def protobuf_walk(path: str) -> None:
     space.FromString(Path(path).read_bytes())
 
 
+def unpickle(path: str) -> None:
+    """The standard library's unpickler, told to make no object of a class."""
+    import pickle
+
+    class Restricted(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> object:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+
+    with open(path, "rb") as file:
+        Restricted(file).load()
+
+
+def read_snapshot(path: str) -> None:
+    from advisor.sources import read
+
+    read(path)
+
+
 SUBJECTS = {
-    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows, protobuf_walk)
+    f.__name__: f for f in (load, load_alone, breakdowns, analyze, json_load, simdjson, hta, tensorboard, sqlite_rows, protobuf_walk, unpickle, read_snapshot)
 }  # fmt: skip
 
 

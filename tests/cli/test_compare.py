@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.cli.test_analyze import HEALTHY, SLOW, advisor
+from tests.cli.test_analyze import HEALTHY, SLOW
+from tests.command import advisor
 from tests.paths import ROOT
 
 FIXED = ROOT / "samples" / "launch-gap" / "fixed.json.gz"

@@ -12,7 +12,7 @@ from advisor.cli.outputs import is_ours, write
 from advisor.errors import OutputError
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW
-from tests.cli.test_analyze import advisor as run
+from tests.command import advisor as run
 from tests.paths import ROOT
 from tests.reports.examples import EXAMPLES
 

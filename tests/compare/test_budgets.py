@@ -9,7 +9,7 @@ import pytest
 from advisor.compare import compare
 from advisor.compare.budgets import EXAMPLE, check, parse
 from advisor.errors import UsageError
-from advisor.report.model import Work
+from advisor.report.model import TracedMemory, Work
 from tests.compare.test_compare import changed, noisy, sample
 from tests.paths import ROOT
 from tests.reports.examples import healthy, launch_bound
@@ -137,10 +137,16 @@ def test_the_budgets_in_the_documentation_are_budgets():
 
 def test_peaks_of_memory_have_budgets_that_a_trace_cannot_tell():
     from advisor.engine.run import run
-    from advisor.recording import Recording
+    from advisor.recordings.recording import Recording
     from tests.memory_build import trained
 
     memory = run(Recording("memory", "s", (trained().snapshot(),)), [])
     peak = memory.memory.peak_allocated_bytes
     kept, crossed, unknown = check({"peak_bytes": peak, "reserved_bytes": 1, "step_ms": 5}, memory)
     assert (kept.status, crossed.status, unknown.status) == ("kept", "crossed", "unknown")
+
+
+def test_peaks_of_memory_are_of_a_trace_too_where_its_events_say_them():
+    report = msgspec.structs.replace(launch_bound(), traced_memory=(TracedMemory(0, 500, None), TracedMemory(1, 700, None)))
+    assert status({"peak_bytes": 700, "reserved_bytes": 1}, report) == {"peak_bytes": "kept", "reserved_bytes": "unknown"}
+    assert status({"peak_bytes": 699}, report) == {"peak_bytes": "crossed"}

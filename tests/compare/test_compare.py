@@ -1,7 +1,5 @@
 """What changed between two sides: rows sum to the change, and noise is said, found, or not made up."""
 
-from functools import cache
-
 import msgspec
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from advisor.errors import UsageError
 from advisor.report.model import Part
 from advisor.report.saved import captures
 from advisor.sources import nsys
+from tests.analysed import analysed
 from tests.build import Trace
 from tests.paths import ROOT, SHARED, needs_shared, shared_files
 
@@ -25,9 +24,8 @@ PAIRS = [
 ]
 
 
-@cache
 def sample(path):
-    return advisor.analyze(ROOT / "samples" / path)
+    return analysed(ROOT / "samples" / path)
 
 
 def changed(report, **families):
@@ -78,7 +76,7 @@ def test_a_trace_compared_with_itself_did_not_change():
 
 @pytest.mark.parametrize(("slow", "fixed"), PAIRS, ids=[f"{slow.parent.name}-{slow.name}" for slow, _ in PAIRS])
 def test_rows_sum_to_the_change_on_every_pair(slow, fixed):
-    before, after = advisor.analyze(slow), advisor.analyze(fixed)
+    before, after = analysed(slow), analysed(fixed)
     comparison = compare([before], [after])
     assert off(comparison) <= 1e-6 * comparison.before.step_us
     assert comparison.change_us == pytest.approx(after.step_us - before.step_us)
@@ -97,7 +95,7 @@ TOUCHED = {
 @needs_shared
 @pytest.mark.parametrize("name", TOUCHED)
 def test_the_class_that_the_fix_touched_is_named_first(name):
-    slow, fixed = (advisor.analyze(SHARED / "corpus" / "kineto" / f"{name}.{side}.json.gz") for side in ("slow", "fixed"))
+    slow, fixed = (analysed(SHARED / "corpus" / "kineto" / f"{name}.{side}.json.gz") for side in ("slow", "fixed"))
     comparison = compare([slow], [fixed])
     assert comparison.tables[0].rows[0].name == TOUCHED[name] and TOUCHED[name] in comparison.summary
 

@@ -84,3 +84,14 @@ def test_what_is_no_history_is_said(tmp_path, monkeypatch):
     (tmp_path / "20260101T000000Z-abc.json").write_text("{}")
     with pytest.raises(TraceError, match="no saved report"):
         history.read(tmp_path)
+
+
+def test_a_commit_that_could_not_be_judged_says_so(tmp_path):
+    report = healthy()
+    for number, judged in enumerate(("yes", "partly", "no")):
+        headline = msgspec.structs.replace(report.headline, judged=judged)
+        history.add(tmp_path, msgspec.structs.replace(report, headline=headline), f"c{number}", day(number + 1))
+    trend = history.read(tmp_path)
+    for name in ("text", "html"):
+        shown = formats()[name].render(trend)
+        assert shown.count("judged in part") == 1 and shown.count("could not be judged") == 1

@@ -30,7 +30,7 @@ def sides():
 
 def test_the_parts_of_a_job_sum_to_its_step_and_the_rows_to_the_change(sides):
     slow, fixed = sides
-    assert sum(part.us for part in slow.breakdown) == pytest.approx(slow.window.step_us, rel=1e-6)
+    assert sum(part.us for part in slow.breakdown) == pytest.approx(slow.headline.step_us, rel=1e-6)
     made = compare([slow], [fixed])
     assert [table.by for table in made.tables] == ["class"] and sum(row.change_us for row in made.tables[0].rows) == pytest.approx(made.change_us)
     assert made.verdict == "faster" and [f.status for f in made.findings if f.rule == "straggler"] == ["gone"]

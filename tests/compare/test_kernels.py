@@ -3,8 +3,8 @@
 from advisor.compare import compare
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.kernel_profiles import KernelProfiles
-from advisor.recording import Recording
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.reports.comparison import formats
 from tests.kernels import kernel
 

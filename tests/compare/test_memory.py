@@ -6,7 +6,7 @@ from advisor.compare.memory import compare_memory
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.errors import UsageError
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.reports import memory_comparison
 from advisor.reports.memory_comparison._phrases import rows
 from tests.memory_build import MIB, trained

@@ -8,8 +8,8 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.recordings.timeline import ReadIssue
 from advisor.sources import load
-from advisor.timeline import ReadIssue
 from advisor.views.health import TraceHealth
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace

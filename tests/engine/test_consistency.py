@@ -1,5 +1,8 @@
 """What a report says holds together: every golden report does, and each way of breaking one is noticed."""
 
+import json
+from html import escape
+
 import msgspec
 import pytest
 
@@ -7,7 +10,9 @@ from advisor.engine.checklist import ORDER, checklist
 from advisor.engine.consistency import consistent, contradictions
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.report.model import Health, PathPart, Prediction
+from advisor.report.model import Health, Part, PathPart, Prediction
+from advisor.reports.report import html
+from tests.analysed import analysed
 from tests.paths import ROOT
 from tests.rules.test_rules import queued, repeat, small_kernels
 
@@ -39,9 +44,7 @@ def test_whole_reports_hold_together(launch_bound, spinning):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/slow.json.gz")), ids=lambda p: p.parent.name)
 def test_no_sample_contradicts_itself(path):
-    import advisor
-
-    report = advisor.analyze(path)
+    report = analysed(path)
     assert contradictions(report) == ()
     assert [answer.id for answer in report.checklist] == list(ORDER) and len(set(ORDER)) == 15
     for number, broken in enumerate(broken_anywhere(report)):
@@ -71,6 +74,17 @@ def test_the_checklist_asks_the_fifteen_questions():
     )  # fmt: skip
 
 
+def test_each_question_is_answered_with_a_figure_and_a_link_in_the_page_and_in_json(launch_bound, spinning):
+    for report in (launch_bound, spinning):
+        asked = json.loads(report.to_json())["checklist"]
+        assert [answer["id"] for answer in asked] == list(ORDER)
+        page = html.render(report)
+        for answer in report.checklist:
+            assert answer.link.startswith("#") and answer.detail and escape(answer.question, quote=False) in page
+            assert f'id="{answer.link[1:]}"' in page or answer.answer == "not recorded"
+            assert answer.answer == "not recorded" or 0 <= answer.figure <= 1, answer
+
+
 def test_a_spinning_collective_is_no_work(spinning):
     assert spinning.headline.bottleneck == "communication-bound" and spinning.findings
     busy = next(answer for answer in spinning.checklist if answer.id == "gpu-busy")
@@ -95,6 +109,9 @@ def mutations(good, spinning):
     yield head(good, predicted_step_us=Prediction(low=0, expected=2 * good.headline.step_us, high=1))
     yield replace(good, health=(*good.health, Health(check="replay", status="failed", detail="x")))
     yield replace(spinning, headline=replace(spinning.headline, bottleneck="gpu-bound"))
+    yield head(good, predicted_step_us=Prediction(low=0, expected=0.0, high=1))
+    device = (PathPart(link="kernel", total_us=96.0, share=0.96, count=1), PathPart(link="host", total_us=4.0, share=0.04, count=1))
+    yield replace(good, critical_path=device)
     idle = [replace(t, compute_us=t.compute_us + 0.45 * t.window_us, idle_us=t.idle_us - 0.45 * t.window_us) for t in good.time]
     path = (PathPart(link="dispatch", total_us=96.0, share=0.96, count=1), PathPart(link="kernel", total_us=4.0, share=0.04, count=1))
     yield replace(head(good, bottleneck="compute-bound"), time=tuple(idle), critical_path=path)
@@ -107,6 +124,14 @@ def test_each_way_of_breaking_one_is_noticed_and_said(launch_bound, spinning):
         told = consistent(broken)
         assert told.headline.judged in ("partly", "no") and not any(answer.good for answer in told.checklist)
         assert told.health[-1].check == "consistency" and found[0] in told.health[-1].detail
+
+
+def test_a_job_is_held_together_too(launch_bound):
+    parts = (Part(kind="compute", name="compute", us=7.0), Part(kind="idle", name="wait", us=28.0), Part(kind="idle", name="host", us=56.0))
+    job = head(replace(launch_bound, kind="job", time=None, breakdown=parts), bottleneck="balanced")
+    assert any("balanced" in told for told in contradictions(job)) and contradictions(head(job, bottleneck="host-bound")) == ()
+    unsure = replace(job, headline=replace(job.headline, bottleneck="host-bound"), findings=(replace(job.findings[0], status="possible"),))
+    assert any("only possible" in told for told in contradictions(unsure))
 
 
 def test_without_gpu_work_nothing_is_answered(launch_bound):

@@ -15,8 +15,8 @@ from advisor.cli import app
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
 from advisor.engine.reduce import Judging
 from advisor.errors import TraceError
-from advisor.kernel_profiles import KernelProfiles
-from advisor.recording import Recording, with_kernels
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording, with_kernels
 from advisor.sources import load, read
 from advisor.views.ranks.job import RankSummaries
 from tests.benchmarks.many_ranks import report
@@ -28,7 +28,7 @@ BARE = Judging(rules=())
 DEADLY = '''
 import os
 import advisor
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 
 @advisor.rule("team/deadly", min_saving_share=0.1)
 def deadly(timeline: Timeline):

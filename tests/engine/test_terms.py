@@ -9,6 +9,8 @@ import advisor
 from advisor.engine.rule import catalog
 from advisor.engine.terms import hint_of_jax, in_terms_of_jax
 from advisor.knowledge.data import load
+from advisor.views.ranks.job import RECORD_RANKS
+from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
 
 OF_TORCH = re.compile(
@@ -26,7 +28,7 @@ def test_no_report_of_jax_speaks_of_torch(path):
 
 def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
     terms = load("jax_terms")
-    assert {*terms["fixes"], *terms["torch_only"]} <= set(catalog())
+    assert {*(name.partition("/")[0] for name in terms["fixes"]), *terms["torch_only"]} <= set(catalog())
     assert not OF_TORCH.search(str(terms["fixes"]))
     assert all("title" in fix and fix["steps"] and fix["url"].startswith("https://") for fix in terms["fixes"].values())
 
@@ -35,6 +37,7 @@ def test_each_fix_in_jax_s_terms_is_one_of_a_rule_and_speaks_of_jax():
     ("hint", "said"),
     [
         ("run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)", "jax.profiler.trace"),
+        (RECORD_RANKS, "record every process over the same steps: jax.profiler.trace"),
         ("give the trace of one rank, as the profiler wrote it", "give the trace of one rank"),
     ],
 )
@@ -50,3 +53,13 @@ def test_a_report_in_jax_s_terms_keeps_its_picture():
     report = advisor.analyze(ROOT / "samples" / "launch-gap" / "fixed.json.gz")
     assert report.picture is not None
     assert in_terms_of_jax(report).picture is report.picture
+
+
+def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
+    for host in ("a", "b"):
+        (tmp_path / f"{host}.xplane.pb.gz").write_bytes((ROOT / "samples" / "jax" / "fp32_dots.slow.xplane.pb.gz").read_bytes())
+    report = advisor.analyze(tmp_path)
+    assert report.kind == "job" and not OF_TORCH.search(msgspec.json.encode(report).decode())
+    slow = next(f for f in analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz").findings)
+    told = in_terms_of_jax(msgspec.structs.replace(report, findings=(msgspec.structs.replace(slow, rule="straggler", cause="data-loading"),)))
+    assert "num_workers" in told.findings[0].fix.steps[0]

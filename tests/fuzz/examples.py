@@ -201,7 +201,7 @@ def saved_reports() -> tuple[bytes, ...]:
     """Reports of each kind, as they are saved."""
     from advisor.engine.rule import catalog
     from advisor.engine.run import run
-    from advisor.recording import Recording
+    from advisor.recordings.recording import Recording
     from advisor.reports import formats
     from advisor.sources.memory.snapshot import from_value
     from tests.reports.examples import EXAMPLES
@@ -209,7 +209,7 @@ def saved_reports() -> tuple[bytes, ...]:
     rules = list(catalog().values())
     made = [formats()["json"].render(example()).encode() for example in EXAMPLES.values()]
     made.append(run(Recording("memory", "m", (from_value(snapshot(), "m", 1),)), rules).to_json())
-    from advisor.kernel_profiles import KernelProfiles
+    from advisor.recordings.kernel_profiles import KernelProfiles
 
     profiles = KernelProfiles("k.ncu-rep", "ncu-rep", 1, (kernels.kernel("a"), kernels.kernel("b", dram=10)), {0: "NVIDIA H200"})
     made.append(run(Recording("kernels", "k", (profiles,)), rules).to_json())

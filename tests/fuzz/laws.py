@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from advisor.errors import AdvisorError
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Report
-from advisor.timeline import TABLES, Timeline
 
 LONGEST_MESSAGE = 4000
 

@@ -25,14 +25,14 @@ from advisor.engine.fleet import Reduced, merged
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import AdvisorError, UsageError
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.report.saved import read_report
 from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.transpose import decode_piece
 from advisor.sources.opened import STANDARD_INPUT, Opened
-from advisor.sources.sniff import SNIFF_BYTES
+from advisor.sources.sniff import SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
 from tests.fuzz.laws import error_is_clear, recording_is_sound, report_is_sound
@@ -72,9 +72,8 @@ def opened(data: bytes, path: str = STANDARD_INPUT) -> Recording:
     """The recording in these bytes, from memory; a source that opens files itself gets them by `path`."""
     stream = Stream(io.BytesIO(data), len(data), DEFAULT_MAX_BYTES)
     given = Opened(path, stream, stream.peek(SNIFF_BYTES), len(data), DEFAULT_MAX_BYTES)
-    for source in sources.SOURCES:
-        if source.recognises(given):
-            return source.record(given)
+    if found := source_of(given.head):
+        return sources.source(found).record(given)
     raise UsageError("no source knows it", "Give another.")
 
 

@@ -1,4 +1,5 @@
-"""`python -m tests.golden [PATTERN]` writes the goldens anew, of all samples or of those whose name holds the pattern."""
+"""`python -m tests.golden [PATTERN]` writes the goldens anew, of all samples or of those whose name holds the pattern; and what the
+README shows of outputs."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.digest import FOLDER, differences, digest, golden_of, name, recordings, written
+from tests.golden.readme import README, current
 
 
 def main(pattern: str = "") -> None:
@@ -33,6 +35,7 @@ def main(pattern: str = "") -> None:
         file.unlink()
     for file, kept in by_file.items():
         file.write_text(written(kept))
+    README.write_text(current(README.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"{len(made)} of {len(everything)} samples, {sum(file.stat().st_size for file in by_file) / 1e6:.2f} MB in {FOLDER}")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import advisor
+from advisor.engine.run import analyze
+from advisor.errors import AdvisorError
+from advisor.report.model import Report
 from tests.paths import ROOT
 
 SAMPLES = ROOT / "samples"
@@ -37,11 +39,11 @@ def golden_of(recording: Path) -> Path:
     return FOLDER / f"{str(recording.parent.relative_to(SAMPLES)).replace('/', '.')}.json"
 
 
-def digest(recording: Path) -> dict[str, Any]:
+def digest(recording: Path, analyze: Callable[[Path], Report] = analyze) -> dict[str, Any]:
     """What is kept of a recording's report."""
     try:
-        report = advisor.analyze(recording)
-    except advisor.AdvisorError as error:
+        report = analyze(recording)
+    except AdvisorError as error:
         return {"refused": type(error).__name__}
     # Commands that a report gives name the file, wherever this checkout lies.
     return digested(json.loads(report.to_json().decode().replace(str(recording), name(recording))))

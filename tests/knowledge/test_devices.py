@@ -10,7 +10,7 @@ import pytest
 
 from advisor.knowledge.data import load
 from advisor.knowledge.devices import Peaks, all_peaks, find, of_device, own
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.device_rates import DeviceRates
 from tests.paths import needs_shared, shared_files
 
@@ -188,3 +188,22 @@ def test_what_the_user_says_of_a_device_goes_first() -> None:
 def test_what_is_no_rate_is_refused(rates: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="rate"):
         own("mine", rates, "pyproject.toml")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"NVIDIA GeForce RTX {n}" for n in (2060, 2080, 3050, 3060, 3070, 3080, 3090, 4060, 4070, 4080, 4090, 5060, 5070, 5080, 5090)),
+        *(f"NVIDIA GeForce RTX {n} Ti" for n in (2080, 3060, 3070, 3080, 3090, 4060, 4070, 5060, 5070)),
+        *(f"Quadro RTX {n}" for n in (4000, 5000, 6000, 8000)), *(f"NVIDIA RTX A{n}" for n in (2000, 4000, 4500, 5000, 6000)),
+        *("NVIDIA L20", "NVIDIA H20", "NVIDIA H800", "NVIDIA GB200", "NVIDIA GB300", "NVIDIA T4G", "Tesla V100-DGXS-32GB"),
+        *("AMD Instinct MI325X", "AMD Instinct MI355X", "AMD Instinct MI300X VF"),
+    ],
+)  # fmt: skip
+def test_devices_that_others_trace_on_are_known_by_name(name):
+    peaks = find(name)
+    assert peaks and peaks.source and peaks.memory_gbps and peaks.fp32_tflops
+
+
+def test_a_jetson_calls_itself_orin():
+    assert of_device("Orin", (8, 7), 16).fp16_tflops and of_device("Orin", (8, 7), 8).estimated

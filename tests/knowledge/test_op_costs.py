@@ -16,6 +16,7 @@ import pytest
 from advisor.knowledge.devices import find
 from advisor.knowledge.kernel_names import Family, op_family, precision
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, op_cost
+from advisor.knowledge.op_costs.fused_attention import attention_us
 from advisor.knowledge.op_costs.products import Attention, AttentionBackward, Convolution
 from tests.paths import needs_shared, shared_files
 
@@ -491,3 +492,11 @@ def test_positions_are_those_of_torchs_schemas(torch: Any) -> None:
                 assert arguments[position] in allowed, (op, field)
                 checked += 1
     assert checked > 80
+
+
+def test_an_odd_length_costs_fused_attention_time_only_with_a_mask():
+    h200 = find("NVIDIA H200")
+    plain, odd = (attention_us(1e9, "c10::Half", keys, h200, backward=False, masked=False, dropped=False) * keys for keys in (200, 197))
+    assert odd == pytest.approx(plain)
+    masked, odd = (attention_us(1e9, "c10::Half", keys, h200, backward=False, masked=True, dropped=False) * keys for keys in (200, 197))
+    assert odd == pytest.approx(masked / 0.3)

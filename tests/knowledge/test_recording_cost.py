@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.knowledge import recording_cost
-from advisor.timeline import Source
+from advisor.recordings.timeline import Source
 
 KINETO = Source("t", "kineto", 0, 0)
 

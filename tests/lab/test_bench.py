@@ -11,9 +11,8 @@ import advisor  # noqa: E402
 from advisor.cli import main  # noqa: E402
 from advisor.errors import UsageError  # noqa: E402
 from advisor.lab import bench as lab  # noqa: E402
-from advisor.lab.bench import Timing  # noqa: E402
 from advisor.lab.bench_batches import Batch, bench_batches  # noqa: E402
-from advisor.lab.bench_table import Table  # noqa: E402
+from advisor.lab.timing import Table, Timing  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import msgspec
 
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import (
     Clear,
     Code,
@@ -28,7 +29,6 @@ from advisor.report.model import (
     SourceLine,
     Window,
 )
-from advisor.timeline import Timeline
 from advisor.views.charts.build import picture
 from advisor.views.workspace import Workspace
 from tests.build import Trace
@@ -605,4 +605,4 @@ def hostile_trace() -> Report:
     report = run(trace.timeline(), catalog().values())
     first = float(workspace.get(Timeline).gpu_ops["start_us"].iloc[0])
     finding = msgspec.structs.replace(hostile().findings[0], evidence=(Evidence(label=NASTY[0], start_us=first, dur_us=30.0, device=0),))
-    return msgspec.structs.replace(report, findings=(finding,)).with_picture(picture(workspace, [finding]))
+    return msgspec.structs.replace(report, findings=(finding,)).with_picture(lambda: picture(workspace, [finding]))

@@ -18,7 +18,7 @@ from advisor.compare.history import Entry, Trend
 from advisor.compare.memory import compare_memory
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.report.model import Kind, Report
 from advisor.views.ranks.job import RankSummaries
 from tests.memory_build import trained

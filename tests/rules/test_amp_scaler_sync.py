@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from tests.rules.test_rules import clear, found, repeat, skipped
 
 UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"

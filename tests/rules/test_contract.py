@@ -6,9 +6,9 @@ from statistics import median
 
 import pytest
 
-from advisor import analyze
 from advisor.engine.rule import built_in
 from advisor.lab.coverage import reasons
+from tests.analysed import analysed
 from tests.paths import ROOT
 
 SAMPLES = ROOT / "samples"
@@ -67,7 +67,7 @@ def test_a_rule_has_samples_in_its_own_folder_or_in_a_manifest_or_says_why_not(r
 def test_the_slow_sample_makes_its_rule_speak_and_the_fixed_one_keeps_it_quiet(rule, slow, fixed):
     case = case_of(slow)
     assert case_of(fixed) is case, f"{fixed.name} is in no manifest"
-    before, after = analyze(slow), analyze(fixed)
+    before, after = analysed(slow), analysed(fixed)
     for report in (before, after):
         assert not report.failed
         (check,) = (h for h in report.health if h.check == "replay")

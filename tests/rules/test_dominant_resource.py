@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.recordings.timeline import Device
+from advisor.reports._phrases import aside
 from tests.rules.test_rules import clear, found, queued, widened
 
 GB = 1 << 30
@@ -55,3 +57,12 @@ def test_a_kernel_that_waits_for_pages_of_managed_memory_is_told_to_fetch_them_b
 
     finding = found("dominant-resource", queued(body, gpu=900))
     assert ("cudaMemPrefetchAsync" in finding.fix.steps[0]) == prefetch and ("pages of managed memory" in finding.summary) == prefetch
+
+
+@pytest.mark.parametrize(("device", "command"), [("NVIDIA H200", "ncu --set full"), ("AMD Instinct MI300X", "rocprof-compute profile")])
+def test_what_decides_is_a_tool_of_the_devices_maker(device, command):
+    trace = kernels(900.0)
+    trace.devices = (Device(0, device, 132, (9, 0), 0, 32),)
+    finding = found("dominant-resource", trace)
+    assert finding.decide_with.startswith(command) and (("Nsight" in finding.fix.steps[0]) == ("ncu" in command))
+    assert "recording may have made" not in aside(finding) and "does not tell how much" in aside(finding)

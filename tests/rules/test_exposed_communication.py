@@ -42,3 +42,9 @@ def test_what_computing_hides_is_quiet():
 
 def test_one_gpu_alone_has_none():
     assert clear("exposed-communication", step([])) == "no communication inside the window"
+
+
+def test_what_mostly_waits_is_possible_and_still_said():
+    finding = found("exposed-communication", step([20.0, 800.0]))
+    assert (finding.status, finding.severity) == ("possible", "low") and "every rank" in finding.fix.steps[0]
+    assert "all ranks" in finding.decide_with and "for whom it waits" in finding.possible_why

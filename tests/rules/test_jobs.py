@@ -23,11 +23,7 @@ def report_of(name):
     return run(reduced(read(JOBS / CASES[name]["dir"]), Judging(rules=()), executor="serial"), RULES)
 
 
-# The correction for what recording cost leaves no idle time for its reads, though the job without them is faster.
-HIDDEN = {"metrics_each": pytest.mark.xfail(reason="what recording costs hides the reads of this job")}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=HIDDEN.get(n, ())) for n, c in CASES.items() if c["rule"]])
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c["rule"]])
 def test_the_fault_is_found_first_with_its_culprit_and_cause(name):
     case, report = CASES[name], report_of(name)
     first = next(f for f in report.findings if f.severity in LOUD)
@@ -43,9 +39,44 @@ def test_a_job_without_a_fault_is_left_alone(name):
     assert not [f.rule for f in report.findings if f.severity in LOUD] and report.matching.status == "ok"
 
 
+TOLD = ["ddp_forward_host_2", "metrics_each", "tensor_host", "ddp_even_2"]
+MANY_COLLECTIVES = pytest.param(
+    "reduces_merged", marks=pytest.mark.xfail(strict=True, reason="told 15 % too long: what recording adds to a collective is not known")
+)
+
+
+@pytest.mark.parametrize("name", [*TOLD, MANY_COLLECTIVES])
+def test_the_job_is_told_in_the_time_it_takes_unrecorded(name):
+    report, measured_us = report_of(name), 1000 * CASES[name]["step_ms"]
+    assert report.headline.step_us == report.window.true_step_us.expected <= report.window.step_us
+    assert abs(report.headline.step_us / measured_us - 1) < 0.1
+
+
+@pytest.mark.parametrize("name", [*TOLD, "reduces_merged", "reduces_each", "fsdp_even_2", "fsdp_input_even_2"])
+def test_the_job_s_interval_holds_the_time_it_takes_unrecorded(name):
+    true = report_of(name).window.true_step_us
+    assert true.low <= 1000 * CASES[name]["step_ms"] <= true.high
+
+
+def test_what_all_fixes_leave_agrees_with_the_only_finding():
+    report = report_of("tensor_host")
+    (saving,) = [f.saving for f in report.findings if f.severity in LOUD]
+    after, step_us = report.headline.predicted_step_us, report.headline.step_us
+    assert (after.low, after.expected, after.high) == pytest.approx((step_us - saving.high, step_us - saving.expected, step_us - saving.low))
+
+
 def test_the_predicted_gain_holds_against_the_job_without_the_fault():
     apart = []
-    for name in ("ddp_backward_host", "input_slow_read", "input_copies", "tensor_more_compute", "ddp_forward_host_2"):
+    for name in (
+        "ddp_backward_host",
+        "input_slow_read",
+        "input_copies",
+        "tensor_more_compute",
+        "ddp_forward_host_2",
+        "experts_hot_2",
+        "fsdp_slow_read_2",
+        "fsdp_backward_host_2",
+    ):
         report, case = report_of(name), CASES[name]
         measured = 1 - CASES[case["fixed"]]["step_ms"] / case["step_ms"]
         apart.append(abs(report.share(report.findings[0]) - measured))

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from advisor.engine.rule import built_in
-from advisor.engine.run import analyze, run
-from advisor.recording import Recording
+from advisor.engine.run import run
+from advisor.recordings.recording import Recording
+from tests.analysed import analysed
 from tests.memory_build import MIB, Memory, at, backward, optimizer, parameter, trained
 from tests.paths import ROOT
 
@@ -216,7 +217,7 @@ LOUD = ("high", "medium")
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c["rule"] and "slow" in c])
 def test_recorded_faults_are_found_first_with_what_their_fix_was_measured_to_free(name):
     case = CASES[name]
-    made = analyze(ROOT / "samples" / "memory" / case["slow"]["file"])
+    made = analysed(ROOT / "samples" / "memory" / case["slow"]["file"])
     found = [f for f in made.findings if f.severity in LOUD]
     if name == "adam_state":
         assert not found and made.findings[0].rule == "memory-optimizer-state"  # as Adam's state should be: low
@@ -231,7 +232,7 @@ def test_recorded_faults_are_found_first_with_what_their_fix_was_measured_to_fre
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if "fixed" in c])
 def test_repaired_programs_and_controls_are_quiet(name):
     case = CASES[name]
-    made = analyze(ROOT / "samples" / "memory" / case["fixed"]["file"])
+    made = analysed(ROOT / "samples" / "memory" / case["fixed"]["file"])
     loud = [f.rule for f in made.findings if f.severity in LOUD]
     assert not (set(loud) & set(case["rule"])) if case["rule"] else not loud, loud
     # What a history that began late finds there has no stack; sizes tell some of it.

@@ -213,6 +213,29 @@ def test_pageable_copies_before_compute_are_found():
     assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
 
 
+def held_up(trace, at, name):
+    """A small upload that returns only once 400 µs of a kernel are over, after which the host is late with 6 launches."""
+    trace.launch(at + 2, at + 8, at + 408, name, dur=4)
+    trace.op("aten::index", at + 10, 405).copy(at + 12, 400, at + 408, at + 410, "Pageable", 3_000)
+    for n in range(6):
+        trace.op("aten::mm", at + 420 + 40 * n, 38).launch(at + 450 + 40 * n, at + 456 + 40 * n, at + 476 + 40 * n, dur=4)
+
+
+def test_a_copy_that_waits_for_a_collective_gains_nothing_that_other_ranks_hold():
+    reduce = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    assert found("memcpy", repeat(700, lambda t, at: held_up(t, at, "gemm"))).saving.expected_us > 100
+    assert "would gain" in clear("memcpy", repeat(700, lambda t, at: held_up(t, at, reduce)))
+
+
+def test_copies_of_memory_of_unknown_kind_are_not_called_pinned():
+    def body(trace, host, gpu):
+        trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "", 10_000_000)
+        trace.op("aten::mm", host + 15, 10).launch(host + 20, gpu + 401, gpu + 700, dur=4)
+
+    finding = found("memcpy", queued(body, gpu=701))
+    assert "kind was not recorded" in finding.summary and "pinned" not in finding.summary
+
+
 def test_pinned_copies_in_turn_with_compute_are_told_to_overlap_not_to_pin():
     def body(trace, host, gpu):
         trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "Pinned", 10_000_000)
@@ -221,6 +244,22 @@ def test_pinned_copies_in_turn_with_compute_are_told_to_overlap_not_to_pin():
     finding = found("memcpy", queued(body, gpu=701))
     assert finding.saving.expected_us == pytest.approx(300, rel=0.05), "the copy's 400 bound what is left"
     assert not any("Pin the memory" in s for s in finding.fix.steps) and "stream of its own" in finding.fix.title
+
+
+def small_copies(count):
+    def body(trace, at):
+        for k in range(count):
+            trace.op("aten::copy_", at + 20 * k, 18).copy(at + 20 * k + 10, 6, at + 20 * k + 17, at + 20 * k + 19, "Pinned", 512)
+        trace.op("aten::mm", at + 20 * count, 18).launch(at + 20 * count + 10, at + 20 * count + 17, at + 20 * count + 19, dur=4)
+
+    return repeat(20 * count + 20, body)
+
+
+def test_many_small_copies_become_one_with_what_issued_the_others():
+    finding = found("memcpy", small_copies(16))
+    assert finding.saving.expected_us == pytest.approx(15 * 20, rel=0.05), "16 copies and a product of 20 µs each: two are left"
+    assert any("Pack small tensors" in step for step in finding.fix.steps)
+    assert "would gain" in clear("memcpy", small_copies(4)), "few are not worth a buffer"
 
 
 def test_a_pinned_copy_behind_compute_is_quiet():
@@ -491,7 +530,7 @@ def test_tf32_gains_what_16_bits_are_faster_and_bf16_is_quiet():
 
 
 def test_a_device_without_known_rates_is_skipped_and_one_without_tensor_cores_quiet():
-    from advisor.timeline import Device
+    from advisor.recordings.timeline import Device
 
     trace = product(FFMA)
     trace.devices = (Device(0, "Some GPU", 10, (3, 5)),)

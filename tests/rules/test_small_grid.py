@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped
 

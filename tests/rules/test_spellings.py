@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.engine.run import analyze
+from tests.analysed import analysed
 from tests.paths import ROOT
 
 FOLDER = ROOT / "samples" / "spellings"
@@ -26,5 +26,5 @@ GAINED = [name for name, case in CASES.items() if case["fixed_ms"] < 0.95 * case
 def test_a_pattern_is_seen_however_it_is_spelt(name):
     case = CASES[name]
     wanted = [case["rule"]] if isinstance(case["rule"], str) else case["rule"]
-    report = analyze(FOLDER / case["kineto"]["slow"])
+    report = analysed(FOLDER / case["kineto"]["slow"])
     assert {finding.rule for finding in report.findings} & {*wanted}, [entry for entry in report.clear if entry.rule in wanted]

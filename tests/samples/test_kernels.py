@@ -1,12 +1,11 @@
 """The sample kernels: each fault found by name, its twin quiet, and what was measured inside what was predicted."""
 
 import json
-from functools import cache
 
 import pytest
 
-import advisor
 from advisor.report.model import Report
+from tests.analysed import analysed
 from tests.paths import ROOT
 
 KERNELS = ROOT / "samples" / "kernels"
@@ -14,9 +13,8 @@ PAIRS = json.loads((KERNELS / "manifest.json").read_text())["kernels"]
 PAGES = ("pairs.ncu-rep.gz", "pairs_raw.csv.gz", "pairs_details.csv.gz")
 
 
-@cache
 def report(page: str) -> Report:
-    return advisor.analyze(KERNELS / page)
+    return analysed(KERNELS / page)
 
 
 def found(page: str, kernel: str) -> dict[str, tuple[float, ...]]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
+from advisor.recordings.timeline import table
 from advisor.sources.attribute import _aligned, attributed
-from advisor.timeline import table
 from advisor.views.trace.source_lines import Sources
 from advisor.views.workspace import Workspace
 from tests.build import Trace

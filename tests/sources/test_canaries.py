@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor import sources
 from advisor.errors import AdvisorError
 from advisor.sources.redact import COPIERS, WRITERS, redact
+from advisor.sources.sniff import SOURCES
 from tests.sources.canaries import SECRETS, WORD, files, found_in
 
 TOLD = "\n".join(SECRETS.values())
@@ -53,7 +53,7 @@ def test_each_kind_alone_is_masked_in_the_name_of_a_kernel_and_a_range(kind, tmp
 
 
 def test_every_source_is_redacted_and_planted_in(tmp_path):
-    known = {source.__name__.rpartition(".")[2] for source in sources.SOURCES}
+    known = SOURCES.keys()
     assert known == WRITERS.keys() | COPIERS.keys() and known == {source for source, _, _ in files(tmp_path)}
 
 

@@ -12,51 +12,44 @@ import pytest
 
 from advisor import sources
 from advisor.errors import TraceError
-from advisor.recording import Recording
-from advisor.sources.opened import Opened, Source
-from advisor.sources.sniff import SNIFF_BYTES
+from advisor.recordings.recording import Recording
+from advisor.sources.sniff import SNIFF_BYTES, SOURCES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 from tests.paths import ROOT
-from tests.sources.jax.test_jax import five_events
 
 PACKAGES = [
     importlib.import_module(f"advisor.sources.{found.name}") for found in pkgutil.iter_modules(sources.__path__) if found.ispkg and found.name != "redact"
 ]
 NAMES = [source.__name__.rpartition(".")[2] for source in PACKAGES]
 LARGEST_BYTES = 2_000_000
-BY_HAND = {"jax": five_events}
-"""Where samples/ holds no file of a source."""
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
 def test_a_source_is_registered(package: ModuleType) -> None:
-    assert package in sources.SOURCES, f"add {package.__name__} to SOURCES in advisor/sources/__init__.py"
-    assert callable(package.recognises) and callable(package.record)
+    name = package.__name__.rpartition(".")[2]
+    assert name in SOURCES, f"add {name} to SOURCES in advisor/sources/sniff.py"
+    assert sources.source(name) is package and callable(package.record)
 
 
 @cache
-def smallest() -> dict[Source, Path]:
+def smallest() -> dict[str, Path]:
     """The smallest sample that each source is the first to recognise."""
-    found: dict[Source, Path] = {}
+    found: dict[str, Path] = {}
     files = [path for path in (ROOT / "samples").rglob("*") if path.is_file() and path.suffix not in (".py", ".cu", ".md") and path.name != "manifest.json"]
     for path in sorted(files, key=lambda path: (path.stat().st_size, path)):
         with path.open("rb") as file:
-            stream = Stream(file, None, DEFAULT_MAX_BYTES)
-            opened = Opened(str(path), stream, stream.peek(SNIFF_BYTES), path.stat().st_size, DEFAULT_MAX_BYTES)
-            source = next((source for source in sources.SOURCES if source.recognises(opened)), None)
+            source = source_of(Stream(file, None, DEFAULT_MAX_BYTES).peek(SNIFF_BYTES))
         if source:
             found.setdefault(source, path)
-        if len(found) + len(BY_HAND) == len(sources.SOURCES):
+        if len(found) == len(SOURCES):
             break
     return found
 
 
 def example(package: ModuleType) -> bytearray:
     name = package.__name__.rpartition(".")[2]
-    if name in BY_HAND:
-        return bytearray(BY_HAND[name]())
-    assert package in smallest(), f"put a file that {package.__name__} reads into samples/, or make one in BY_HAND"
-    with smallest()[package].open("rb") as file:
+    assert name in smallest(), f"put a file that {package.__name__} reads into samples/"
+    with smallest()[name].open("rb") as file:
         return bytearray(Stream(file, None, DEFAULT_MAX_BYTES).read(LARGEST_BYTES))
 
 

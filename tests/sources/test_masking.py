@@ -8,7 +8,7 @@ from advisor import analyze
 from advisor.knowledge.secrets import SHOW, kinds_in, masked
 from advisor.report.saved import read_report
 from advisor.reports import formats
-from tests.cli.test_analyze import advisor
+from tests.command import advisor
 from tests.fuzz import examples
 
 TOKEN = "hf_" + "a1B2" * 8

@@ -10,7 +10,8 @@ import pytest
 
 from advisor import analyze, load
 from advisor.errors import TraceError, UsageError
-from advisor.sources.redact import redact, secrets_like
+from advisor.sources.redact import redact
+from advisor.sources.secrets_in import secrets_like
 from tests.paths import ROOT, shared_files
 
 SECRET = "hf_" + "a1B2" * 8

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.timeline import ReadIssue
+from advisor.recordings.timeline import ReadIssue
 from advisor.views.health import TraceHealth
 from advisor.views.workspace import Workspace
 from tests.build import Trace
@@ -106,7 +106,7 @@ def test_without_marks_it_says_how_to_record_them_and_a_few_ops_are_no_program(o
 
 
 def test_steps_far_from_the_others_are_named():
-    assert "no. 2 with 0.20 ms" in detail(loop(periods=(100, 200, 100, 100, 100)), "steps")
+    assert "no. 2 with 200 µs" in detail(loop(periods=(100, 200, 100, 100, 100)), "steps")
 
 
 def with_lost(lost, step_losses=0):
@@ -179,7 +179,7 @@ def test_recording_that_leaves_much_of_the_step_open_is_said_with_what_would_tel
     assert cost.status == "degraded" and "--step-ms" in cost.record_with
     assert cost.touches == ()  # each finding is held against it by itself
     (cost,) = (h for h in recorded_by_kineto(1).get(TraceHealth).results if h.check == "recording-cost")
-    assert "recorded at 0.1 ms" in cost.detail
+    assert "recorded at 100 µs" in cost.detail
 
 
 def held(us):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from advisor.knowledge import cuda_api
 from advisor.knowledge.idle import CAUSES
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.health import TraceHealth
 from advisor.views.time.device_time import Partition, total
 from advisor.views.time.idle_gaps import Gaps

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,14 +11,13 @@ import advisor
 from advisor.report.model import Report
 from advisor.reports.report import html
 from tests.paths import ROOT
+from tests.reports.browser import Seen, opened
 from tests.reports.examples import EXAMPLES, NASTY, hostile_trace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Dialog, Page
+    from playwright.sync_api import Browser, Page
 
-CHROMIUM = Path("/usr/bin/chromium")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}: apt-get install chromium")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 
 def sample(name: str) -> Callable[[], Report]:
@@ -41,57 +37,11 @@ DRAWN = ["hostile-trace", "analysed", "analysed-healthy", "analysed-modules"]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("reports")
     for name, make in PAGES.items():
         (folder / f"{name}.html").write_text(html.render(make()), encoding="utf-8")
     return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
-
-
-class Seen:
-    """A page, and what it said and asked for."""
-
-    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
-        self.messages: list[str] = []
-        self.requests: list[str] = []
-        self.page: Page = browser.new_page(**options)
-        self.page.on("console", lambda message: self.messages.append(message.text))
-        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("dialog", self.refuse)
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(url)
-
-    def refuse(self, dialog: Dialog) -> None:
-        self.messages.append(dialog.message)
-        dialog.dismiss()
-
-    def __enter__(self) -> Page:
-        return self.page
-
-    def __exit__(self, *error: object) -> None:
-        self.page.close()
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [400, 1280, 3840])
-def test_nothing_overflows_errs_or_is_fetched(browser: Browser, files: dict[str, str], name: str, width: int) -> None:
-    seen = Seen(browser, files[name], viewport={"width": width, "height": 900})
-    with seen as page:
-        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        page.wait_for_timeout(50)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        inside = "[...document.querySelectorAll('main > section')].every((s) => s.getBoundingClientRect().right <= innerWidth)"
-        assert page.evaluate(inside)
-        assert seen.messages == []
-        assert [url for url in seen.requests if not url.startswith("data:")] == [files[name]]
 
 
 def column(page: Page, number: int) -> list[str]:
@@ -184,36 +134,7 @@ def test_the_keyboard_reaches_the_report(browser: Browser, files: dict[str, str]
         assert not page.locator("#finding-launch-gap").evaluate("(one) => one.open")
 
 
-CONTRAST = """() => {
-  const luminance = (c) => { const p = c.map((v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; });
-    return .2126 * p[0] + .7152 * p[1] + .0722 * p[2]; };
-  const parse = (t) => (t.match(/[\\d.]+/g) || []).map(Number);
-  const ground = (n) => { for (; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
-    if (c.length === 3 || c[3] > 0) return c.slice(0, 3); } return [255, 255, 255]; };
-  const bad = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) { const n = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || ["SCRIPT", "STYLE"].includes(n.tagName) || !n.checkVisibility()) continue;
-    const [a, b] = [luminance(parse(getComputedStyle(n).color).slice(0, 3)), luminance(ground(n))];
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) bad.push([n.className || n.tagName, walker.currentNode.data.trim().slice(0, 30), ratio.toFixed(2)]); }
-  return bad; }"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_text_has_contrast(browser: Browser, files: dict[str, str], name: str, scheme: str) -> None:
-    """WCAG AA: 4.5 to 1 for every text that shows."""
-    with Seen(browser, files[name], color_scheme=scheme) as page:
-        assert page.evaluate(CONTRAST) == []
-
-
 # --- charts
-
-
-def opened(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    page.wait_for_timeout(200)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -345,13 +266,6 @@ def test_ten_rows_until_all_are_asked_for(browser: Browser, files: dict[str, str
         assert rows.count() > 10
 
 
-def test_a_report_is_six_screens_and_five_pages(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed"], viewport={"width": 1280, "height": 800}) as page:
-        page.locator("#timeline[data-ready], #timeline [data-ready]").wait_for()
-        assert page.evaluate("document.documentElement.scrollHeight") <= 6 * 800
-        assert len(re.findall(rb"/Type\s*/Page[^s]", page.pdf(format="A4"))) <= 5
-
-
 def test_roofline_and_treemap_answer_to_keys(browser: Browser, files: dict[str, str]) -> None:
     with Seen(browser, files["analysed"]) as page:
         opened(page)
@@ -412,22 +326,3 @@ def test_print_shows_every_moment(browser: Browser, files: dict[str, str]) -> No
         page.emulate_media(media="print")
         page.wait_for_timeout(100)
         assert page.locator("[data-moment] canvas:visible").count() == page.locator(".finding").count()
-
-
-# --- accessibility, by axe-core: .ci/run fetches it, elsewhere AXE_CORE names the file
-
-FETCHED = ROOT / ".cache" / "node_modules" / "axe-core" / "axe.min.js"
-AXE = Path(os.environ.get("AXE_CORE", FETCHED))
-
-
-@pytest.mark.skipif("AXE_CORE" not in os.environ and not AXE.exists(), reason="axe-core is not fetched: npm install --prefix .cache axe-core")
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-@pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_no_serious_violation(browser: Browser, files: dict[str, str], name: str, width: int, scheme: str) -> None:
-    with Seen(browser, files[name], viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
-        opened(page)
-        page.evaluate(AXE.read_text(encoding="utf-8") + "; 0")
-        found = page.evaluate("axe.run()")
-        assert len(found["passes"]) > 10
-        bad = [v for v in found["violations"] if v["impact"] in ("moderate", "serious", "critical")]
-        assert not bad, [(v["id"], v["nodes"][0]["html"][:200]) for v in bad]

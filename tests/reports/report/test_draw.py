@@ -14,9 +14,10 @@ import pytest
 import advisor
 from advisor.engine.checklist import checklist as answers_of
 from advisor.report.charts import Cut, Lane
-from advisor.report.model import KernelRow, Report
+from advisor.report.model import KernelRow, PathPart, Report
 from advisor.report.roofline import peaks_of, rates, reach, standing
 from advisor.reports._clean import Limits, clean
+from advisor.reports._phrases import critical_path
 from advisor.reports.report import html
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._columns import packed, steps
@@ -125,7 +126,7 @@ def test_a_page_with_a_picture_keeps_its_limit() -> None:
     assert len(html.render(report).encode()) < html.LIMIT
     many = msgspec.structs.replace(report, findings=report.findings * 200, kernels=report.kernels * 40)
     assert report.picture is not None
-    assert len(html.render(many.with_picture(report.picture)).encode()) < html.LIMIT
+    assert len(html.render(many.with_picture_of(report)).encode()) < html.LIMIT
 
 
 # --- rooflines and the checklist
@@ -187,3 +188,11 @@ def test_rates_are_shares_of_the_peaks_over_the_time_in_which_it_works() -> None
     found = rates(on_h200(row(peaks.memory_gbps / 2, peaks.bf16_tflops / 4, us=300.0), row(0.0, 0.0, us=100.0)))
     assert found is not None and found.flops_busy == pytest.approx(0.1875) and found.bytes_busy == pytest.approx(0.375)
     assert found.known == 0.75 and found.basis == "estimated" and found.flops_step is not None and found.flops_step <= found.flops_busy
+
+
+def test_a_path_that_is_the_hosts_beside_another_headline_is_explained():
+    replace = msgspec.structs.replace
+    report = replace(healthy(), critical_path=(PathPart(link="host", total_us=90.0, share=0.9, count=1),))
+    for name, told in (("communication-bound", "all ranks together tell"), ("memory-bound", "either could be the bound"), ("launch-bound", "")):
+        said = critical_path(replace(report, headline=replace(report.headline, bottleneck=name)))
+        assert said.startswith("Critical path") and (told in said if told else said.endswith("90%."))

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 
 import advisor.reports
 from advisor.report.model import Evidence, Health, Idle, KernelRow, Report
-from advisor.reports import _clean, _numbers, _pages, _phrases, formats
+from advisor.reports import _clean, _pages, _phrases, formats
 from advisor.reports.report import html, json, markdown, text
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound
 
@@ -358,46 +358,15 @@ def test_templates_cannot_end_their_own_element(tmp_path: Path, monkeypatch: pyt
 # --- helpers
 
 
-@pytest.mark.parametrize(
-    ("us", "written"),
-    [
-        (0, "0 µs"), (0.001, "<0.01 µs"), (0.5, "0.50 µs"), (9.994, "9.99 µs"), (9.996, "10.0 µs"), (99.96, "100 µs"),
-        (999.4, "999 µs"), (999.6, "1.00 ms"), (12_410, "12.4 ms"), (999_600, "1.00 s"), (5e9, "5,000 s"),
-        (float("nan"), "–"), (float("inf"), "–"),
-    ],
-)  # fmt: skip
-def test_durations(us: float, written: str) -> None:
-    assert _numbers.duration(us) == written
-
-
-@pytest.mark.parametrize(
-    ("fraction", "written"),
-    [
-        (0, "0%"), (0.0004, "<0.1%"), (0.042, "4.2%"), (0.0994, "9.9%"), (0.0996, "10%"), (0.38, "38%"), (0.994, "99%"),
-        (0.9961, "99.6%"), (0.99999, "99.9%"), (1, "100%"), (float("nan"), "–"),
-    ],
-)  # fmt: skip
-def test_percents(fraction: float, written: str) -> None:
-    assert _numbers.percent(fraction) == written
-
-
-def test_intervals_say_a_unit_once() -> None:
-    assert _numbers.interval(6_500, 8_200) == "6.50 to 8.20 ms"
-    assert _numbers.interval(350, 1_420) == "350 µs to 1.42 ms"
-    assert _numbers.interval(0, 420) == "0 to 420 µs"
-    assert _numbers.interval(500, 500) == "500 µs"
-
-
-def test_sizes_and_shares() -> None:
-    assert [_numbers.size(n) for n in (0, 999, 1_500, 1_040_222_118)] == ["0 bytes", "999 bytes", "1.50 kB", "1.04 GB"]
-    assert [_numbers.share(*p) for p in ((1, 2), (3, 2), (-1, 2), (1, 0), (1, float("nan")))] == [0.5, 1, 0, 0, 0]
-    assert _numbers.speedup(2, 1) == "2.00×"
-    assert _numbers.speedup(1, 1) == _numbers.speedup(1, 0) == ""
-
-
 def test_unseen_characters_are_made_visible() -> None:
     assert _clean.visible("a\x1b[0m\u202eb\n\x9b\ud800") == r"a\x1b[0m\u202eb\n\x9b\ud800"
     assert _clean.visible("a\tb\r\nc\x00", lines=True) == "a\tb\nc\\x00"
+
+
+def test_what_is_cut_off_is_counted_and_not_looked_at() -> None:
+    assert _clean.shortened("abc", 3) == "abc" and _clean.shortened("abcde", 3) == "abc… (+2 characters)"
+    assert _clean.shortened("a\nb", 3) == "a\\n… (+1 characters)", "an escape takes two"
+    assert len(_clean.shortened("\n" * 10_000_000, 3)) < 40
 
 
 def test_slices_are_all_of_the_window_but_what_recording_took() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.recording import Recording
+from advisor.recordings.recording import Recording
 from advisor.report.model import Report
 from advisor.reports import formats
 from tests.memory_build import Memory, at, frame, parameter, trained

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import advisor
 from advisor.errors import TraceError
 from advisor.sources import read
-from advisor.sources.jax import names, xplane
+from advisor.sources.jax import names
 from advisor.sources.jax.directory import newest_run
+from advisor.sources.sniff import is_xplane
 from tests.paths import SHARED, needs_shared
 
 
@@ -143,7 +144,7 @@ def test_what_a_tpu_did_is_told(tmp_path):
     plane.line(2, "XLA Ops", 0, ("%while.1 = …", 0, 40_000, {}), ("all-reduce.7", 5_000, 10_000, {}), ("fusion.2", 60_000, 20_000, {}))
     path = tmp_path / "vm.xplane.pb"
     path.write_bytes(plane.bytes())
-    told = r"2 steps of 0\.05 ms; ops run for 60% of the time \(while 30%, fusion 20%, all-reduce 10%\), the rest is idle"
+    told = r"2 steps of 0\.05 ms; ops run for 60% of the time \(while 30%, fusion 20%, all-reduce 10%, collectives in all 10%\), the rest is idle"
     with pytest.raises(TraceError, match=told):
         advisor.load(path)
 
@@ -208,7 +209,7 @@ def test_what_the_host_copies_for_itself_is_no_work_of_the_device(tmp_path):
     "head", [b"", b"\x0a", b"\x0a\x05", b"\x0a\x04\x08\x01\x10\x02", b"\x0a\x20\x12\x05hello", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"]
 )
 def test_other_protobufs_are_no_xplanes(head):
-    assert not xplane.recognises(head)
+    assert not is_xplane(head)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +248,16 @@ def test_the_fault_is_first_and_gone_when_fixed(name, rule, suffix):
 @pytest.mark.parametrize("path", sorted((SHARED / "public" / "jax").glob("*")), ids=lambda p: p.name[:20])
 def test_profiles_of_others_are_read(path):
     assert len(advisor.load(path).gpu_ops)
+
+
+def test_the_xplane_beside_a_chrome_trace_is_read_in_its_place(xplane_file, tmp_path):
+    poorer = tmp_path / "vm.trace.json.gz"
+    events = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]
+    poorer.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    t = advisor.load(poorer)
+    assert t.source.path == str(xplane_file) and len(t.gpu_ops) == 2
+    assert [(i.check, i.status) for i in t.source.issues] == [("fuller-file", "ok")]
+    assert "vm.xplane.pb was read in place of vm.trace.json.gz" in t.source.issues[0].detail
+    xplane_file.unlink()
+    with pytest.raises(TraceError, match="without any GPU's work"):
+        advisor.load(poorer)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.timeline import TABLES, Timeline
+from advisor.recordings.timeline import TABLES, Timeline
 
 
 def assert_same(timeline: Timeline, tables: dict[str, list[dict[str, Any]]], base_ns: int | None = None) -> None:

@@ -57,6 +57,8 @@ def read(data: bytes) -> tuple[dict[str, list[dict[str, Any]]], int]:
             table = "memory"
         elif ph == "M" and event["name"] == "thread_name" and isinstance(event["pid"], int) and isinstance(event["tid"], int):
             table = "threads"
+        elif ph == "X" and event.get("cat") == "mtia_ccp_events" and event["name"] not in ("event_wait", "event_record"):
+            table = "gpu_ops"
         if table == "cpu_ops" and re.match(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#", event["name"]):
             table = "annotations"
         if table:
@@ -124,13 +126,16 @@ def row(table: str, event: dict[str, Any], args: dict[str, Any]) -> dict[str, An
 
 def gpu_op(event: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     kind = event["cat"].lower().removeprefix("gpu_")
+    if kind == "mtia_ccp_events":
+        kind = "memcpy" if event["name"] == "dma_request" else "kernel"
+    direction = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH"}.get(args.get("direction", ""), "")
     copy = re.match(r"Memcpy (\w+) \((\w+) -> (\w+)\)", event["name"]) if kind == "memcpy" else None
     memory = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device"}
     occupancy = args.get("est. achieved occupancy %")
     return {
         "kind": kind,
-        "bytes": integer(args.get("bytes")),
-        "copy_kind": copy[1] if copy else "",
+        "bytes": integer(args.get("bytes", args.get("size"))),
+        "copy_kind": copy[1] if copy else direction,
         "src_kind": memory.get(copy[2], "") if copy else "",
         "dst_kind": memory.get(copy[3], "") if copy else "",
         "grid_blocks": product(args.get("grid")),

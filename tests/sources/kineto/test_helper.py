@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 from advisor.errors import TraceError
+from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources import kineto
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.stream import Stream
-from advisor.timeline import TABLES, Timeline
 from tests.benchmarks import generate
 
 CHUNK = 1 << 14

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor import analyze
 from advisor.errors import TraceError
+from advisor.recordings.timeline import Timeline
 from advisor.sources import load
 from advisor.sources.copies import describe_copy
 from advisor.sources.kineto.columns import InexactTimes, Microseconds, integer, integers, nanoseconds
 from advisor.sources.kineto.events import Args, Event, parse
-from advisor.timeline import Timeline
 from tests.paths import needs_shared, shared_files
 from tests.sources.kineto import reference
 from tests.sources.kineto.compare import assert_same
@@ -51,6 +52,21 @@ def test_real_traces_equal_the_reference(path: Path) -> None:
 def one(*events: dict[str, Any], **members: Any) -> Timeline:
     """The timeline of a few events after an op at 0."""
     return read(compact([x("cpu_op", "first", 0, 0), *events], members))
+
+
+def test_engines_of_mtia_are_work_and_its_queues_waits_are_not() -> None:
+    said = {"pid": 17, "cat": "mtia_ccp_events"}
+    timeline = one(
+        {**x("mtia_ccp_events", "event_wait", 5, 15_000, stream=108), **said},
+        {**x("mtia_ccp_events", "pe_exe", 20, 7_000, stream=108), **said},
+        {**x("mtia_ccp_events", "dma_request", 7_100, 5, stream=105, direction="DEVICE_TO_HOST", size=1024), **said},
+        {**x("mtia_runtime", "runFunction - job_prep_and_submit_for_execution", 10, 4, correlation=3)},
+    )
+    ops = timeline.gpu_ops
+    assert ops["name"].tolist() == ["pe_exe", "dma_request"] and ops["kind"].tolist() == ["kernel", "memcpy"]
+    assert ops["copy_kind"].tolist() == ["", "DtoH"] and ops["bytes"].tolist()[1] == 1024 and set(ops["device"]) == {17}
+    health = {row.check: row.status for row in analyze(timeline).health}
+    assert health["runtime"] == "failed", "what its runtime's calls wait for is not known"
 
 
 # Mistakes that fail in silence (DESIGN.md, "Reading fast")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from advisor.recordings.timeline import Timeline
 from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text, find_events
 from advisor.sources.kineto.events import parse
 from advisor.sources.kineto.structure import brackets, objects
 from advisor.sources.stream import Stream
-from advisor.timeline import Timeline
 from tests.sources.kineto import reference
 from tests.sources.kineto.compare import assert_same
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, METADATA, Events, x

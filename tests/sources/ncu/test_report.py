@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.errors import TraceError
-from advisor.kernel_profiles import KernelProfiles
+from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.reports import formats
 from advisor.sources import read
 from advisor.sources.stream import zstd

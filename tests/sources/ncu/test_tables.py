@@ -1,5 +1,9 @@
 """What `ncu --csv` prints, by page, version and locale."""
 
+import csv
+import gzip
+import io
+import re
 from pathlib import Path
 
 import pytest
@@ -7,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.errors import TraceError
-from advisor.kernel_profiles import KernelProfile
+from advisor.recordings.kernel_profiles import KernelProfile
 from advisor.sources import read
+from tests.paths import ROOT
 
 WHO = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
 LAUNCH = '"0","9","python","host","f(int)","1","7","(256, 1, 1)","(1024, 2, 1)","0","9.0"'
@@ -95,6 +100,30 @@ def test_numbers_as_another_locale_writes_them(tmp_path):
     (found,) = kernels(tmp_path, GERMAN)
     assert found.duration_us == 1234.5
     assert found.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") == 98.26
+
+
+LOCALES = {"German": (".", ","), "French": ("\u202f", ","), "Swiss": ("’", "."), "Russian": ("\u00a0", ",")}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("page", ["raw", "details"])
+def test_a_whole_page_says_the_same_in_every_locale(tmp_path, page, locale):
+    english = gzip.decompress((ROOT / "samples" / "kernels" / f"pairs_{page}.csv.gz").read_bytes()).decode()
+    group, point = LOCALES[locale]
+    header, *rows = csv.reader(io.StringIO(english))
+    texts = {i for i, name in enumerate(header) if name in ("CC", "Kernel Name", "Block Size", "Grid Size", "Rule Description")}
+
+    def spelt(row):
+        return [
+            cell.replace(",", "_").replace(".", point).replace("_", group) if i not in texts and re.fullmatch(r"-?[\d,]+(\.\d+)?(e[-+]?\d+)?", cell) else cell
+            for i, cell in enumerate(row)
+        ]
+
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerows([header, *map(spelt, rows)])
+    other = out.getvalue()
+    assert other != english
+    assert [k.metrics for k in kernels(tmp_path, other)] == [k.metrics for k in kernels(tmp_path, english)]
 
 
 @pytest.mark.parametrize("text", ["==PROF== Connected to process 1\nno table\n", RAW.splitlines()[0] + "\n", DETAILS.splitlines()[0] + "\n"])

@@ -1,6 +1,7 @@
 """nsys exports: every schema by asking the file, hostile ones, and real ones."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -89,12 +90,41 @@ def test_pages_of_managed_memory_migrate_and_are_no_copies(tmp_path):
     assert ops["copy_kind"].tolist() == ["migration HtoD", "migration DtoH"]
 
 
-def test_a_log_that_sqlite_has_not_merged_is_named(tmp_path):
+def test_a_log_that_cannot_be_read_is_named(tmp_path):
     path = export(tmp_path / "a.sqlite", *(kernel(i * 10_000, i * 10_000 + 5000, i) for i in range(9)))
     assert not load(path).source.issues
     (tmp_path / "a.sqlite-wal").write_bytes(b"pages")
     (issue,) = load(path).source.issues
     assert issue.check == "complete-file" and "a.sqlite-wal" in issue.detail and "wal_checkpoint" in issue.detail
+
+
+def left_open(folder):
+    """An export of 9 kernels of which 4 stand in the log alone, as the process that wrote it left them."""
+    path = export(folder / "open.sqlite", *(kernel(i * 10_000, i * 10_000 + 5000, i) for i in range(5)))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript("PRAGMA wal_autocheckpoint = 0")
+        for i in range(5, 9):
+            db.execute(*kernel(i * 10_000, i * 10_000 + 5000, i))
+        db.commit()
+        for name in ("a.sqlite", "a.sqlite-wal"):
+            (folder / name).write_bytes((folder / name.replace("a.", "open.", 1)).read_bytes())
+    return folder / "a.sqlite"
+
+
+def test_a_log_of_committed_rows_is_read_and_nothing_is_written_beside_it(tmp_path):
+    path = left_open(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("a.*")}
+    timeline = load(path)
+    assert len(timeline.gpu_ops) == 9 and not timeline.source.issues and timeline.source.path == str(path)
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("a.*")} == before
+
+
+def test_a_log_too_large_to_copy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("advisor.sources.nsys.log.LARGEST_COPY", 1000)
+    path = left_open(tmp_path)
+    timeline = load(path)
+    assert len(timeline.gpu_ops) == 5 and "a.sqlite-wal" in timeline.source.issues[0].detail
 
 
 def test_processes_and_gpus_stay_apart(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.views.charts.memory import curves
+from advisor.report.model import TracedMemory
+from advisor.views.charts.memory import TracedPeaks, curves
 from advisor.views.trace.steps import Steps
 from tests.build import Trace
 
@@ -40,3 +41,10 @@ def test_no_events_give_no_curve() -> None:
     made = trace()
     del made.rows["memory"]
     assert curves(made.timeline(), made.get(Steps)) == ()
+
+
+def test_peaks_stand_in_the_report_and_sums_are_of_the_driver() -> None:
+    written = trace({"start_us": 11, "bytes": 5, "allocated_bytes": 500, "reserved_bytes": 900})
+    assert written.get(TracedPeaks).devices == (TracedMemory(0, 500, 900),)
+    summed = trace({"start_us": 11, "bytes": 100}, {"start_us": 110, "bytes": 50})
+    assert summed.get(TracedPeaks).devices == (TracedMemory(0, None, 150),)

@@ -5,8 +5,8 @@ import pytest
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.errors import UsageError
-from advisor.kernel_profiles import KernelProfile, KernelProfiles
-from advisor.recording import Recording, with_kernels
+from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
+from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.model import Saving
 from tests.build import Trace
 from tests.kernels import kernel

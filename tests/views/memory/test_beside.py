@@ -7,7 +7,7 @@ import pytest
 
 import advisor
 from advisor.errors import UsageError
-from advisor.recording import Recording, with_memory
+from advisor.recordings.recording import Recording, with_memory
 from advisor.report.model import BytesSaved
 from advisor.reports import formats
 from advisor.reports.report import html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.timeline import Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.workspace import Workspace

@@ -178,3 +178,10 @@ def test_edits_travel_to_another_process():
     fix = combine(Fused(np.array([0]), np.array([1, 2]), np.array([5.0])), AsGraph(10.0, 1.0))
     sent, to = pickle.loads(pickle.dumps((fix, schedule)))
     assert period_us(sent.apply(to)) == period_us(fix.apply(schedule))
+
+
+def test_a_chain_may_leave_more_than_one_kernel():
+    fused = Fused.chains([np.array([0, 1, 2]), np.array([3, 4])], np.array([6.0, 2.0]), [2, 1])
+    assert fused.kept.tolist() == [0, 1, 3]
+    assert fused.gone.tolist() == [2, 4]
+    assert fused.dur_us.tolist() == [3.0, 3.0, 2.0]

@@ -104,3 +104,18 @@ def test_a_fix_that_does_not_shrink_the_step_gains_no_step_time():
     (finding,) = report.findings
     assert finding.saving.per == "request" and finding.saving.expected > 0
     assert report.headline.predicted_step_us.expected == report.headline.step_us
+
+
+def test_a_whole_recording_that_idles_around_a_few_steps_is_judged_in_part():
+    trace = Trace()
+    for n in range(30):
+        trace.op("aten::mm", 1000 * n, 900).launch(1000.0 * n + 10 * (n % 7), 1000 * n + 70, 1000 * n + 75, f"kernel{n}")
+    head = run(trace.timeline(), ()).headline
+    assert head.judged == "partly" and "what of the rest belongs to a step is not known" in head.judged_why
+
+
+def test_one_finding_gains_in_the_headline_what_it_gains_below():
+    report = run(repeat(100, small_kernels).timeline(), [built_in()["launch-gap"]])
+    (finding,) = report.findings
+    head = report.headline
+    assert head.step_us - head.predicted_step_us.expected == pytest.approx(finding.saving.expected)

@@ -64,6 +64,25 @@ def test_an_op_that_waits_for_another_stream_continues_there():
     assert path.links[-3:] == ("copy", "kernel-to-kernel", "kernel") and path.total_us("copy") >= 100
 
 
+def test_kernels_that_follow_each_other_are_the_path_whenever_their_launches_were_recorded():
+    # 1 ms each, 10 µs apart, every launch 5 µs after the end of the kernel before: a host that does not wait cannot hit that.
+    trace = Trace()
+    for n in range(20):
+        trace.launch(1010.0 * n, 1010.0 * n + 5, 1010.0 * n + 1005, f"kernel{n % 2}")
+    path = trace.get(CriticalPath)
+    assert path.parts[0].link == "kernel" and path.parts[0].share > 0.95
+
+
+def test_what_was_queued_behind_work_from_before_the_recording_counts_from_its_end():
+    # A graph that was launched at 0 and begins at 463 ms, on a device where nothing that was recorded runs before.
+    trace = Trace().launch(0, 463_000, 463_005, "first", api="cudaGraphLaunch")
+    for n in range(200):
+        trace.gpu(463_005.0 + 50 * n, 463_055.0 + 50 * n, f"kernel{n}", trace.correlation)
+    path, step = trace.get(CriticalPath), trace.get(Replay).true_step
+    assert path.parts[0].link == "kernel" and path.parts[0].share > 0.95
+    assert step.high_us < 1.2 * 10_005, "nor does the host's wait for that work belong to the step"
+
+
 def test_without_launches_there_is_no_path():
     assert Trace().gpu(0, 10).gpu(20, 30).get(CriticalPath).links == ()
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.engine.run import run
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.time.device_time import Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.steps import Steps

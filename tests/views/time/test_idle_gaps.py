@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.knowledge.idle import CAUSES
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from tests.build import H200, Trace

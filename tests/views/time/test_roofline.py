@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.timeline import Device
+from advisor.recordings.timeline import Device
 from advisor.views.time.roofline import Roofline
 from tests.build import Trace
 

@@ -19,7 +19,7 @@ def test_decoding_repeats_after_a_prefill_that_does_not():
     steps = trace.get(Steps)
     assert steps.basis == "detected" and steps.step_us == 60
     assert steps.host_start_us >= began and steps.steps >= 8
-    assert "30 GPU ops that take 0.15 ms, as a prefill" in steps.detail
+    assert "30 GPU ops that take 150 µs, as a prefill" in steps.detail
 
 
 def test_numbered_layers_of_a_repeated_range_are_no_steps():

@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from advisor.views.health import TraceHealth
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -38,6 +40,22 @@ def test_start_up_inside_the_window_is_a_weakness_and_says_what():
     trace = Trace()
     for k in range(10):
         at = 100_000.0 * k
-        trace.launch(at, at + 50_005, at + 50_055, f"kernel{k}", dur=50_000)
+        trace.launch(at, at + 30_005, at + 30_055, f"kernel{k}", dur=30_000)
     (row,) = (h for h in trace.get(TraceHealth).results if h.check == "start-up")
-    assert row.status == "degraded" and "cudaLaunchKernel with 50 ms" in row.detail and "warmup" in row.record_with
+    assert row.status == "degraded" and "cudaLaunchKernel with 30.0 ms" in row.detail and "warmup" in row.record_with
+
+
+def test_a_kernels_first_launch_that_takes_far_longer_than_launches_do_is_start_up():
+    trace = work(Trace(), 0).launch(3000, 9_600, 9_610, "new", dur=6_500)
+    (call,) = trace.get(StartUp).calls
+    assert call[1:] == (3000, 9500)
+    again = work(Trace(), 0).launch(2900, 2905, 2910, "new").launch(3000, 9_600, 9_610, "new", dur=6_500)
+    assert not again.get(StartUp).calls, "it was loaded already: the host was held up by something else"
+
+
+def test_a_step_that_mostly_happens_once_says_nothing_of_the_host():
+    trace = Trace().step(0, 9_000, 1).step(9_100, 50, 2)
+    work(trace, 10, 16).launch(2000, 8_000, 8_010, "new", dur=5_990).launch(9_110, 9_115, 9_120, "new")
+    report = run(trace.timeline(), built_in().values())
+    assert report.headline.bottleneck == "start-up" and report.headline.judged != "yes"
+    assert not [f for f in report.findings if f.severity in ("high", "medium")]

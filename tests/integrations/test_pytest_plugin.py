@@ -16,7 +16,7 @@ def test_each_budget_is_a_test(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "advisor.pytest_plugin", "-p", "no:cacheprovider", "-v", f"--advisor-budgets={trace}", "."],
+        [sys.executable, "-m", "pytest", "-p", "advisor.integrations.pytest_plugin", "-p", "no:cacheprovider", "-v", f"--advisor-budgets={trace}", "."],
         cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr

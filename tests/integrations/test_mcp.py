@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from advisor.agents.tools import REPLY_BYTES, Tools
 from advisor.errors import AdvisorError
+from advisor.integrations.mcp_tools import REPLY_BYTES, Tools
 from advisor.reports.report import json as json_format
 from tests.paths import ROOT
 from tests.reports.examples import NASTY, hostile

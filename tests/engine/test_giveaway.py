@@ -1,0 +1,87 @@
+"""Jobs to give away: the same judgement, and nothing of the machines they ran on."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from advisor.cli import app
+from advisor.engine.fleet import Kept, merged, reduce, stored, traces_of
+from advisor.engine.giveaway import redact
+from advisor.engine.reduce import Judging
+from advisor.engine.rule import catalog
+from advisor.engine.run import run
+from advisor.errors import UsageError
+from advisor.report.model import Evidence, Finding, Fix, Health, Saving, SourceLine
+from advisor.sources import read
+from advisor.views.ranks.summary import RankSummary
+from tests.paths import ROOT
+from tests.sources.canaries import SECRETS, WORD, found_in
+
+JOB = ROOT / "samples" / "jobs" / "ddp_forward_host_2"
+RULES = [rule for rule in catalog().values() if "ranks" in rule.relies_on]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The job as torch names its traces: by machine and process."""
+    folder = tmp_path_factory.mktemp("named")
+    for rank in (0, 1):
+        (folder / f"{WORD}-node{rank}_17.1712345678901234567.pt.trace.json.gz").write_bytes((JOB / f"rank{rank}.json.gz").read_bytes())
+    return folder
+
+
+def judged(recording):
+    report = run(recording, RULES)
+    return [(f.rule, f.ranks, f.cause, f.saving) for f in report.findings], report.headline.step_us, [row.nodes for row in report.collectives]
+
+
+def test_a_directory_is_redacted_trace_by_trace_and_judged_the_same(named, tmp_path):
+    target = tmp_path / "given"
+    done = CliRunner().invoke(app, ["redact", str(named), str(target)])
+    assert not done.exit_code and sorted(p.name for p in target.iterdir()) == ["host-a_0.pt.trace.json.gz", "host-b_1.pt.trace.json.gz"]
+    assert not any(found_in(path.read_bytes()) for path in target.iterdir())
+    before, after = (merged(reduce(traces_of(read(d)).traces, Judging(rules=()), executor="serial"), "job") for d in (named, target))
+    assert judged(before) == judged(after) and set(judged(after)[2]) == {2}  # each rank says a machine of its own
+    with pytest.raises(UsageError, match="is there already"):
+        redact(named, target)
+
+
+def secretive(summary: RankSummary) -> RankSummary:
+    """The summary with secrets in each of its texts."""
+    texts = [text.replace("\n", " ") for text in SECRETS.values()]
+    findings = tuple(
+        Finding(
+            rule="memcpy", title=text, summary=text, severity="low", confidence=1.0, saving=Saving(0.0, 0.0, 0.0, "bound", text),
+            evidence=(Evidence(label=text, start_us=0.0, dur_us=1.0, source=SourceLine("/home/lovelace/x.py", 3)),), fix=Fix(title="Do so", steps=(text,)),
+        )
+        for text in texts
+    )  # fmt: skip
+    health = tuple(Health(check=f"check-{i}", status="degraded", detail=text) for i, text in enumerate(texts))
+    facts, whole = summary.facts, " ".join(texts)
+    held = {name: tuple(f"{whole} {text}" if text else "" for text in getattr(facts, name)) for name in ("groups", "dtypes", "communicators", "splits")}
+    facts = msgspec.structs.replace(
+        facts, label=f"{WORD}.json", host=WORD, conflict=whole, device=whole, devices=((whole, 132),), findings=findings, health=health, **held
+    )
+    return replace(summary, facts=facts)
+
+
+def test_summaries_that_shards_left_are_redacted(tmp_path):
+    left, target = tmp_path / "left", tmp_path / "given"
+    reduce(traces_of(read(JOB)).traces, Judging(rules=()), executor="serial", kept=Kept(left))
+    clean = judged(merged(stored(left), "job"))
+    (left / "zz.unread").write_text(json.dumps({"label": f"/home/{WORD}/rank7.json", "why": f"/home/{WORD}/rank7.json is cut off"}))
+    for path in left.glob("*.rank"):
+        path.write_bytes(secretive(RankSummary.from_bytes(path.read_bytes())).to_bytes())
+    redact(left, target)
+    assert len(list(target.glob("*.rank"))) == 2 and len(list(target.glob("*.unread"))) == 1
+    for path in target.iterdir():
+        data = path.read_bytes() if path.suffix == ".unread" else msgspec.json.encode(RankSummary.from_bytes(path.read_bytes()).facts)
+        assert not found_in(data), path
+    findings, step_us, _ = judged(merged(stored(target), "job"))
+    assert [f for f in findings if f[0] != "memcpy"] == clean[0] and step_us == clean[1]
+    one = tmp_path / "one.rank"
+    redact(next(left.glob("*.rank")), one)
+    assert not found_in(msgspec.json.encode(RankSummary.from_bytes(one.read_bytes()).facts))

@@ -1,0 +1,25 @@
+"""Looking where a secret can stand finds what the whole expressions find."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.knowledge import secrets
+
+PIECES = (
+    "password", "PASSWORD", "pa\u017f\u017fword", "to\u212aen", "api_key", "API-Key", "tokens", "session_id", "authorization", "\u0130", "--", "-", "_", "my-", "a" * 21,
+    "=", ": ", '": "', " ", "\n", "hunter2x", "12", "true", "/", "Bearer ", "hf_" + "a" * 25, "ghp_" + "b" * 30, "eyJ" + "c" * 12, ".", "é", "AKIA" + "0" * 16,
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_what_is_looked_for_first_leaves_nothing_out(text: str) -> None:
+    expected = {kind for kind in secrets._VENDORS if secrets._of_kind(kind).search(text)}
+    expected |= {secrets._whole_name(text, match.start("name"), match.end("name")) for match in secrets._ASSIGNED.finditer(text)}
+    expected |= {match["name"] for match in secrets._OPTION.finditer(text)}
+    assert secrets.kinds_in(text) == expected
+
+
+def test_every_kind_is_looked_for() -> None:
+    assert secrets._HOLDS.keys() == secrets._VENDORS.keys()

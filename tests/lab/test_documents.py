@@ -1,0 +1,43 @@
+"""The documents that hold the samples against what was measured are those that today's rules give."""
+
+import json
+import os
+
+import pytest
+
+from advisor.lab import accuracy, coverage
+from tests.analysed import analysed
+from tests.command import advisor
+from tests.paths import ROOT
+
+SAMPLES = ROOT / "samples"
+
+
+@pytest.mark.skipif(os.environ.get("ADVISOR_GOLDEN") != "all", reason="analyses every sample, which takes minutes: CI does it with the goldens")
+@pytest.mark.parametrize(
+    ("option", "document", "made"),
+    [
+        ("--markdown", "accuracy.md", lambda: accuracy.as_markdown(accuracy.validate(SAMPLES, analysed), "samples")),
+        ("--svg", "accuracy.svg", lambda: accuracy.as_svg(accuracy.validate(SAMPLES, analysed))),
+        ("--table", "rules-by-sample.md", lambda: coverage.as_markdown(coverage.samples(SAMPLES, analysed), coverage.reasons(SAMPLES), "samples")),
+    ],
+)
+def test_documents_are_current(option, document, made):
+    assert made() + "\n" == (ROOT / "docs" / document).read_text(), f"advisor validate samples {option} > docs/{document}"
+
+
+def test_each_loud_finding_that_nothing_was_planted_for_has_its_reason_and_no_reason_is_left_over():
+    table = (ROOT / "docs" / "rules-by-sample.md").read_text()
+    assert "not explained" not in table, "samples/also.toml needs a reason for each loud finding off the diagonal"
+    gone = [f"{sample}, {rule}" for sample, rules in coverage.reasons(SAMPLES).items() for rule in rules if f"- **{sample}**, `{rule}`" not in table]
+    assert not gone
+
+
+def test_the_command_prints_them(tmp_path):
+    trace = SAMPLES / "public" / "gcn_cora.slow.json.gz"
+    case = {"rule": "optimizer-foreach", "slow_ms": 3.6, "fixed_ms": 3.4, "kineto": {"slow": str(trace)}}
+    (tmp_path / "manifest.json").write_text(f'{{"cases": {{"gcn_cora": {json.dumps(case)}}}}}')
+    for option, begins in (("--markdown", b"# Accuracy"), ("--svg", b"<svg"), ("--table", b"# Rules by sample")):
+        done = advisor("validate", tmp_path, option, cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout.startswith(begins), done.stderr
+    assert b"1 pair: rank correlation" in advisor("validate", tmp_path, cwd=tmp_path).stdout

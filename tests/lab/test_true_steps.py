@@ -1,0 +1,42 @@
+"""True steps held against measured ones: what counts as inside, and which bound is whose."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import TraceError
+from advisor.lab.true_steps import Held, as_markdown, held
+from advisor.report.model import Prediction
+
+RECORDING = Path(__file__).parents[2] / "samples" / "recording"
+
+
+def one(measured_us, gpu_us, low, expected, high, name="p"):
+    return Held(name, measured_us, gpu_us, 200.0, Prediction(low, expected, high), stacks=False)
+
+
+def test_off_inside_and_width_by_hand():
+    host = one(100.0, 20.0, 80.0, 125.0, 180.0)
+    assert (host.gpu_bound, host.inside) == (False, True)
+    assert host.off == pytest.approx(0.25) and host.width == pytest.approx(0.8)
+    assert one(125.0, 20.0, 80.0, 100.0, 180.0).off == pytest.approx(0.25), "too short by as much"
+    assert one(100.0, 90.0, 104.0, 110.0, 120.0).inside and not one(100.0, 90.0, 106.0, 110.0, 120.0).inside
+    assert one(100.0, 86.0, 90.0, 100.0, 110.0).gpu_bound
+
+
+def test_both_bounds_stand_apart():
+    text = as_markdown([one(100.0, 20.0, 80.0, 125.0, 180.0, "a"), one(100.0, 99.0, 97.0, 100.0, 110.0, "b")], "samples")
+    assert "| the host is the bound | 1 | 100% | 25% | 25% | 100% | 0.80 |" in text
+    assert "| the GPU is the bound | 1 | 100% | 0% | 0% | 100% | 0.13 |" in text
+
+
+def test_every_recording_that_is_listed_is_held(tmp_path):
+    programs = json.loads((RECORDING / "recordings.json").read_text())["programs"]
+    program = programs["vit_infer_graphs"] | {"traces": ["light"]}
+    (tmp_path / "vit_infer_graphs.light.json.gz").symlink_to(RECORDING / "vit_infer_graphs.light.json.gz")
+    (tmp_path / "recordings.json").write_text(json.dumps({"programs": {"vit_infer_graphs": program}}))
+    (found,) = held(tmp_path)
+    assert found.gpu_bound and found.inside and found.off < 0.08
+    with pytest.raises(TraceError, match="no recording"):
+        held(tmp_path / "elsewhere")

@@ -1,0 +1,47 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from advisor.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("us", "written"),
+    [
+        (0, "0 µs"), (0.001, "<0.01 µs"), (0.5, "0.50 µs"), (9.994, "9.99 µs"), (9.996, "10.0 µs"), (99.96, "100 µs"),
+        (999.4, "999 µs"), (999.6, "1.00 ms"), (12_410, "12.4 ms"), (999_600, "1.00 s"), (5e9, "5,000 s"),
+        (float("nan"), "–"), (float("inf"), "–"),
+    ],
+)  # fmt: skip
+def test_durations(us: float, written: str) -> None:
+    assert numbers.duration(us) == written
+
+
+@pytest.mark.parametrize(
+    ("fraction", "written"),
+    [
+        (0, "0%"), (0.0004, "<0.1%"), (0.042, "4.2%"), (0.0994, "9.9%"), (0.0996, "10%"), (0.38, "38%"), (0.994, "99%"),
+        (0.9961, "99.6%"), (0.99999, "99.9%"), (1, "100%"), (float("nan"), "–"),
+    ],
+)  # fmt: skip
+def test_percents(fraction: float, written: str) -> None:
+    assert numbers.percent(fraction) == written
+
+
+def test_intervals_say_a_unit_once() -> None:
+    assert numbers.interval(6_500, 8_200) == "6.50 to 8.20 ms"
+    assert numbers.interval(350, 1_420) == "350 µs to 1.42 ms"
+    assert numbers.interval(0, 420) == "0 to 420 µs"
+    assert numbers.interval(500, 500) == "500 µs"
+
+
+def test_sizes_and_shares() -> None:
+    assert [numbers.size(n) for n in (0, 999, 1_500, 1_040_222_118)] == ["0 bytes", "999 bytes", "1.50 kB", "1.04 GB"]
+    assert [numbers.share(*p) for p in ((1, 2), (3, 2), (-1, 2), (1, 0), (1, float("nan")))] == [0.5, 1, 0, 0, 0]
+    assert numbers.speedup(2, 1) == "2.00×"
+    assert numbers.speedup(1, 1) == numbers.speedup(1, 0) == ""
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [numbers.counted(n, "chain") for n in (0, 1, 1.4, 2, 2000)] == ["0 chains", "1 chain", "1 chain", "2 chains", "2,000 chains"]
+    assert numbers.counted(3, "fix", "fixes") == "3 fixes"

@@ -1,0 +1,23 @@
+"""precision where the device was not named: kernels tell that it has Tensor Cores for BF16, and the ratio of its rates is a range."""
+
+from advisor.recordings.timeline import Device
+from tests.rules.test_rules import found, queued, skipped
+
+FP32 = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
+
+
+def products(name):
+    trace = queued(lambda trace, host, gpu: trace.op("PjitFunction(f)", host, 20).launch(host + 5, gpu, gpu + 995, name), gpu=1000)
+    trace.devices = (Device(0),)
+    return trace
+
+
+def test_fp32_products_of_a_device_without_a_name_are_found_with_a_wide_interval():
+    finding = found("precision", products(FP32))
+    saving = finding.saving
+    assert "which device it is was not recorded" in finding.summary
+    assert saving.low_us <= 500 < 740 < saving.expected_us < 760 < 930 < saving.high_us
+
+
+def test_without_a_sign_of_tensor_cores_it_is_skipped():
+    assert "not known" in skipped("precision", products("gemm_f32f32_f32f32_f32_old"))

@@ -1,0 +1,56 @@
+"""What a compiler makes one kernel of, and the bytes that it must move, worked out by hand."""
+
+import pytest
+
+from advisor.views.replay.fusion import Fusion
+from tests.build import Trace
+
+ROWS, CLASSES = 1024, 4096
+LOGITS, A_ROW = [ROWS, CLASSES], [ROWS, 1]
+HALF = ROWS * CLASSES * 2
+
+
+def ops_in_a_row(*ops):
+    """A step of kernels that follow each other: name of the op, name of the kernel, dims, types."""
+    trace = Trace()
+    for s in range(3):
+        trace.step(1000 * s, 999, s + 1)
+        for k, (name, kernel, dims, types) in enumerate(ops):
+            at = 1000 * s + 20 * k
+            trace.op(name, at, 18, dims, types).launch(at + 5, at + 8, at + 10, kernel, dur=8)
+    return trace
+
+
+def test_a_loss_that_picks_a_value_a_row_reads_its_logits_twice_as_they_lie_in_memory():
+    trace = ops_in_a_row(
+        ("aten::copy_", "elementwise_kernel", [LOGITS, LOGITS], ["float", "c10::BFloat16"]),
+        ("aten::_log_softmax", "cunn_SoftMaxForward", [LOGITS], ["float"]),
+        ("aten::gather", "_scatter_gather_elementwise_kernel", [LOGITS, A_ROW], ["float", "long int"]),
+        ("aten::mean", "reduce_kernel", [A_ROW], ["float"]),
+    )
+    stretch = trace.get(Fusion).stretches[0]
+    assert len(stretch.members) == 4
+    assert stretch.least == stretch.likely == HALF, "a row of 16 kB stays on the chip, nothing of that size is left"
+
+
+def test_a_gather_of_whole_rows_ends_a_stretch():
+    trace = ops_in_a_row(
+        ("aten::mul", "vectorized_elementwise_kernel", [LOGITS], ["float"]),
+        ("aten::gather", "_scatter_gather_elementwise_kernel", [LOGITS, LOGITS], ["float", "long int"]),
+        ("aten::add", "vectorized_elementwise_kernel", [LOGITS], ["float"]),
+    )
+    assert not trace.get(Fusion).stretches
+
+
+@pytest.mark.parametrize(
+    ("kernel", "passes", "kernels"),
+    [("batch_norm_collect_statistics_kernel", 3, 2), ("batch_norm_transform_input_kernel", 2, 1)],
+)
+def test_only_a_norm_that_takes_statistics_reads_its_input_again(kernel, passes, kernels):
+    trace = ops_in_a_row(
+        ("aten::native_batch_norm", kernel, [[32, 64, 56, 56]], ["float"]),
+        ("aten::relu", "vectorized_elementwise_kernel", [[32, 64, 56, 56]], ["float"]),
+    )
+    stretch = trace.get(Fusion).stretches[0]
+    assert stretch.likely == passes * 32 * 64 * 56 * 56 * 4, "read, perhaps again, written"
+    assert stretch.kernels == kernels

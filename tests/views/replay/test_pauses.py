@@ -1,0 +1,33 @@
+"""Pauses: the program's own, or what comes over it now and then; by hand."""
+
+import numpy as np
+import pandas as pd
+
+from advisor.views.replay.pauses import Pauses
+
+
+def pauses(*starts: float, names: str = "", steps: int = 3) -> Pauses:
+    """Of events of 10 µs that begin then, each called by a letter, `a` unless said otherwise."""
+    name = pd.Categorical(list(names or "a" * len(starts)))
+    return Pauses.of([pd.DataFrame({"name": name, "start_us": np.array(starts, float), "dur_us": 10.0})], steps)
+
+
+def test_one_long_pause_at_a_place_that_is_passed_often_is_odd():
+    made = pauses(0, 20, 40, 60, 80, 200, 220)
+    assert made.odd == (np.array([140.0]), np.array([200.0])), "from 50 µs after the fifth event's end"
+    assert not len(made.own[0])
+
+
+def test_a_pause_in_each_step_is_the_programs():
+    made = pauses(*(200.0 * s + 15 * k for s in range(3) for k in range(8)), steps=2)
+    assert not len(made.odd[0]) and len(made.own[0]) == 2
+
+
+def test_a_place_that_is_passed_seldom_tells_nothing():
+    made = pauses(0, 20, 40, 60, 80, 200, 220, names="aaaaabb")
+    assert not len(made.odd[0]) and made.own[0].tolist() == [140.0]
+
+
+def test_short_pauses_are_none():
+    made = pauses(0, 60, 120)
+    assert not len(made.own[0]) and made.edges_us.tolist() == [0, 10, 60, 70, 120, 130]
