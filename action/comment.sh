@@ -23,7 +23,8 @@ fi
 
 comments="repos/$GITHUB_REPOSITORY/issues/$number/comments"
 # Only a comment of the account that comments now, which ends with the marker: anybody may quote it.
-ADVISOR_ACCOUNT=$(gh api user --jq .login 2>/dev/null || echo 'github-actions[bot]')
+# A workflow's own token may not ask who it is; gh then prints the refusal where the name should be.
+ADVISOR_ACCOUNT=$(gh api user --jq .login 2>/dev/null) || ADVISOR_ACCOUNT='github-actions[bot]'
 export ADVISOR_ACCOUNT ADVISOR_MARKER='<!-- trace-advisor: comment -->'
 mine=$(gh api --paginate "$comments" --jq '.[] | select(.user.login == env.ADVISOR_ACCOUNT) | select(.body | rtrimstr("\n") | endswith(env.ADVISOR_MARKER)) | .id' | head -n 1)
 if [[ "$mine" =~ ^[0-9]+$ ]]; then

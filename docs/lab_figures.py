@@ -1,6 +1,7 @@
 """Measures on a GPU what docs/lab.md says; `lab_page.py` writes that page from it.
 
-python docs/lab_figures.py measure bench|attention|functions|verify|recording out/    # one part a process
+python docs/lab_figures.py measure bench|attention|functions|verify|commands|recording out/    # one part a process
+python docs/lab_figures.py sample rmsnorm_training slow                               # a sample's steps, as a program
 python docs/lab_page.py out/ > docs/lab.md                                            # anywhere
 """
 
@@ -22,6 +23,12 @@ import advisor
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = ("cpu_tolist_in_loop", "own_momentum", "permuted_backbone", "encoder_dropout_training", "adapter_tuning")
 """Samples with gains from a sixth to six tenths."""
+
+COMMANDS = {
+    "permuted_backbone": "memory-layout", "rmsnorm_training": "unfused-norm", "language_model_fp32": "precision",
+    "encoder_dropout_training": "unfused-attention", "fp16_scaler": "amp-scaler-sync",
+}  # fmt: skip
+"""Samples whose steps `advisor verify` finds in a program that knows nothing of it, each with the rule that speaks of it."""
 
 
 def kernels() -> dict[str, Callable[[], object]]:
@@ -160,6 +167,39 @@ def measure_verify() -> Any:
     return rows
 
 
+def sample(name: str, side: str) -> None:
+    """The steps of one side of a sample, until whoever watches has seen enough."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "samples"))
+    from workloads import REGISTRY, Setup  # type: ignore[import-not-found]
+
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    workload = REGISTRY[name]
+    step = (workload.make_slow if side == "slow" else workload.make_fixed)(Setup(torch.device("cuda")))
+    for _ in range(400):
+        step()
+
+
+def measure_commands() -> Any:
+    from advisor.lab.verify import Prediction, against, verify_commands
+
+    manifest, rows = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"], []
+    for name, rule in COMMANDS.items():
+        case = manifest[name]
+        slow, fixed = (f"{sys.executable} {Path(__file__).resolve()} sample {name} {side}" for side in ("slow", "fixed"))
+        report = advisor.analyze(ROOT / "samples" / case["kineto"]["slow"])
+        finding = next(f for f in report.findings if f.rule == rule)
+        saving, step = finding.saving, report.step_us
+        said = Prediction(rule, finding.id, saving.low / step, saving.expected / step, saving.high / step)
+        pair = against(verify_commands(slow, fixed, runs=2), said)
+        same = verify_commands(slow, slow, runs=2)
+        rows.append({"name": name, "manifest": 1 - case["fixed_ms"] / case["slow_ms"], "pair": pair.to_dict(), "same": same.to_dict()})
+    return rows
+
+
 def measure_recording() -> Any:
     """What recording costs a program that goes on, and how warm-up steps of a profiler compare with unprofiled ones."""
     import gzip
@@ -210,7 +250,7 @@ def measure_recording() -> Any:
 
 MEASURES = {
     "bench": measure_bench, "attention": measure_attention, "functions": measure_functions, "verify": measure_verify,
-    "recording": measure_recording,
+    "commands": measure_commands, "recording": measure_recording,
 }  # fmt: skip
 
 
@@ -218,6 +258,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "measure" and arguments[1] in MEASURES:
         result = MEASURES[arguments[1]]()
         Path(arguments[2], f"{arguments[1]}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        return 0
+    if len(arguments) == 3 and arguments[0] == "sample":
+        sample(*arguments[1:])
         return 0
     print(__doc__, file=sys.stderr)
     return 2

@@ -112,16 +112,25 @@ VERIFY = """\
 """
 
 VERIFIED = """\
-Five samples against the gain in their manifest, and each slow program against itself:
+Five samples as functions, against the gain in their manifest, and each slow program against itself:
 
 | Program | Manifest | Measured | Interval | Against itself |
 |---|--:|--:|--:|---|
 """
 
+COMMANDED = """\
+Five as programs of their own, with the finding that predicted the gain. `rmsnorm_training` and `fp16_scaler` were started three
+times a side with the host to themselves, the others twice while programs were starting beside them:
+
+| Program | Manifest | Measured | Interval | Predicted by | Predicted | Against itself |
+|---|--:|--:|--:|---|--:|---|
+"""
+
 
 def page(folder: Path) -> Iterator[str]:
     """The page, part by part; what was not measured is left out."""
-    recording, functions, bench, attention, verify = (_read(folder, name) for name in ("recording", "functions", "bench", "attention", "verify"))
+    parts = ("recording", "functions", "bench", "attention", "verify", "commands")
+    recording, functions, bench, attention, verify, commands = (_read(folder, name) for name in parts)
     where = f" from what `docs/lab_figures.py` measured on one {bench['device']}, torch {bench['torch'].split('+')[0]}" if bench else ""
     yield RECORDING.format(measured=where)
     if recording:
@@ -141,6 +150,8 @@ def page(folder: Path) -> Iterator[str]:
     yield VERIFY
     if verify:
         yield VERIFIED + "\n".join(_verify_rows(verify)) + "\n" + _verify_words(verify)
+    if commands:
+        yield COMMANDED + "\n".join(_verify_rows(commands)) + "\n" + _verify_words(commands)
     for name, title in (("verify_command", "the slow and the fixed example"), ("verify_same", "the example and itself")):
         if (folder / f"{name}.txt").exists():
             yield f"`advisor verify --before … --after …` on {title}:\n\n```text\n{_said(folder / f'{name}.txt')}\n```\n"
@@ -218,11 +229,10 @@ def _verify_words(rows: list[dict[str, Any]]) -> str:
 
 def _verify_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
-        gain, same = row["pair"]["time"], row["same"]
-        yield (
-            f"| {row['name']} | {row['manifest']:.1%} | {gain['expected']:.1%} | {gain['low']:.1%} to {gain['high']:.1%} "
-            f"| {same['verdict']} ({same['time']['expected']:+.1%}) |"
-        )
+        gain, same, said = row["pair"]["time"], row["same"], row["pair"]["prediction"]
+        cells = [row["name"], f"{row['manifest']:.1%}", f"{gain['expected']:.1%}", f"{gain['low']:.1%} to {gain['high']:.1%}"]
+        cells += [f"`{said['finding']}`", f"{said['expected']:.0%} ({said['low']:.0%} to {said['high']:.0%})"] if said else []
+        yield f"| {' | '.join(cells)} | {same['verdict']} ({round(same['time']['expected'], 3) + 0.0:+.1%}) |"
 
 
 if __name__ == "__main__":
