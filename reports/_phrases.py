@@ -311,7 +311,7 @@ def footnote(report: Report) -> str:
     if window is None or window.true_step_us is None or abs(window.step_us / (step_us or 1) - 1) < TOLD:
         return ""
     true, recorded = window.true_step_us, f"Recorded: {duration(window.step_us)} a {step_noun(report)}"
-    if any(check.check == "recording-cost" and "was measured" in check.detail for check in report.health):
+    if window.true_step_basis == "measured":
         return f"{recorded}; {duration(step_us)} was measured without the profiler."
     what = "its stacks" if report.source.recorded.stacks else "each op and call"
     return f"{recorded}, {duration(window.recording_us)} of it recording {what}. Without: {interval(true.low, true.high)}, by what the trace tells."

@@ -277,6 +277,8 @@ class Window(msgspec.Struct, frozen=True):
     """The step as it runs without a profiler; None where that was not worked out."""
     recording_us: float = 0.0
     """What recording added to a step."""
+    true_step_basis: Literal["measured", "estimated", "recorded"] = "recorded"
+    """Whether `true_step_us` was timed without a profiler, follows from the trace, or is the recorded step for want of better."""
 
 
 class Idle(msgspec.Struct, frozen=True):

@@ -166,6 +166,8 @@ def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     far = advisor("analyze", SLOW, "--step-ms", "20", "-f", "json", "-o", "-", cwd=tmp_path)
     (check,) = (h for h in json.loads(far.stdout)["health"] if h["check"] == "recording-cost")
     assert check["status"] == "degraded" and "20.0 ms that were measured" in check["detail"]
+    said = advisor("analyze", SLOW, "--step-ms", "20", cwd=tmp_path).stdout.decode()
+    assert "20.0 ms was measured without the profiler" in said and "by what the trace tells" not in said
     refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)
     assert refused.returncode == 2 and b"Traceback" not in refused.stderr
 

@@ -204,6 +204,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             detail=f"the mean of {len(job.ranks)} ranks' steps",
             true_step_us=job.true_step.interval,
             recording_us=job.true_step.recording_us,
+            true_step_basis=job.true_step.basis,
         ),
         time=None,
         health=health(workspace),

@@ -164,6 +164,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             detail=steps.detail,
             true_step_us=true_step.interval,
             recording_us=true_step.recording_us,
+            true_step_basis=true_step.basis,
         ),
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
