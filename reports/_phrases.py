@@ -16,6 +16,7 @@ from advisor.report.model import (
     DeviceTime,
     Evidence,
     Finding,
+    Kind,
     PathPart,
     Report,
     Saving,
@@ -30,6 +31,12 @@ _BUSY = (
     ("exposed_memset", "Exposed memset"),
 )
 _IDLE = tuple((cause.name, f"Idle: {cause.title}") for cause in IDLE_CAUSES if cause.name != "profiler")
+_OF_TPU = {
+    "exposed_comm": "Collectives and waits for other cores",
+    "exposed_copy": "Infeed, outfeed and waits for copies",
+    "dependency": "Idle: within a program",
+    "unknown": "Idle: between programs",
+}
 _CONFIDENCE = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "unsure"), (0.0, "a guess"))
 _BASES = {
     "simulated": "replayed on the trace's dependency graph",
@@ -128,16 +135,21 @@ def unrecorded_us(time: DeviceTime) -> float:
     return time.window_us - time.idle.profiler
 
 
-def slices(time: DeviceTime) -> list[Slice]:
+def slices(time: DeviceTime, kind: Kind = "trace") -> list[Slice]:
     """Where a device's window went, without what recording added: busy classes in their order, then idle causes, largest
-    first; nothing that is 0."""
-    whole = unrecorded_us(time)
-    busy = [Slice(k, label, us := getattr(time, f"{k}_us"), share(us, whole), False) for k, label in _BUSY]
-    idle = [Slice(k, label, us := getattr(time.idle, k), share(us, whole), True) for k, label in _IDLE]
+    first; nothing that is 0. kind: of the recording."""
+    whole, other = unrecorded_us(time), _OF_TPU if kind == "tpu" else {}
+    busy = [Slice(k, other.get(k, label), us := getattr(time, f"{k}_us"), share(us, whole), False) for k, label in _BUSY]
+    idle = [Slice(k, other.get(k, label), us := getattr(time.idle, k), share(us, whole), True) for k, label in _IDLE]
     return [part for part in (*busy, *sorted(idle, key=lambda part: -part.us)) if 0 < part.us < inf]
 
 
-_NOUNS = {"trace": "step", "job": "step", "kernels": "kernel", "memory": "peak"}
+def processor(report: Report) -> str:
+    """What its devices are."""
+    return "TPU" if report.kind == "tpu" else "GPU"
+
+
+_NOUNS = {"trace": "step", "job": "step", "kernels": "kernel", "memory": "peak", "tpu": "step"}
 
 
 def step_noun(report: Report) -> str:
@@ -295,12 +307,10 @@ def short_name(name: str, most: int = 60) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-UNNAMED = "GPU of unknown name"
-
-
 def hardware(report: Report) -> str:
     """`NVIDIA H200`, `8 × NVIDIA H200`; "no GPU" only where nothing ran on one."""
-    names = [device.name or UNNAMED for device in report.devices] or [UNNAMED for _ in report.time or ()]
+    unnamed = f"{processor(report)} of unknown name"
+    names = [device.name or unnamed for device in report.devices] or [unnamed for _ in report.time or ()]
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or "no GPU"
 

@@ -10,7 +10,7 @@ import msgspec
 
 from advisor.engine.beside import with_memory
 from advisor.engine.grade import graded
-from advisor.engine.kinds import Judge, judge
+from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.engine.terms import in_terms_of_jax
@@ -28,7 +28,7 @@ from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.calibration import Calibration
 from advisor.views.trace.program import Program
-from advisor.views.workspace import Workspace
+from advisor.views.workspace import Workspace, speaks_of
 
 
 def evaluate(
@@ -48,6 +48,10 @@ def evaluate(
     if workspace.can(MemoryBeside.build):
         others = [rule for rule in rules if not workspace.can(rule.function)]
         outcomes = with_memory(outcomes, _outcomes(workspace.get(MemoryBeside).workspace, judge("memory"), others, settled, allow))
+    if recording.kind in ABSTAINS:
+        part, why = ABSTAINS[recording.kind]
+        outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
+        return kind.report(workspace, recording, outcomes)
     made = kind.report(workspace, recording, outcomes)
     of_jax = made.source.format == "jax" or (workspace.can(Program.build) and workspace.get(Program).framework == "jax")
     return in_terms_of_jax(made) if of_jax else made

@@ -1,4 +1,4 @@
-"""What one run left behind, whatever recorded it: one of four kinds, and the parts that views are made of."""
+"""What one run left behind, whatever recorded it: one of five kinds, and the parts that views are made of."""
 
 from __future__ import annotations
 

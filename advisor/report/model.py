@@ -21,9 +21,9 @@ SCHEMA = 2
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 Basis = Literal["simulated", "bound", "measured"]
-Kind = Literal["trace", "job", "kernels", "memory"]
+Kind = Literal["trace", "job", "kernels", "memory", "tpu"]
 """What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
-one, or snapshots of memory."""
+one, snapshots of memory, or a TPU's cores, of which advice says nothing."""
 LEVEL = 0.8
 """How often what is measured lies between low and high, by design."""
 
@@ -422,6 +422,22 @@ class KernelRow(msgspec.Struct, frozen=True):
     counted: Counted | None = None
 
 
+class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A TPU's HLO ops of one category, a step of one core, times in µs. Rows sum to what a core works."""
+
+    name: str
+    kind: Literal["compute", "communication", "copy"]
+    calls: float
+    us: float
+    """Its own, without the ops inside of it."""
+    share: float
+    """Of the step."""
+    beside_us: float = 0.0
+    """Of asynchronous ops, from start to end, whether or not the core waited."""
+    gbps: float = 0.0
+    tflops: float = 0.0
+
+
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """Framework ops of one name in the window, times in µs. `self` is without the ops inside of it, `total` with them.
 
@@ -767,6 +783,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     slowdown: Slowdown | None = None
     ops: tuple[OpRow, ...] = ()
     """Framework ops by name, most GPU time first."""
+    categories: tuple[CategoryRow, ...] = ()
+    """Of a TPU: its HLO ops by category, most time first."""
 
     @property
     def picture(self) -> Picture | None:

@@ -13,7 +13,7 @@ from advisor.knowledge.secrets import masked, shown
 from advisor.report.model import SCHEMA, Report
 
 _HEAD = 4096
-_NEEDED = {"trace": ("window", "time"), "memory": ("memory",)}
+_NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("memory",)}
 """What a report of a kind never lacks."""
 _RECORDING = "recording.json"
 _CAPTURES = (".json", ".json.gz", ".sqlite")

@@ -88,6 +88,8 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     """The timeline of one process's trace; arguments as of `read`. Raises TraceError where the recording has none, or several."""
     recording = read(path, max_bytes=max_bytes, progress=progress, processes=processes)
     found = [part for part in recording.parts if isinstance(part, Timeline)]
+    if recording.kind == "tpu":
+        raise TraceError(f"{recording.path} is the profile of a TPU: look at it alone, advisor analyze {recording.path}", "Jobs and rules are of GPUs.")
     if recording.kind != "trace" or len(found) != 1:
         raise TraceError(f"{recording.path} holds no timeline of one process: it is a recording of kind {recording.kind}", "Give one trace.")
     return found[0]

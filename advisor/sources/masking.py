@@ -16,6 +16,7 @@ from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import MemorySnapshot
 from advisor.recordings.timeline import TABLES, Timeline
+from advisor.recordings.tpu import TpuProfile
 from advisor.sources.ranks import JobTraces
 
 T = TypeVar("T")
@@ -37,6 +38,10 @@ def _part(part: T) -> T:
     elif isinstance(part, MemorySnapshot):
         stacks = tuple(tuple(frame._replace(name=masked(frame.name), file=masked(frame.file)) for frame in stack) for stack in part.stacks)
         made = replace(part, stacks=stacks, marks=tuple(mark._replace(name=masked(mark.name)) for mark in part.marks))
+    elif isinstance(part, TpuProfile):
+        ops = tuple(op._replace(name=masked(op.name), category=masked(op.category), scope=masked(op.scope), source=masked(op.source)) for op in part.ops)
+        cores = tuple(replace(core, name=masked(core.name)) for core in part.cores)
+        made = replace(part, ops=ops, cores=cores, programs=tuple(masked(name) for name in part.programs))
     elif isinstance(part, JobTraces):
         made = replace(part, traces=tuple(replace(t, timeline=t.timeline and _timeline(t.timeline)) for t in part.traces))
     return made  # type: ignore[return-value]

@@ -64,6 +64,13 @@ class Workspace:
         return all(optional or view in self._made or any(self.can(way) for way in _ways(view)) for view, optional in needs)
 
 
+def speaks_of(function: Any, part: type) -> bool:
+    """Whether a function can be called where a part of that type is all that was recorded."""
+    workspace = Workspace()
+    workspace._made[part] = None
+    return workspace.can(function)
+
+
 def _asked(need: Any) -> tuple[type, bool]:
     """The view that an annotation names, and whether it may be None."""
     several = [view for view in get_args(need) if view is not NoneType] if get_origin(need) in (Union, UnionType) else [need]

@@ -17,7 +17,7 @@ from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._names import short, trace_id
-from advisor.reports.report import _draw, _job, _memory
+from advisor.reports.report import _draw, _job, _memory, _tpu
 from advisor.reports.report._checklist import checklist
 from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
@@ -78,6 +78,7 @@ def _document(report: Report, limits: Limits) -> str:
         roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
         rows=limits.rows,
         top=_first(shown),
+        tpu_used=_tpu.used(shown),
         trace_id=trace_id(report.source.path),
         trust=_phrases.trust(shown),
         noun=_phrases.step_noun(shown),
@@ -96,6 +97,7 @@ _SECTIONS = {
     "trace": (("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"), ("roofline", "Roofline"), ("answers", "Questions")),
     "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
     "job": (("ranks", "Ranks"), ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
+    "tpu": (("time", "Time"), ("categories", "Categories"), ("kernels", "Ops")),
     "memory": (("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
 }
 """Of each kind's template, for the navigation: anchor and title."""

@@ -24,6 +24,7 @@ from advisor.reports._phrases import (
     measured,
     nothing_found,
     place,
+    processor,
     rules_run,
     saving_basis,
     slices,
@@ -35,6 +36,7 @@ from advisor.reports._phrases import (
     whole_noun,
     window_basis,
 )
+from advisor.reports.report import _tpu
 from advisor.reports.report._memory import totals, where
 
 NAME = "markdown"
@@ -142,7 +144,7 @@ def _headline(report: Report) -> list[str]:
     told = trust(report)
     about = f"{code(_short(report.source.path, 120))} · {escape(_short(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     return [
-        f"## GPU profile: {escape(_short(head.bottleneck, 80))}",
+        f"## {processor(report)} profile: {escape(_short(head.bottleneck, 80))}",
         "",
         f"{prose(_short(head.summary, 300))}",
         "",
@@ -157,9 +159,9 @@ def _headline(report: Report) -> list[str]:
 
 
 def _picture(report: Report) -> list[str]:
-    """Where the time of the first GPU goes."""
+    """Where the time of the first device goes."""
     for time in (report.time or ())[:1]:
-        bars = [Bar(part.label, 0.0, part.share, percent(part.share)) for part in slices(time) if part.share >= SMALLEST]
+        bars = [Bar(part.label, 0.0, part.share, percent(part.share)) for part in slices(time, report.kind) if part.share >= SMALLEST]
         return [*fenced(drawn(bars), "text"), ""] if bars else []
     return []
 
@@ -233,19 +235,19 @@ def _time(report: Report) -> list[str]:
     if not report.time:
         return []
     times = report.time[:_DEVICES]
-    shares = [{part.label: part for part in slices(time)} for time in times]
+    shares = [{part.label: part for part in slices(time, report.kind)} for time in times]
     labels = dict.fromkeys(label for parts in shares for label in parts)
     lines = [
         f"<details><summary><b>Where a {step_noun(report)}'s time goes</b></summary>",
         "",
-        "| | " + " | ".join(f"GPU {time.device}" for time in times) + " |",
+        "| | " + " | ".join(f"{processor(report)} {time.device}" for time in times) + " |",
         "| :-- |" + " --: |" * len(times),
     ]
     for label in labels:
         cells = (percent(parts[label].share) if label in parts else "0%" for parts in shares)
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     if len(report.time) > _DEVICES:
-        lines += ["", f"{counted(len(report.time) - _DEVICES, 'more GPU')} in the full report."]
+        lines += ["", f"{counted(len(report.time) - _DEVICES, f'more {processor(report)}')} in the full report."]
     if said := measured(report):
         lines += ["", said]
     return [*lines, "", "</details>", ""]
@@ -256,6 +258,8 @@ def _kernels(report: Report) -> list[str]:
         return []
     if report.kind == "kernels":
         return _measured(report)
+    if report.kind == "tpu":
+        return _categories(report)
     lines = [
         "<details><summary><b>Largest kernels</b></summary>",
         "",
@@ -287,6 +291,20 @@ def _measured(report: Report) -> list[str]:
         cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
         lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]
+
+
+def _categories(report: Report) -> list[str]:
+    lines = [
+        f"<details open><summary><b>Ops by HLO category, in one {step_noun(report)} of a core</b></summary>",
+        "",
+        "| Category | Runs | Time | Share | Beside | GB/s | TFLOP/s |",
+        "| :-- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for row in _tpu.shown(report)[:_TABLE]:
+        figures = (duration(row.us), percent(row.share), duration(row.beside_us) if row.beside_us > 0 else "–", rate(row.gbps), rate(row.tflops))
+        lines.append(f"| {escape(_short(row.name, 80))} | {round(row.calls):,} | {' | '.join(figures)} |")
+    said = [escape(_tpu.used(report)), ""] if _tpu.used(report) else []
+    return [*lines, "", *said, "</details>", ""]
 
 
 def _held(report: Report) -> list[str]:

@@ -17,7 +17,7 @@ from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import Slice
-from advisor.reports.report import _job, _memory
+from advisor.reports.report import _job, _memory, _tpu
 from advisor.reports.report._checklist import Answer, checklist
 
 NAME = "text"
@@ -111,8 +111,8 @@ def _time(console: Console, report: Report) -> None:
     if times:
         console.print()
     for time in times[:_DEVICES]:
-        parts = _phrases.slices(time)
-        bar = Text(f"GPU {time.device}  ")
+        parts = _phrases.slices(time, report.kind)
+        bar = Text(f"{_phrases.processor(report)} {time.device}  ")
         start = cell_len(bar.plain)
         room = max(min(console.width, 100) - start, 10)
         cells = _cells([part.us for part in parts], room)
@@ -121,15 +121,15 @@ def _time(console: Console, report: Report) -> None:
         console.print(bar, no_wrap=True, overflow="crop")
         _legend(console, [part for part in parts if part.share >= 0.005], start)
     if len(times) > _DEVICES:
-        _wrapped(console, _text(_others(times[_DEVICES:])), 0)
-    for said in (_phrases.critical_path(report), _phrases.measured(report)):
+        _wrapped(console, _text(_others(times[_DEVICES:], _phrases.processor(report))), 0)
+    for said in (_phrases.critical_path(report), _phrases.measured(report), _tpu.used(report)):
         if said:
             _wrapped(console, _text(said), 0)
 
 
 def _held(console: Console, report: Report) -> None:
-    """What holds the peak of memory, a line a category; of a job its ranks, a line each."""
-    for at, line in enumerate(_memory.lines(report) or _job.lines(report)):
+    """What holds the peak of memory, a line a category; of a job its ranks, a line each; of a TPU its ops, a line a category."""
+    for at, line in enumerate(_memory.lines(report) or _job.lines(report) or _tpu.lines(report)):
         if not at:
             console.print()
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
@@ -147,10 +147,10 @@ def _legend(console: Console, parts: list[Slice], indent: int) -> None:
     console.print(line, no_wrap=True, overflow="crop")
 
 
-def _others(times: tuple[DeviceTime, ...]) -> str:
+def _others(times: tuple[DeviceTime, ...], processor: str) -> str:
     compute = [share(time.compute_us, time.window_us) for time in times]
     between = f"{percent(min(compute))} to {percent(max(compute))}"
-    return f"and {counted(len(times), 'more GPU')}, computing for {between} of the window"
+    return f"and {counted(len(times), f'more {processor}')}, computing for {between} of the window"
 
 
 def _cells(values: list[float], room: int) -> list[int]:
@@ -219,7 +219,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     _wrapped(console, _text((f"{_phrases.nothing_found(report)}. ", style), f"Of the rules: {_phrases.rules_run(report)}."), 0)
     for said in praise:
         _wrapped(console, _text(("+ ", "green"), said), 2, 1)
-    if report.kind == "kernels":
+    if report.kind in ("kernels", "tpu"):
         return
     if report.kernels:
         console.print(_text(f"What the GPU does now, in one {_phrases.step_noun(report)}:"))

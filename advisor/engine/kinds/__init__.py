@@ -9,8 +9,12 @@ from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import Timeline
 from advisor.report.model import Health, Kind, Report
 from advisor.views.workspace import Workspace
+
+ABSTAINS: dict[Kind, tuple[type, str]] = {"tpu": (Timeline, "advice is for GPUs, and this is the profile of a TPU")}
+"""Kinds of recording that advice says nothing of: whose rules abstain, by the part that they speak of, and why."""
 
 
 class Judge(Protocol):

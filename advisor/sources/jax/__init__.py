@@ -12,6 +12,7 @@ from typing import BinaryIO
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import ReadIssue, Timeline
+from advisor.recordings.tpu import TpuProfile
 from advisor.sources.jax import chrome, directory, xplane
 from advisor.sources.jax.tables import Tables
 from advisor.sources.jax.walk import Walk
@@ -24,15 +25,19 @@ AGAIN = "Copy the file again, or record it again."
 
 
 def record(opened: Opened) -> Recording:
-    """The recording of one process of JAX. Raises TraceError where it is damaged or holds no GPU work."""
+    """The recording of one process of JAX. Raises TraceError where it is damaged or holds no work of a device."""
     if not is_json(opened.head):
-        return Recording("trace", opened.path, (_xplane(opened, []),))
+        return _recording(_xplane(opened, []))
     if whole := directory.whole_profile(opened.path):
         try:
             return _instead(opened, whole)
         except (TraceError, OSError):
             pass  # what was asked for is here
-    return Recording("trace", opened.path, (_chrome(opened),))
+    return _recording(_chrome(opened))
+
+
+def _recording(part: Timeline | TpuProfile) -> Recording:
+    return Recording(part.part_of, part.source.path if isinstance(part, Timeline) else part.path, (part,))
 
 
 def _instead(opened: Opened, whole: str) -> Recording:
@@ -43,10 +48,10 @@ def _instead(opened: Opened, whole: str) -> Recording:
     file, size = open_binary(whole)
     with file:
         stream = Stream(file, size, opened.max_bytes)
-        return Recording("trace", whole, (_xplane(Opened(whole, stream, stream.peek(len(opened.head)), size, opened.max_bytes), [told]),))
+        return _recording(_xplane(Opened(whole, stream, stream.peek(len(opened.head)), size, opened.max_bytes), [told]))
 
 
-def _chrome(opened: Opened) -> Timeline:
+def _chrome(opened: Opened) -> Timeline | TpuProfile:
     stream, tables = opened.stream, Tables()
     data = stream.read(opened.max_bytes + 1)
     if stream.truncated:
@@ -54,15 +59,16 @@ def _chrome(opened: Opened) -> Timeline:
     planes, spans = chrome.planes(data, tables.texts)
     for plane in planes:
         tables.add(plane)
-    lost = "a Chrome trace says neither which device it was nor which lines of the program its kernels come from"
+    of_ops = "which lines of the program its kernels come from" if "GPU" in tables.accelerators else "what its peak rates are"
+    lost = f"a Chrome trace says neither which device it was nor {of_ops}"
     issues = [ReadIssue("poorer-format", f"{lost}; the .xplane.pb that it was made of does")]
     if spans >= chrome.MOST_EVENTS:
         detail = f"the exporter keeps {chrome.MOST_EVENTS:,} events, so this trace is cut; the .xplane.pb that it was made of is whole"
         issues.append(ReadIssue("complete-file", detail))
-    return tables.timeline(opened.path, stream.total, issues)
+    return tables.part(opened.path, stream.total, issues)
 
 
-def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline:
+def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline | TpuProfile:
     tables = Tables()
     stream, again = opened.stream, opened.path
     file: BinaryIO
@@ -76,6 +82,6 @@ def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline:
             heads = xplane.heads(Walk(stream))
             for plane in xplane.planes(Walk(Stream(file, None, opened.max_bytes)), heads, tables.texts):
                 tables.add(plane)
-            return tables.timeline(opened.path, stream.total, issues)
+            return tables.part(opened.path, stream.total, issues)
     except ValueError as error:
         raise TraceError(f"{opened.path} is a damaged XPlane: {error}", AGAIN) from None

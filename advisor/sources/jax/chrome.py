@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.intervals import Ints
-from advisor.sources.jax.planes import NUMBERS, TEXTS, Events, Line, Plane, Stat
+from advisor.sources.jax.planes import NUMBERS, OF_OPS, TEXTS, Events, Line, Plane, Stat, Stats, agreeing
 from advisor.sources.jax.texts import Texts
 
 MOST_EVENTS = 1_000_000
@@ -58,8 +58,24 @@ def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:
             Line(tid, threads.get((p, tid), ""), int(start_us * 1000), [_events(found, int(start_us * 1000), texts)], texts)
             for (p, tid), found in by_thread.items() if p == pid
         ]  # fmt: skip
-        made.append(Plane(name, lines))
+        said = _said([event for (p, _), found in by_thread.items() if p == pid for event in found]) if name.startswith("/device:TPU") else {}
+        made.append(Plane(name, lines, titles=said))
     return made, len(spans)
+
+
+def _said(events: list[_Event]) -> dict[str, Stats]:
+    """What ops say of themselves, by their names: here each event of theirs does."""
+    found: dict[str, Stats] = {}
+    for event in events:
+        said = {key: typed(value) for key, value in event.args.items() if key in OF_OPS}
+        if said:
+            name = _name(event)
+            found[name] = agreeing(found.get(name, {}), said)
+    return found
+
+
+def _name(event: _Event) -> str:
+    return str(event.args.get("long_name", event.name))
 
 
 def _events(events: list[_Event], start_ns: int, texts: Texts) -> Events:
@@ -70,7 +86,7 @@ def _events(events: list[_Event], start_ns: int, texts: Texts) -> Events:
             if stat in NUMBERS or stat in TEXTS:
                 column = stats.setdefault(stat, np.full(len(events), -1, np.int64))
                 column[row] = _number(value) if stat in NUMBERS else texts.code(str(value))
-    name = np.array([texts.code(str(e.args.get("long_name", e.name))) for e in events], np.int64)
+    name = np.array([texts.code(_name(e)) for e in events], np.int64)
     return Events(name, _picoseconds([e.ts for e in events], start_ns), _picoseconds([e.dur for e in events], 0), stats)
 
 

@@ -16,6 +16,9 @@ NUMBERS = ("correlation_id", "cuda_graph_id", "cuda_graph_node_id", "program_id"
 TEXTS = ("kernel_details", "memcpy_details", "memset_details", "hlo_op", "hlo_module", "name")
 """What is read of an event beside its name and time; all else is passed over."""
 
+OF_OPS = ("hlo_category", "flops", "model_flops", "bytes_accessed", "tf_op", "source")
+"""What is read of a TPU's op, which says it once for all its events."""
+
 
 class Events(NamedTuple):
     """Columns of some events of one line. name: codes of `Line.texts`. start_ps, dur_ps: the start from `Line.start_ns`.
@@ -46,10 +49,15 @@ class Line:
 @dataclass(frozen=True)
 class Plane:
     """A device, the host's threads (`/host:CPU`), or what describes them (`/host:metadata`). lines: read once, in turn.
-    programs: what XLA compiled, by name and number, as serialised `HloProto`. categories: of a TPU's ops, by their names."""
+    programs: what XLA compiled, by name and number, as serialised `HloProto`. titles: what a TPU's ops say of themselves, by their names."""
 
     name: str
     lines: Iterable[Line] = ()
     stats: Stats = field(default_factory=dict)
     programs: dict[str, memoryview] = field(default_factory=dict)
-    categories: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, Stats] = field(default_factory=dict)
+
+
+def agreeing(said: Stats, more: Stats) -> Stats:
+    """What two ops of one name both say: programs name theirs alike."""
+    return {key: value for key, value in said.items() if more.get(key) == value} if said else more

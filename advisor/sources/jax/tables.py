@@ -16,6 +16,7 @@ from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge.occupancy import WARP
 from advisor.recordings.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
+from advisor.recordings.tpu import TpuProfile
 from advisor.sources.jax import command_buffers, names
 from advisor.sources.jax.planes import Events, Line, Plane, Stat
 from advisor.sources.jax.programs import COMMAND_BUFFER, Programs
@@ -80,7 +81,7 @@ class Tables:
             self.accelerators.add(kind)
             if kind == "GPU":
                 self._device(number, plane)
-            elif kind == "TPU":
+            elif kind.startswith("TPU"):
                 self.tpu.add(plane)
         elif plane.name.startswith(_HOST):
             for line in plane.lines:
@@ -271,6 +272,11 @@ class Tables:
             codes, starts, durations = (np.array(column, np.int64) for column in zip(*kept, strict=True))
             self._piece("api_calls", Events(codes, starts, durations, {}), 0, name=codes, correlation=-1, **thread)
 
+    def part(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline | TpuProfile:
+        """The recording that was collected: of GPUs where there are any, else of TPUs. Raises TraceError where it holds no work of either."""
+        of_tpus = self.tpu.profile(path, size, self.events, self.versions, issues) if "gpu_ops" not in self.pieces else None
+        return of_tpus or self.timeline(path, size, issues)
+
     def timeline(self, path: str, size: int, issues: list[ReadIssue]) -> Timeline:
         """All that was collected. Raises TraceError where it holds no GPU work."""
         if "gpu_ops" not in self.pieces:
@@ -307,8 +313,7 @@ class Tables:
     def _nothing(self, path: str) -> TraceError:
         other = sorted(self.accelerators - {"GPU"})
         if other:
-            told = f"it has no GPU's work. It holds {self.tpu}" if str(self.tpu) else "it has no GPU's work"
-            return TraceError(f"{path} is a profile of a {other[0]}, and advice is for GPUs: {told}", RECORD)
+            return TraceError(f"{path} is a profile of a {other[0]} that holds no work of it, and none of a GPU", RECORD)
         return TraceError(f"{path} is a profile of JAX without any GPU's work ({self.events:,} events)", RECORD)
 
 

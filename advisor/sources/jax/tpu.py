@@ -1,73 +1,114 @@
-"""What a TPU's planes say: steps, time by category of HLO op, idle time. No more: advice is for GPUs."""
+"""Planes of TPUs as a profile of cores: what each line of one means, and what each op says of itself."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 
 import numpy as np
 
-from advisor.intervals import Floats, clip, length, nest, union
-from advisor.sources.jax.planes import Events, Line, Plane
+from advisor.intervals import Ints
+from advisor.recordings.timeline import ReadIssue
+from advisor.recordings.tpu import Runs, TpuCore, TpuOp, TpuProfile
+from advisor.sources.jax.planes import Line, Plane, Stat, Stats
 
-_STEPS, _MODULES, _OPS = "Steps", "XLA Modules", "XLA Ops"
-SHOWN = 4
-"""Categories that are named; the rest is small."""
-_GROUPS = {
-    "infeed and outfeed": re.compile(r"infeed|outfeed|host (send|recv)", re.IGNORECASE),
-    "collectives": re.compile(r"(async[ -])?(all-|reduce-scatter|collective-|ragged-all-|send|recv)", re.IGNORECASE),
-}
-"""Categories that are summed, wherever they rank."""
+CORE = re.compile(r"/device:TPU:(?P<number>\d{1,6})")
+"""A core's plane; those of its other units have more in their names: `/device:TPU:0 SparseCore 1`."""
+
+_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS = "Steps", "XLA Modules", "XLA Ops", "Async XLA Ops", "XLA TraceMe"
+_FOR_OTHERS = "barrier-cores"
+_NUMBER = re.compile(r"\(\d+\)$")
+_LONGEST_PS = 7 * 86_400 * 10**12
+_LATEST_NS = 2**62
+_MOST = 1e18
+"""No op does more: what it says of itself is damaged."""
+_HOLDS = ("while", "conditional", "call")
+"""Categories of ops that hold others: what they say of themselves, these say too."""
 
 
 class Tpu:
-    """Collects spans of steps, modules and ops of the first TPU that has any, in µs from the profile's start."""
+    """Collects the cores of a profile."""
 
     def __init__(self) -> None:
-        self.spans: dict[str, tuple[Floats, Floats]] = {}
-        self.categories: list[str] = []
-        self.events = 0
+        self.cores: list[TpuCore] = []
+        self.ops: dict[TpuOp, int] = {}
+        self.programs: dict[str, int] = {}
+        self.events = self.bad_times = self.unread = 0
+        self._base_ns: int | None = None
 
     def add(self, plane: Plane) -> None:
-        """Take in one TPU's plane."""
+        """Take in one plane of a TPU."""
+        match = CORE.fullmatch(plane.name)
+        if match is None:
+            self.unread += any(len(events.name) for line in plane.lines for events in line.events)
+            return
+        runs: dict[str, Runs] = {}
         for line in plane.lines:
-            pieces = list(line.events)
-            self.events += sum(len(events.name) for events in pieces)
-            if line.name not in (_STEPS, _MODULES, _OPS) or line.name in self.spans or not pieces:
+            if line.name not in (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS):
+                self.events += sum(len(events.name) for events in line.events)
                 continue
-            self.spans[line.name] = _times(line, pieces)
-            if line.name == _OPS:
-                codes = np.concatenate([events.name for events in pieces]).tolist()
-                self.categories = [plane.categories.get(line.texts.all[code]) or category_of(line.texts.all[code]) for code in codes]
+            made = self._runs(line, plane.titles)
+            if len(made) and line.name not in runs:
+                runs[line.name] = made
+        if not runs.get(_OPS) and not runs.get(_PROGRAMS):
+            return
+        name, peak = str(plane.stats.get("device_type_string", "")), _number(plane.stats.get("peak_teraflops_per_second"), 1e12) or 0.0
+        lines = (runs.get(line, Runs()) for line in (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS))
+        self.cores.append(TpuCore(int(match["number"]), name, peak, *lines))
 
-    def __str__(self) -> str:
-        """In words, "" where no ops were recorded."""
-        start, end = self.spans.get(_OPS, (np.empty(0), np.empty(0)))
-        steps = self.spans.get(_STEPS) or self.spans.get(_MODULES)
-        if not len(start) or steps is None:
-            return ""
-        window = float(steps[0].min()), float(steps[1].max())
-        whole = max(window[1] - window[0], 1e-9)
-        busy = length(clip(union(start, end), *window))
-        parents = nest(np.zeros(len(start), np.int64), start, end)
-        own = end - start
-        np.subtract.at(own, parents[parents >= 0], (end - start)[parents >= 0])
-        spent: Counter[str] = Counter()
-        for category, us in zip(self.categories, own.tolist(), strict=True):
-            spent[category] += us
-        groups = {what: sum(us for category, us in spent.items() if pattern.match(category)) for what, pattern in _GROUPS.items()}
-        shown = dict(spent.most_common(SHOWN)) | {f"{what} in all": us for what, us in groups.items() if us}
-        named = ", ".join(f"{category} {us / whole:.0%}" for category, us in shown.items())
-        what = "steps" if _STEPS in self.spans else "runs of executables"
-        usual = float(np.median(steps[1] - steps[0])) / 1000
-        return f"{len(steps[0])} {what} of {usual:.3g} ms; ops run for {busy / whole:.0%} of the time ({named}), the rest is idle"
+    def _runs(self, line: Line, titles: dict[str, Stats]) -> Runs:
+        pieces = list(line.events)
+        self.events += sum(len(events.name) for events in pieces)
+        if not pieces or not abs(line.start_ns) < _LATEST_NS:
+            return Runs()
+        if self._base_ns is None:
+            self._base_ns = line.start_ns
+        code = np.concatenate([events.name for events in pieces])
+        start, length = np.concatenate([events.start_ps for events in pieces]), np.concatenate([events.dur_ps for events in pieces])
+        good = (np.abs(start) < _LONGEST_PS) & (length >= 0) & (length < _LONGEST_PS) & (abs(line.start_ns - self._base_ns) < _LONGEST_PS // 1000)
+        self.bad_times += int((~good).sum())
+        distinct, group = np.unique(code[good], return_inverse=True)
+        rows = np.array([self._row(line.name, line.texts.all[name], titles) for name in distinct.tolist()], np.int64)
+        kept = rows[group] >= 0
+        order = np.lexsort((-length[good][kept], start[good][kept]))
+        start_us = (line.start_ns - self._base_ns) / 1000 + start[good][kept][order] / 1e6
+        what: Ints = rows[group][kept][order]
+        return Runs(start_us, start_us + length[good][kept][order] / 1e6, what)
+
+    def _row(self, line: str, title: str, titles: dict[str, Stats]) -> int:
+        """What a run of a title is: a row of the ops, or of the programs; -1 for what is left out."""
+        if line in (_OPS, _BESIDE):
+            return self.ops.setdefault(_op(title, titles.get(title, {})), len(self.ops))
+        if line == _PROGRAMS:
+            return self.programs.setdefault(_NUMBER.sub("", title), len(self.programs))
+        return 0 if line == _STEPS or title == _FOR_OTHERS else -1
+
+    def profile(self, path: str, size: int, events: int, metadata: Stats, issues: list[ReadIssue]) -> TpuProfile | None:
+        """All that was collected, None where no core ran anything."""
+        if not self.cores:
+            return None
+        if self.bad_times:
+            issues = [*issues, ReadIssue("valid-times", f"{self.bad_times} events have times that cannot be; they are left out", events=self.bad_times)]
+        return TpuProfile(
+            path, size, events + self.events, tuple(sorted(self.cores, key=lambda core: core.number)), tuple(self.ops), tuple(self.programs),
+            self.unread, issues=tuple(issues), metadata=dict(metadata),
+        )  # fmt: skip
 
 
-def category_of(name: str) -> str:
-    """The category of an HLO op by its name alone: `%all-reduce.12 = …` is an all-reduce."""
-    return name.removeprefix("%").split(" ", 1)[0].split(".", 1)[0] or "unnamed"
+def _op(title: str, said: Stats) -> TpuOp:
+    """An op as it says of itself; by its name alone `%all-reduce.12 = …` is an all-reduce."""
+    name = title.removeprefix("%").split(" ", 1)[0]
+    category = str(said.get("hlo_category") or name.split(".", 1)[0] or "unnamed")
+    flops, moved = _number(said.get("model_flops", said.get("flops"))), _number(said.get("bytes_accessed"))
+    if category in _HOLDS or (category.startswith("custom-call") and not flops):
+        # Nobody told the compiler what a kernel of one's own computes.
+        flops, moved = None, None if category in _HOLDS else moved
+    scope = str(said.get("tf_op", "")).removesuffix(":")
+    return TpuOp(name, category, math.nan if flops is None else flops, math.nan if moved is None else moved, scope, str(said.get("source", "")))
 
 
-def _times(line: Line, pieces: list[Events]) -> tuple[Floats, Floats]:
-    start = line.start_ns / 1000 + np.concatenate([events.start_ps for events in pieces]) / 1e6
-    return start, start + np.concatenate([np.maximum(events.dur_ps, 0) for events in pieces]) / 1e6
+def _number(value: Stat | None, times: float = 1.0) -> float | None:
+    """A number that is one and not beyond reason, times a unit."""
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < 20 else None
+    return float(value) * times if value is not None and 0 <= value < _MOST else None

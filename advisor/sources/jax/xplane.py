@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.sources.jax import wire
-from advisor.sources.jax.planes import NUMBERS, TEXTS, Events, Line, Plane, Stat, Stats
+from advisor.sources.jax.planes import NUMBERS, OF_OPS, TEXTS, Events, Line, Plane, Stat, Stats, agreeing
 from advisor.sources.jax.texts import Texts, distinct
 from advisor.sources.jax.walk import Walk
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
@@ -31,21 +31,21 @@ _STAT_ID, _DOUBLE, _UINT64, _INT64, _STRING, _BYTES, _REFERENCE = 1, 2, 3, 4, 5,
 _TITLE, _TITLE_STATS = 2, 5
 
 _EVENT_TAG = _EVENTS << 3 | 2
-_PROGRAM, _CATEGORY = "Hlo Proto", "hlo_category"
+_PROGRAM = "Hlo Proto"
 _DESCRIBED = ("/host:metadata", "/device:TPU")
 """Planes whose titles have stats of their own that are read."""
 
 
 @dataclass
 class Head:
-    """What a plane says beside its events. titles, names: of events and of stats, by number."""
+    """What a plane says beside its events. titles, names: of events and of stats, by number. said: what the titles say of themselves."""
 
     name: str = ""
     titles: dict[int, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     stats: Stats = field(default_factory=dict)
     programs: dict[str, memoryview] = field(default_factory=dict)
-    categories: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Stats] = field(default_factory=dict)
 
 
 def heads(walk: Walk) -> list[Head]:
@@ -77,8 +77,10 @@ def _head(walk: Walk, end: int) -> Head:
             raw_stats.append(walk.take(stop))
     head.stats = dict(_stat(value, head.names) for value in raw_stats)
     head.programs = {title: proto for title, stats in raw_titles if (proto := _program(stats, head.names)) is not None}
-    said = {title: dict(_stat(stat, head.names) for stat in stats) for title, stats in raw_titles if head.name.startswith("/device:")}
-    head.categories = {title: str(stats[_CATEGORY]) for title, stats in said.items() if _CATEGORY in stats}
+    if head.name.startswith("/device:"):
+        for title, stats in raw_titles:
+            said = {key: stat for key, stat in (_stat(stat, head.names) for stat in stats) if key in OF_OPS}
+            head.said[title] = agreeing(head.said.get(title, {}), said)
     return head
 
 
@@ -136,7 +138,7 @@ def planes(walk: Walk, heads: list[Head], texts: Texts) -> Iterator[Plane]:
     for number, _, stop in walk.fields():
         if number == _PLANES:
             head = next(ordered)
-            yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs, head.categories)
+            yield Plane(head.name, _lines(walk, stop, _Reader(head, texts)), head.stats, head.programs, head.said)
 
 
 def _lines(walk: Walk, end: int, reader: _Reader) -> Iterator[Line]:

@@ -1,0 +1,154 @@
+"""The report of a TPU's cores: where the time goes. No rule speaks of it: advice is for GPUs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from advisor.engine.grade import Weight
+from advisor.engine.outcome import Outcomes
+from advisor.engine.rule import Found, Judged
+from advisor.recordings.recording import Recording
+from advisor.recordings.tpu import TpuProfile
+from advisor.report.model import (
+    DeviceInfo,
+    DeviceTime,
+    Headline,
+    Health,
+    Idle,
+    Rates,
+    Recorded,
+    Report,
+    SourceInfo,
+    Window,
+    Work,
+)
+from advisor.report.numbers import percent
+from advisor.report.numbers import share as part_of
+from advisor.views.tpu.core_time import CoreTime, TpuTime
+from advisor.views.tpu.steps import ALIKE, TpuSteps
+from advisor.views.tpu.tables import TpuTables
+from advisor.views.workspace import Workspace
+
+RECORD = "with jax.profiler.trace('log'): several steps of one kind, a jax.profiler.StepTraceAnnotation('train', step_num=i) around each"
+KNOWN = 0.8
+"""FLOPs of the rest may be a fifth more: a rate is then still told to one figure."""
+_NAMED = 4
+"""Categories that the headline names."""
+_HELD_UP = {"communication": "communication-bound", "copy": "copy-bound", "idle": "idle"}
+
+
+def health(workspace: Workspace) -> tuple[Health, ...]:
+    """Whether steps are known, whether all of the TPU was read, and whether the work of its ops is known."""
+    profile, steps, tables = workspace.get(TpuProfile), workspace.get(TpuSteps), workspace.get(TpuTables)
+    alike = steps.basis != "whole" and steps.spread <= ALIKE
+    told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
+    unlike = "" if alike or steps.basis == "whole" else f"; they differ by {percent(steps.spread)} in the median, so no step stands for all"
+    hints = {"poorer-format": "give the .xplane.pb of which it was made"}
+    return (
+        *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, "")) for i in profile.issues),
+        Health(check="steps", status="ok" if alike else "degraded", detail=told + unlike, touches=(), record_with="" if alike else RECORD),
+        Health(
+            check="tpu-units",
+            status="degraded" if profile.unread else "ok",
+            detail=f"{profile.unread} planes of other units of the TPU, as SparseCores, are not read" if profile.unread else "every plane that holds work was read",
+            touches=(),
+        ),
+        Health(
+            check="tpu-work",
+            status="ok" if tables.known >= KNOWN else "degraded",
+            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known; kernels of one's own do not say theirs",
+            touches=(),
+        ),
+    )  # fmt: skip
+
+
+def weigh(workspace: Workspace, found: Found) -> Weight:
+    """No rule finds anything in a TPU's profile."""
+    raise TypeError("no rule speaks of a TPU")
+
+
+def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
+    """As they are: there are none."""
+    return found
+
+
+def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
+    """The report: steps, each core's time by class, ops by category and by name."""
+    profile, steps = workspace.get(TpuProfile), workspace.get(TpuSteps)
+    time, tables = workspace.get(TpuTime), workspace.get(TpuTables)
+    step_us = (steps.end_us - steps.start_us) / steps.steps
+    return Report(
+        kind="tpu",
+        source=SourceInfo(
+            path=profile.path,
+            format="jax",
+            bytes=profile.bytes,
+            events=profile.events,
+            recorded=Recorded(shapes=False, stacks=profile.stacks, steps=steps.steps if steps.basis == "profiler-step" else 0),
+        ),
+        devices=tuple(DeviceInfo(id=core.number, name=core.name, sm_count=0) for core in profile.cores),
+        window=Window(start_us=steps.start_us, end_us=steps.end_us, steps=steps.steps, step_us=step_us, basis=steps.basis, detail=steps.detail),
+        time=tuple(_device_time(core, steps) for core in time.cores),
+        health=health(workspace),
+        headline=_headline(time, tables, step_us, steps),
+        findings=tuple(found.finding for found in outcomes.found),
+        clear=tuple(outcomes.clear),
+        skipped=tuple(outcomes.skipped),
+        failed=tuple(outcomes.failed),
+        kernels=tables.ops,
+        categories=tables.categories,
+        breakdown=tables.parts,
+        work=Work(kernels=tables.calls, kernel_us=sum(row.us for row in tables.categories), flops=tables.flops),
+        rates=_rates(profile, time, tables, step_us),
+        advisor=version("trace-advisor"),
+    )
+
+
+def _device_time(time: CoreTime, steps: TpuSteps) -> DeviceTime:
+    return DeviceTime(
+        device=time.core.number, window_us=steps.end_us - steps.start_us, compute_us=time.compute_us, exposed_comm_us=time.communication_us,
+        exposed_copy_us=time.copy_us, exposed_memset_us=0.0, idle_us=time.within_us + time.between_us, idle=Idle(dependency=time.within_us, unknown=time.between_us),
+    )  # fmt: skip
+
+
+def _headline(time: TpuTime, tables: TpuTables, step_us: float, steps: TpuSteps) -> Headline:
+    """What takes most of a step in the mean of the cores."""
+    spent = {
+        "compute": sum(core.compute_us for core in time.cores),
+        "communication": sum(core.communication_us for core in time.cores),
+        "copy": sum(core.copy_us for core in time.cores),
+        "idle": sum(core.within_us + core.between_us for core in time.cores),
+    }
+    whole = sum(spent.values())
+    most = max(spent, key=lambda name: spent[name])
+    named = ", ".join(f"{row.name} {percent(row.share)}" for row in tables.categories[:_NAMED] if row.share >= 0.01)
+    what = "profile" if steps.basis == "whole" else "step"
+    busy = f"Ops run for {percent(part_of(whole - spent['idle'], whole))} of the {what}" + (f": {named}." if named else ".")
+    why = {
+        "communication": " Collectives and waits for other cores take most of it.",
+        "copy": " Infeed, outfeed and waits for copies take most of it.",
+        "idle": " Most of the time nothing runs.",
+    }
+    return Headline(
+        bottleneck=_HELD_UP.get(most, "TPU-bound"),
+        summary=busy + why.get(most, ""),
+        step_us=step_us,
+        judged="no",
+        judged_why="advice is for GPUs; of a TPU the report says where the time goes, and no rule looked",
+    )
+
+
+def _rates(profile: TpuProfile, time: TpuTime, tables: TpuTables, step_us: float) -> Rates | None:
+    """What ops do over what the TPU could, where the profile says both."""
+    peak_flops = max(core.peak_flops for core in profile.cores)
+    if not peak_flops:
+        return None
+    busy_us = sum(core.busy_us for core in time.cores) / max(sum(core.busy_us + core.within_us + core.between_us for core in time.cores), 1e-9) * step_us
+
+    def rate(amount: float, us: float, peak: float) -> float:
+        return amount / (us * 1e-6 * peak) if us > 0 else 0.0
+
+    return Rates(
+        known=tables.known, flops_busy=rate(tables.flops, busy_us, peak_flops), flops_step=rate(tables.flops, step_us, peak_flops),
+        bytes_busy=None, bytes_step=None, active_warps=None, basis="estimated",
+    )  # fmt: skip

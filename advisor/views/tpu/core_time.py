@@ -1,0 +1,89 @@
+"""Where the time of each core of a TPU goes: each moment counts once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, clip, complement, intersect, length, nest, subtract, union
+from advisor.recordings.tpu import TpuCore, TpuOp, TpuProfile
+from advisor.views.tpu.steps import TpuSteps
+
+Class = Literal["compute", "communication", "copy"]
+
+_COMMUNICATION = re.compile(r"(async[- ])?(all-|reduce-scatter|collective-|ragged-all-|send|recv|megascale|barrier)", re.IGNORECASE)
+_COPY = re.compile(r"infeed|outfeed|host (send|recv)|(copy|slice|dynamic-slice|dynamic-update-slice|async-copy|async-slice)-(start|done)", re.IGNORECASE)
+_WRAPS = re.compile(r"async-(start|update|done)", re.IGNORECASE)
+"""Asynchronous ops whose category does not say what is asynchronous in them; their names do."""
+
+
+def class_of(op: TpuOp) -> Class:
+    """What an op is for: its category says it. Infeed, outfeed and waits for asynchronous copies are copies."""
+    said = op.name if _WRAPS.fullmatch(op.category) else op.category
+    return "communication" if _COMMUNICATION.match(said) else "copy" if _COPY.match(said) else "compute"
+
+
+@dataclass(frozen=True)
+class CoreTime:
+    """One core's window in µs. The classes sum to the window: computing, collectives and waits for other cores, transfers, idle while a
+    program runs, idle while none does. own_us: of each run in `rows` of its ops, without the ops inside of it, in the window."""
+
+    core: TpuCore
+    compute_us: float
+    communication_us: float
+    copy_us: float
+    within_us: float
+    between_us: float
+    rows: Ints
+    own_us: Floats
+    leaf: np.ndarray
+    """Whether a run holds no other."""
+
+    @property
+    def busy_us(self) -> float:
+        """What is not idle."""
+        return self.compute_us + self.communication_us + self.copy_us
+
+
+@dataclass(frozen=True)
+class TpuTime:
+    """By core, in their order. classes: of each row of `TpuProfile.ops`."""
+
+    cores: tuple[CoreTime, ...]
+    classes: tuple[Class, ...]
+
+    @classmethod
+    def build(cls, profile: TpuProfile, steps: TpuSteps) -> TpuTime:
+        """The time of each core in the window of the steps."""
+        classes = tuple(class_of(op) for op in profile.ops)
+        return cls(tuple(_time(core, classes, steps) for core in profile.cores), classes)
+
+
+def _time(core: TpuCore, classes: tuple[Class, ...], steps: TpuSteps) -> CoreTime:
+    window = steps.start_us, steps.end_us
+    rows = np.flatnonzero((core.ops.end_us > window[0]) & (core.ops.start_us < window[1]))
+    start, end = np.maximum(core.ops.start_us[rows], window[0]), np.minimum(core.ops.end_us[rows], window[1])
+    parents = nest(np.zeros(len(rows), np.int64), start, end)
+    inner = parents >= 0
+    end[inner] = np.minimum(end[inner], end[parents[inner]])  # one that outlives its parent ends with it
+    own = end - start
+    np.subtract.at(own, parents[inner], (end - start)[inner])
+    own = np.maximum(own, 0.0)
+    leaf = np.ones(len(rows), bool)
+    leaf[parents[inner]] = False
+    busy = union(start, end)
+    of = np.array(classes, object)[core.ops.what[rows]] if len(rows) else np.empty(0, object)
+    spent = {name: float(own[of == name].sum()) for name in ("compute", "communication", "copy")}
+    # Runs that overlap side by side would count twice; the classes are held to what is busy.
+    scale = length(busy) / (sum(spent.values()) or 1.0)
+    waits = subtract(clip(union(core.waits.start_us, core.waits.end_us), *window), busy)
+    idle = subtract(complement(busy, *window), waits)
+    programs = clip(union(core.programs.start_us, core.programs.end_us), *window)
+    within = length(intersect(idle, programs)) if len(core.programs) else 0.0
+    return CoreTime(
+        core, spent["compute"] * scale, spent["communication"] * scale + length(waits), spent["copy"] * scale, within, length(idle) - within,
+        rows, own * scale, leaf,
+    )  # fmt: skip
