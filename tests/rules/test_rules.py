@@ -124,7 +124,7 @@ def test_idle_that_only_the_profiler_made_is_not_reported():
 
 
 def test_the_fix_fits_training_and_compiled_code():
-    training = repeat(10_000, partial(small_kernels, n=400, name="aten::mul")).note("Optimizer.step#AdamW.step", 9_000, 5)
+    training = repeat(20_000, partial(small_kernels, n=800, name="aten::mul")).note("Optimizer.step#AdamW.step", 19_000, 5)
     assert "fused=True" in found("launch-gap", training).fix.code.after
     compiled = repeat(100, small_kernels).note("## Call CompiledFxGraph abc ##", 0, 10_000)
     assert "still launched one by one" in found("launch-gap", compiled).fix.steps[0]

@@ -156,11 +156,13 @@ class _Reader:
                 if key not in read or nth:
                     least += size
                 read.add(key)
-            if keys and self._reads_again(op):
-                # What was cast on the way is read again as it lies in memory.
-                smallest = min(each for n, each in {*read, keys[0]} if n == keys[0][0])
-                again = sum(n * min(each, smallest) for n, each in keys if n == keys[0][0])
-                least, most, passes = least + again, most + again, passes + 1
+            if self._reads_again(op):
+                passes += 1
+                if keys:
+                    # What was cast on the way is read again as it lies in memory.
+                    smallest = min(each for n, each in {*read, keys[0]} if n == keys[0][0])
+                    again = sum(n * min(each, smallest) for n, each in keys if n == keys[0][0])
+                    least, most = least + again, most + again
             out = self._result(op)
             if out[0] >= FULL * largest:
                 made[out] += 1
