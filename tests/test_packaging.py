@@ -1,4 +1,4 @@
-"""The wheel and the sdist, built and installed apart from the checkout: every command that the README names runs from there.
+"""The wheel and the sdist, built and installed apart from the checkout: every command that the README and docs/ show runs from there.
 
 By default in this Python with this environment's libraries; `ADVISOR_WHEELS=all` installs the wheel with its dependencies into a bare
 environment of every Python from 3.10 that is here.
@@ -6,6 +6,7 @@ environment of every Python from 3.10 that is here.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,17 +19,28 @@ from pathlib import Path
 import pytest
 
 from advisor.engine.settings import tomllib
+from tests.documented import EXIT, commands, pages, prepare, runs
 from tests.paths import ROOT
 
 pytest.importorskip("build", reason="the package `build` is not installed")
 ALL = os.environ.get("ADVISOR_WHEELS") == "all"
-SLOW, FIXED = (ROOT / "samples" / "launch-gap" / f"{side}.json.gz" for side in ("slow", "fixed"))
-COMMANDS = (
-    ("analyze", SLOW), ("analyze", SLOW, "-f", "json", "-o", "report.json"), ("analyze", SLOW, FIXED, "--each", "-q"), ("report", "report.json", "-f", "html"),
-    ("diff", SLOW, FIXED), ("diff", SLOW, FIXED, "-f", "html"), ("diff", SLOW, FIXED, "--across"), ("check", SLOW, "--config", "limits.toml"),
-    ("history", "kept", "--add", "report.json", "--commit", "c1"), ("rules",), ("explain", "launch-gap"), ("explain", "launch-gap", SLOW),
-    ("redact", SLOW, "copy.json.gz"), ("schema",),
-)  # fmt: skip
+RUN = """
+import contextlib, io, json, sys, traceback
+import advisor
+from advisor.cli import main
+
+said = [advisor.__file__]
+for arguments in json.load(sys.stdin):
+    sys.argv, out, err = ["advisor", *arguments], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    said.append((code, out.getvalue(), err.getvalue()))
+json.dump(said, sys.stdout)
+"""
+"""Runs commands one after another, without an interpreter's start for each."""
 
 
 def pythons() -> list[str]:
@@ -82,41 +94,41 @@ def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> No
 
 @pytest.mark.parametrize("python", pythons())
 def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: str) -> None:
-    place = tmp_path / "env"
+    env = tmp_path / "env"
     if ALL:
-        subprocess.run([python, "-m", "venv", str(place)], check=True)
+        subprocess.run([python, "-m", "venv", str(env)], check=True)
     else:
-        venv.EnvBuilder(with_pip=True).create(place)
+        venv.EnvBuilder(with_pip=True).create(env)
         # This environment's libraries, without the checkout that it has installed.
-        site = next(path for path in (place / "lib").glob("python*/site-packages"))
+        site = next(path for path in (env / "lib").glob("python*/site-packages"))
         here = [path for path in sys.path if path.endswith("site-packages")]
         site.joinpath("libraries.pth").write_text("\n".join(here))
     (wheel,) = built.glob("*.whl")
     extra = [] if ALL else ["--no-deps", "--no-index", "--ignore-installed"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     # Not from the checkout: building leaves an egg-info there, for which pip would take the project as installed already.
-    install = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)]
+    install = [str(env / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
-    (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 1000\n")
-    named = set(re.findall(r"`advisor ([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")))
+    prepare(place := tmp_path / "place")
+    environment |= {"HOME": str(place), "SHELL": "/bin/bash", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    started = subprocess.run([env / "bin" / "advisor", "--version"], capture_output=True, text=True, check=True, cwd=place, env=environment)
+    assert started.stdout.startswith("advisor ")
 
-    def run(*arguments: object) -> str:
-        command = [str(place / "bin" / "advisor"), *map(str, arguments)]
-        told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-        assert told.returncode == 0, (arguments, told.stderr)
-        return told.stdout
+    def ran(*asked: list[str]) -> list[tuple[int, str, str]]:
+        done = subprocess.run(
+            [env / "bin" / "python", "-c", RUN], input=json.dumps(asked), capture_output=True, text=True, check=False, cwd=place, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        where, *said = json.loads(done.stdout)
+        assert Path(where).is_relative_to(env), "the checkout was imported"
+        return [tuple(one) for one in said]
 
-    where = subprocess.run(
-        [str(place / "bin" / "python"), "-c", "import advisor; print(advisor.__file__)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env=environment,
-    ).stdout
-    assert Path(where.strip()).is_relative_to(place), "the checkout was imported"
-    for arguments in COMMANDS:
-        run(*arguments)
-    for command in sorted(named - {name for name, *_ in COMMANDS}):
-        assert "Usage" in run(command, "--help")
+    shown = {tuple(arguments): page.name for page in pages() for arguments in commands(page)}
+    whole = [[*arguments] for arguments in shown if runs([*arguments])]
+    for arguments, (code, _, error) in zip(whole, ran(*whole), strict=True):
+        assert code == next((EXIT[word] for word in arguments if word in EXIT), 0), (shown[tuple(arguments)], arguments, error)
+    others = [arguments for arguments in shown if not runs([*arguments])]
+    for arguments, (code, help_, _) in zip(others, ran(*([*filter(str.isalpha, arguments[:1]), "--help"] for arguments in others)), strict=True):
+        options = {word for word in arguments[: (*arguments, "--").index("--")] if word.startswith("--")}
+        assert code == 0 and options <= set(re.findall(r"--[a-z-]+", help_)), (shown[arguments], arguments)

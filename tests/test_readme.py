@@ -3,6 +3,7 @@
 import ast
 import re
 
+from advisor.cli import app
 from tests.golden.readme import current
 from tests.paths import ROOT
 
@@ -36,6 +37,14 @@ def test_the_page_of_the_architecture_names_files_that_are_there():
     assert not {name for name in named if not any((home / name.rstrip("/")).exists() for home in homes)}
     folders = {f"advisor/{path.name}/" for path in (ROOT / "advisor").iterdir() if (path / "__init__.py").exists()}
     assert folders - {"advisor/cli/"} <= named, "say what the new folder is for"
+
+
+def test_texts_name_only_commands_that_there_are():
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    for path in (path for folder in ("advisor", "reports", "rules") for path in (ROOT / folder).rglob("*.py")):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        named = {name for text in texts for name in re.findall(r"(?:: |`|^|with )advisor ([a-z]+)\b", text)}
+        assert named <= known, f"{path.relative_to(ROOT)}: no such command"
 
 
 def test_what_the_readme_shows_is_what_is_printed():

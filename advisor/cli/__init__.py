@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from advisor.cli import agents, analyze, compare, fleet, lab, rules
+from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError
 from advisor.knowledge.secrets import SHOW, masked, shown
 
@@ -96,6 +97,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     sys.stderr = _Seen(sys.stderr)
+    complete_at_once_in_zsh()
     try:
         code = app(prog_name="advisor", standalone_mode=False)
     except AdvisorError as error:

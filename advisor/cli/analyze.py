@@ -71,7 +71,7 @@ def analyze(
     open: OpenOption = False,
     executor: ExecutorOption = "processes",
     workers: WorkersOption = None,
-    shard: Annotated[str | None, typer.Option(help="Reduce only a part of a job's ranks, as 3/8, into the directory -o; then: advisor merge.")] = None,
+    shard: Annotated[str | None, typer.Option(help="Reduce only a part of the ranks of a job, as 3/8, into the directory -o; then: advisor merge.")] = None,
 ) -> None:
     """Say what makes the traced program slow and what to change.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args
 import typer
 
 from advisor.cli.outputs import check_target, write
-from advisor.cli.terminal import ForceOption, OutputOption
+from advisor.cli.terminal import ForceOption, OutputOption, format_option
 from advisor.errors import UsageError, no_such
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def validate(
 def record(
     command: Annotated[list[str], typer.Argument(help="The program as the shell would run it, after --: python train.py …")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to record into.")] = Path("recording"),
-    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (the outermost module's) or auto.")] = "auto",
+    steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward (of the outermost module) or auto.")] = "auto",
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Let the program run on once enough is recorded.")] = False,
     nsys: Annotated[bool, typer.Option("--nsys", help="Record with Nsight Systems instead of torch.profiler.")] = False,
     warmup: Annotated[int, typer.Option(help="Steps before anything is measured; more follow until they are steady.")] = 10,
@@ -103,7 +103,7 @@ def bench(
     sizes: Annotated[str, typer.Option(help="Sizes, the same way, the targets compared at each.")] = "",
     limit_ms: Annotated[float | None, typer.Option(help="With --batch: the largest batch whose p95 stays within.")] = None,
     flush_l2: Annotated[bool, typer.Option("--flush-l2", help="Overwrite the L2 cache before each call.")] = False,
-    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -141,7 +141,7 @@ def attention(
     num_heads: Annotated[int, typer.Option(help="Heads; they divide the channels.")] = 8,
     batch: Annotated[int, typer.Option(help="Sequences at once.")] = 8,
     causal: Annotated[bool, typer.Option("--causal", help="Each position sees those before it alone.")] = False,
-    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
     output_dir: Annotated[Path | None, typer.Option(help="Where to write the plots, as SVG.")] = None,
     force: ForceOption = False,
@@ -179,7 +179,7 @@ def verify(
     steps: Annotated[str, typer.Option(help="What ends a step: optimizer, forward or auto.")] = "auto",
     finding: Annotated[str | None, typer.Option(help="report.json#finding: hold the gain against what was predicted.")] = None,
     ledger: Annotated[Path, typer.Option(help="With --finding: where the result is appended.")] = Path("accuracy.jsonl"),
-    format: Annotated[str | None, typer.Option("--format", "-f", help="text, json or html.")] = None,
+    format: Annotated[str | None, format_option("text", "json", "html")] = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ from advisor.errors import no_such
 
 
 def rules(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print every rule's page as Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the pages of all rules as Markdown.")] = False,
 ) -> None:
     """List the rules, one a line."""
     from advisor.engine.rule import catalog, pages_as_markdown
@@ -21,12 +21,12 @@ def rules(
 
 
 def explain(
-    rule: Annotated[str, typer.Argument(help="A rule's id, as `advisor rules` lists it.", autocompletion=rule_names)],
+    rule: Annotated[str, typer.Argument(help="The id of a rule, as `advisor rules` lists it.", autocompletion=rule_names)],
     trace: Annotated[str | None, typer.Argument(help="A trace: say what the rule sees there, and why it is quiet if it is.")] = None,
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print a rule's page, or what the rule says of one trace: the value, the threshold, and what it rests on."""
+    """Print the page of a rule, or what the rule says of one trace: the value, the threshold, and what it rests on."""
     from advisor.engine import settings
     from advisor.engine.rule import catalog
 

@@ -24,17 +24,29 @@ if TYPE_CHECKING:
 PROGRESS_BYTES = 20 << 20
 """A file from this size on takes long enough to read that people ask whether anything happens."""
 
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completes an option that takes one of these, in the user's shell."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def format_option(*names: str, alone: str | bool = False) -> Any:
+    """`--format`, which takes one of these. alone: what is written where none is asked for."""
+    said = f"{', '.join(names[:-1])} or {names[-1]}."
+    return typer.Option("--format", "-f", help=said, show_default=alone, autocompletion=one_of(*names))
+
+
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
-ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, [tool.advisor] of the nearest pyproject.toml.")]
+ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, the table tool.advisor of the nearest pyproject.toml.")]
 RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]
 
 UnjudgedOption = Annotated[bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")]
 
-FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", help="text, html, markdown, json, perfetto, sarif, junit or gitlab.", show_default="text and an HTML file")
+FormatOption = Annotated[str | None, format_option("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "gitlab", alone="text and an HTML file")]
+FailOnOption = Annotated[
+    str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.", autocompletion=one_of("high", "medium", "low"))
 ]
-FailOnOption = Annotated[str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.")]
 ExecutorOption = Annotated[str, typer.Option(help="Where the ranks of a job are read: processes, serial, or dask://HOST:PORT.")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job read at once; as many as there are cores by default.")]
 
@@ -88,6 +100,16 @@ def rule_names(incomplete: str) -> list[str]:
     from advisor.engine.rule import catalog
 
     return [name for name in sorted(catalog()) if name.startswith(incomplete)]
+
+
+def complete_at_once_in_zsh() -> None:
+    """zsh loads a completion when Tab is first pressed. The script that typer installs then only says who completes, so that this Tab
+    does nothing; ours goes on to complete."""
+    from typer import _completion_shared as shared
+
+    scripts: dict[str, str] = getattr(shared, "_completion_scripts", {})
+    if "zsh" in scripts and "loadautofunc" not in scripts["zsh"]:
+        scripts["zsh"] += 'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
 
 
 def unjudged(report: Report, allowed: bool) -> bool:

@@ -135,7 +135,7 @@ def _regression(limit: float, against: Comparison | None) -> Verdict:
     if percent <= limit:
         return Verdict(REGRESSION, "kept", f"{told}, {limit:g} % are allowed")
     if against.noise is None:
-        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; one capture a side tells nothing of noise")
+        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; one capture a side does not show the noise")
     if against.noise.low_us <= 0:
         return Verdict(REGRESSION, "kept", f"{told}, which is within the noise of the captures")
     return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed, and it is beyond the noise")

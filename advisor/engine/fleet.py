@@ -132,7 +132,7 @@ def stored(directory: Path) -> Reduced:
     """What shards left in a directory. Raises UsageError where they left nothing."""
     found, missed = sorted(directory.glob(f"*{SUFFIX}")), sorted(directory.glob(f"*{UNREAD_SUFFIX}"))
     if not found and not missed:
-        raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor shard JOB 1/4 -o DIR")
+        raise UsageError(f"{directory} holds no summaries of ranks (*{SUFFIX})", "Make them: advisor analyze JOB --shard 1/4 -o DIR")
     summaries, unread = [], [unread_rank(path) for path in missed]
     for path in found:
         data = path.read_bytes()

@@ -30,7 +30,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     baseline = config.getoption("--advisor-baseline")
     for trace in traces:
         held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath)
-        items += [_Budget.from_parent(session, name=f"{Path(trace).name}::{name}", held=held, budget=name) for name in held.limits]
+        for name in held.limits:
+            named = f"{Path(trace).name}::{name}"
+            items.append(_Budget.from_parent(session, name=named, nodeid=named, held=held, budget=name))
 
 
 class _Held:

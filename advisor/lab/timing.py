@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,16 @@ if TYPE_CHECKING:
 CLOCK_MOVED = 0.03
 """A device clock that differs by more than this between two functions makes a difference that is none of theirs."""
 
-COLUMNS = (
-    ("Function", "name", ""), ("Device µs", "device_us", ".4g"), ("Interval", "interval", ""), ("Latency µs", "latency_us", ".4g"),
-    ("Back to back µs", "throughput_us", ".4g"), ("GFLOP/s", "gflops_per_s", ".4g"), ("GB/s", "gbytes_per_s", ".4g"),
-    ("Roofline", "roofline_share", ".0%"), ("Outliers", "outliers", "d"),
+
+def _four(value: float) -> str:
+    """Four significant digits, and never an exponent for what is large."""
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("Function", "name", str), ("Device µs", "device_us", _four), ("Interval", "interval", str), ("Latency µs", "latency_us", _four),
+    ("Back to back µs", "throughput_us", _four), ("GFLOP/s", "gflops_per_s", _four), ("GB/s", "gbytes_per_s", _four),
+    ("Roofline", "roofline_share", "{:.0%}".format), ("Outliers", "outliers", str),
 )  # fmt: skip
 
 
@@ -98,8 +105,8 @@ class Table:
         """The table's cells as text, the header first."""
         made = [[title for title, _, _ in COLUMNS]]
         for timing in self.timings:
-            fields = {**timing.to_dict(), "interval": f"{timing.low_us:.4g} to {timing.high_us:.4g}"}
-            made.append(["" if fields[key] is None else format(fields[key], form) for _, key, form in COLUMNS])
+            fields = {**timing.to_dict(), "interval": f"{_four(timing.low_us)} to {_four(timing.high_us)}"}
+            made.append(["" if fields[key] is None else write(fields[key]) for _, key, write in COLUMNS])
         return made
 
     def verdict(self) -> str:

@@ -21,4 +21,5 @@ def test_each_budget_is_a_test(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
+    assert "\nslow.json.gz::idle_share FAILED" in done.stdout
     assert "where 0.1 is the limit" in done.stdout and "Traceback" not in done.stdout

@@ -67,6 +67,10 @@ def test_the_fastest_is_named_only_where_intervals_are_apart():
     assert Table((timing("a", 1.0),)).verdict() == ""
 
 
+def test_a_long_time_is_written_without_an_exponent():
+    assert "23,992" in str(Table((timing("a", 23992.4),))) and "0.000683" in str(Table((timing("a", 0.000683),)))
+
+
 def test_nothing_is_compared_when_the_clock_moved():
     assert "moved from 1755 to 1980 MHz" in Table((timing("a", 1.0, clock=1980.0), timing("b", 2.0, clock=1755.0))).verdict()
     assert "fastest" in Table((timing("a", 1.0, clock=1980.0), timing("b", 2.0, clock=1950.0))).verdict()

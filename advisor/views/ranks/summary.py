@@ -171,7 +171,7 @@ class RankSummary:
             stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
             return cls(facts, **{name: arrays[name] for name in _ARRAYS})
         except (ValueError, KeyError, msgspec.MsgspecError) as error:
-            raise TraceError(f"the file is no summary of a rank: {error}", "Make it again: advisor shard JOB 1/4 -o DIR") from None
+            raise TraceError(f"the file is no summary of a rank: {error}", "Make it again: advisor analyze JOB --shard 1/4 -o DIR") from None
 
     @classmethod
     def build(

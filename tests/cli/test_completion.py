@@ -1,0 +1,62 @@
+"""Completion in the shells themselves: the script that is installed, and what Tab gives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from advisor.cli import app
+from tests.paths import ROOT
+
+PRESSED = {
+    # zsh finds the script by the command's name and loads it on the first Tab; `_arguments` shows what it is given.
+    "zsh": "fpath=($PWD); compdef() { }; _arguments() { print -r -- $@ }; words=(advisor %s); CURRENT=$#words; autoload -Uz _advisor; _advisor",
+    "bash": "source ./_advisor; COMP_WORDS=(advisor %s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _advisor_completion advisor; echo ${COMPREPLY[@]}",
+    "fish": "source ./_advisor; complete -C 'advisor %s'",
+}
+
+
+@pytest.fixture(scope="module", params=sorted(PRESSED))
+def tab(request, tmp_path_factory):
+    """The first Tab of a new shell, behind these words."""
+    shell, place = request.param, tmp_path_factory.mktemp(request.param)
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    command = place / "advisor"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m advisor "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(place)}
+    environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(arguments, cwd=place, env=environment, capture_output=True, text=True, check=True).stdout
+
+    Path(place, "_advisor").write_text(run("advisor", "--show-completion", shell))
+    return lambda words: run(shell, "-c", PRESSED[shell] % words)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("anal", "analyze"),
+        ("explain launch", "launch-gap"),
+        ("analyze --fail-o", "--fail-on"),
+        ("analyze --fail-on me", "medium"),
+        ("diff -f mark", "markdown"),
+    ],
+)
+def test_the_first_tab_completes(tab, words, offered):
+    assert offered in tab(words)
+
+
+def test_help_survives_the_way_through_a_shell():
+    """zsh is given the help between quotes, and typer takes what stands in brackets for markup."""
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        said = [command.get_short_help_str(), *(option.help or "" for option in command.params if option.param_type_name == "option")]
+        assert not [text for text in said if set("'[") & set(text)], name
