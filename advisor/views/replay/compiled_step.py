@@ -20,10 +20,11 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.program import Program
 
-COMPILED_PART_US = 1000.0
-"""What one compiled part of a training step costs the host beside its launches: guards, the autograd function around it, gradients
-handed over. 300 to 400 µs for a function of a few ops, near 2 ms for a model of a hundred kernels, measured on an H200's host. The
-launches themselves are no cheaper than eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
+COMPILED_PART_US, COMPILED_KERNEL_US = 400.0, 2.5
+"""What one compiled part of a training step costs the host beside its launches, and each kernel that is left more: guards, the autograd
+function around it, tensors saved and gradients handed over. 300 to 400 µs for a function of a few ops, 240 to 920 (the median 460) for 13
+programs of some 40 kernels, near 2 ms for a whole GPT-2 or ViT, measured on an H200's host. The launches themselves are no cheaper than
+eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
 
 
 _UNALIGNED = re.compile(r"align[124](?!\d)")
@@ -48,7 +49,8 @@ class CompiledStep:
         cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast
     ) -> CompiledStep:
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
-        overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US if program.training else 0.0)
+        left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
+        overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US + left * COMPILED_KERNEL_US if program.training else 0.0)
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:

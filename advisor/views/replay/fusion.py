@@ -94,6 +94,11 @@ class Fusion:
         left = {int(stretch.members[0]): stretch.kernels for stretch in self.stretches}
         return [left.get(int(chain[0]), 1) for chain in chains]
 
+    @property
+    def saved(self) -> int:
+        """How many kernels fewer there are with all of them."""
+        return sum(max(len(stretch.members) - stretch.kernels, 0) for stretch in self.stretches)
+
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
         reader = _Reader(work, shapes)
