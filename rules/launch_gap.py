@@ -84,7 +84,7 @@ def launch_gap(
     time). The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
     holds the rest (10 µs to launch, 1 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
-    400 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
+    500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.

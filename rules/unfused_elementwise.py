@@ -67,7 +67,7 @@ def unfused_elementwise(
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
     150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled: gathers,
     scatters and products off alignment beside the chains take half, images of an inference in 16 bits stay in channels_last, and
-    a compiled training step costs the host 400 µs and 2.5 a kernel; `high`: no operand twice, and copies beside take half too. Without shapes a
+    a compiled training step costs the host 500 µs and 2.5 a kernel; `high`: no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
     confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it; reported from `min_saving_share`
     ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches

@@ -20,9 +20,9 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.program import Program
 
-COMPILED_PART_US, COMPILED_KERNEL_US = 400.0, 2.5
+COMPILED_PART_US, COMPILED_KERNEL_US = 500.0, 2.5
 """What one compiled part of a training step costs the host beside its launches, and each kernel that is left more: guards, the autograd
-function around it, tensors saved and gradients handed over. 300 to 400 µs for a function of a few ops, 240 to 920 (the median 460) for 13
+function around it, tensors saved and gradients handed over. 300 to 400 µs for a function of a few ops, 240 to 920 (the median 550) for ten
 programs of some 40 kernels, near 2 ms for a whole GPT-2 or ViT, measured on an H200's host. The launches themselves are no cheaper than
 eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
 
