@@ -11,10 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from advisor.sources.protobuf import fields
 from tests import kernels, memory_build
 from tests.build import Trace
 from tests.paths import ROOT
-from tests.sources.jax.test_jax import COPY, KERNEL, PlaneOf, five_events
+from tests.sources.jax.test_jax import COPY, KERNEL, PlaneOf, field, five_events
+from tests.sources.jax.test_programs import BF16, DOT, FRAMES, STEP, computation, instruction, module, shape
 from tests.sources.kineto.layouts import EVENTS, METADATA, x
 from tests.sources.ncu.test_tables import DETAILS, GERMAN, OLD, RAW, SUMMARY
 
@@ -92,13 +94,16 @@ def jax_chrome() -> list[dict[str, Any]]:
     return [{"displayTimeUnit": "ns", "traceEvents": named + events}]
 
 
+COMPILED = {"hlo_module": "jit_step", "program_id": 9, "hlo_op": "gemm_fusion_dot.7", "name": "jit(step)/mlp/dot_general"}
+
+
 def xplane() -> list[bytes]:
     gpu, host = PlaneOf("/device:GPU:0"), PlaneOf("/host:CPU")
     gpu.line(
         14,
         "Stream #14(Compute)",
         1000,
-        *(("gemm_fusion", 5000 * i + 500, 3000, {**KERNEL, "correlation_id": i}) for i in range(4)),
+        *(("gemm_fusion", 5000 * i + 500, 3000, {**KERNEL, **COMPILED, "correlation_id": i}) for i in range(4)),
         ("MemcpyD2H", 19_000, 100, COPY),
     )
     host.line(
@@ -113,7 +118,26 @@ def xplane() -> list[bytes]:
             )
         ),
     )
-    return [five_events(), gpu.bytes() + host.bytes() + PlaneOf("Task Environment").bytes()]
+    return [five_events(), tpu(), gpu.bytes() + host.bytes() + compiled() + PlaneOf("Task Environment").bytes()]
+
+
+def compiled() -> bytes:
+    """The plane of what XLA compiled: a fusion with a product in it, an all-reduce, a library's call."""
+    settings = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}, "epilogue": "DEFAULT"}})
+    call = instruction(6, "custom-call.1", "custom-call", shape(BF16, 8, 4), operands=(1, 2), more=field(28, "__cublas$gemm") + field(43, settings))
+    made = [field(2, value) for number, value in fields(memoryview(STEP)) if number == 2][:3]
+    made.append(instruction(5, "all-reduce.1", "all-reduce", shape(BF16, 8, 4), operands=(4,), more=field(49, field(1, bytes([0, 1, 2])))))
+    step = computation(1, 5, *made, call)
+    return PlaneOf("/host:metadata").says("jit_step(9)", **{"Hlo Proto": bytes(module(step, DOT, frames=FRAMES))}).bytes()
+
+
+def tpu() -> bytes:
+    """A TPU's core that runs a program three times."""
+    ops = [("%fusion.1 = f32[8] fusion(%p)", 10_000 * i, 5_000, {}) for i in range(3)] + [("infeed.2", 26_000, 1_000, {})]
+    plane = PlaneOf("/device:TPU:0").is_a(device_type_string="TPU v6 Lite", peak_teraflops_per_second=100)
+    plane.line(2, "XLA Modules", 0, *(("jit_step(9)", 10_000 * i, 6_000, {}) for i in range(3))).line(3, "XLA Ops", 0, *ops)
+    said = {"hlo_category": "loop fusion", "model_flops": 10**9, "bytes_accessed": 10**6, "tf_op": "jit(step)/mul:", "source": "/home/me/model.py:3"}
+    return plane.says("%fusion.1 = f32[8] fusion(%p)", **said).bytes()
 
 
 NSYS = """

@@ -211,6 +211,13 @@ def _chrome() -> Planted:
     return in_json(value, lambda path: path[-1:] == ("name",) and "args" not in path and value["traceEvents"][path[1]].get("ph") == "X")
 
 
+def _of_program(numbers: tuple[int, ...]) -> bool:
+    """Names of events; of stats, which texts of events refer to; and of what XLA compiled: instructions, targets, files, ops."""
+    proto = (1, 4, 2, 5, 6)
+    compiled = ((1, 3, 2, 1), (1, 3, 2, 28), (1, 3, 2, 7, 2), (1, 17, 1))
+    return numbers in ((1, 4, 2, 2), (1, 3, 4, 4, 5), (1, 4, 2, 5, 5)) or numbers in [proto + at for at in compiled]
+
+
 def _pickle() -> Planted:
     value = examples.snapshot()
     value = {
@@ -239,7 +246,8 @@ def files(folder: Path) -> Iterator[tuple[str, str, Planted]]:
     """Source, suffix and places of each format that a source reads."""
     yield "kineto", ".json", _kineto()
     yield "jax", ".json", _chrome()
-    yield "jax", ".xplane.pb", in_message(examples.xplane()[1], lambda numbers: numbers == (1, 4, 2, 2))
+    yield "jax", ".xplane.pb", in_message(examples.xplane()[-1], _of_program)
+    yield "jax", ".xplane.pb", in_message(examples.tpu(), _of_program)
     yield "memory", ".pickle", _pickle()
     yield "memory", ".prof", in_message(examples.memory_profile(), lambda numbers: numbers == (6,))
     yield "ncu", ".ncu-rep", _ncu_report()

@@ -21,6 +21,8 @@ from advisor.sources.paths import open_binary
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
 
+_REPLACED, _CHANCE = "\N{REPLACEMENT CHARACTER}".encode(), 3
+"""What stands for bytes that are no text; so many of them may stand in names."""
 AGAIN = "Copy the file again, or record it again."
 
 
@@ -84,4 +86,5 @@ def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline | TpuProfile:
                 tables.add(plane)
             return tables.part(opened.path, stream.total, issues)
     except ValueError as error:
-        raise TraceError(f"{opened.path} is a damaged XPlane: {error}", AGAIN) from None
+        as_text = "; bytes that no text has were replaced in it, as where a file is copied as text" if opened.head.count(_REPLACED) > _CHANCE else ""
+        raise TraceError(f"{opened.path} is a damaged XPlane: {error}{as_text}", AGAIN) from None

@@ -16,6 +16,7 @@ CORE = re.compile(r"/device:TPU:(?P<number>\d{1,6})")
 """A core's plane; those of its other units have more in their names: `/device:TPU:0 SparseCore 1`."""
 
 _STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS = "Steps", "XLA Modules", "XLA Ops", "Async XLA Ops", "XLA TraceMe"
+LINES = (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS)
 _FOR_OTHERS = "barrier-cores"
 _NUMBER = re.compile(r"\(\d+\)$")
 _LONGEST_PS = 7 * 86_400 * 10**12
@@ -44,7 +45,7 @@ class Tpu:
             return
         runs: dict[str, Runs] = {}
         for line in plane.lines:
-            if line.name not in (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS):
+            if line.name not in LINES:
                 self.events += sum(len(events.name) for events in line.events)
                 continue
             made = self._runs(line, plane.titles)
@@ -53,7 +54,7 @@ class Tpu:
         if not runs.get(_OPS) and not runs.get(_PROGRAMS):
             return
         name, peak = str(plane.stats.get("device_type_string", "")), _number(plane.stats.get("peak_teraflops_per_second"), 1e12) or 0.0
-        lines = (runs.get(line, Runs()) for line in (_STEPS, _PROGRAMS, _OPS, _BESIDE, _WAITS))
+        lines = (runs.get(line, Runs()) for line in LINES)
         self.cores.append(TpuCore(int(match["number"]), name, peak, *lines))
 
     def _runs(self, line: Line, titles: dict[str, Stats]) -> Runs:

@@ -1,30 +1,45 @@
-"""Profiles of JAX of what the reader reads: streams of devices and threads of the host, names as everywhere, a few numbers of each event."""
+"""Profiles of JAX of what the reader reads: streams of GPUs, lines of TPUs, threads of the host, what XLA compiled; names as everywhere."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from advisor.errors import TraceError
 from advisor.sources.jax import chrome, xplane
 from advisor.sources.jax import names as jax
-from advisor.sources.jax.planes import Stat
+from advisor.sources.jax.planes import OF_OPS, Stat
 from advisor.sources.jax.tables import _VERSIONS
+from advisor.sources.jax.tpu import CORE, LINES
 from advisor.sources.protobuf import Value, fields, message, text, whole, written
+from advisor.sources.redact import hlo
 from advisor.sources.redact.names import Names, device, version
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
 _DEVICE = re.compile(r"/device:[A-Z]{2,4}:\d{1,6}")
 _NUMBERS = frozenset({
-    "correlation_id", "cuda_graph_id", "cuda_graph_node_id", "step_num", "core_count", "compute_cap_major", "compute_cap_minor", "memory_size", "profile_start_time",
+    "correlation_id", "cuda_graph_id", "cuda_graph_node_id", "program_id", "step_num", "core_count", "compute_cap_major", "compute_cap_minor", "memory_size",
+    "profile_start_time", "peak_teraflops_per_second", "flops", "model_flops", "bytes_accessed",
 })  # fmt: skip
 _DETAILS = frozenset({"kernel_details", "memcpy_details", "memset_details", "Memset_details"})
+_DEVICE_NAMES = frozenset({"gpu_device_name", "device_vendor", "device_type_string"})
+_CATEGORY = re.compile(r"[a-z]{1,20}(?:[ -][a-z]{1,20}){0,5}")
+_OF_PROGRAM: dict[str, Callable[[str, Names], str]] = {
+    "hlo_op": lambda said, names: names.kernel(said),
+    "hlo_module": lambda said, names: names.function(said),
+    "name": hlo.path,
+    "tf_op": lambda said, names: hlo.path(said.removesuffix(":"), names),
+    "source": lambda said, names: ":".join([names.path(said.rpartition(":")[0]), said.rpartition(":")[2] if said.rpartition(":")[2].isdecimal() else "0"]),
+    "hlo_category": lambda said, names: said if _CATEGORY.fullmatch(said) else "",
+}
+"""What an event, or a TPU's op, says of the program that it comes from."""
 _IN_DETAILS = re.compile(
     r"(?:regs|static_shared|dynamic_shared|grid|block|occ_pct|size|dest|async|num_bytes|kind_src|kind_dst|kind):(?:[\d.,]{1,40}|pageable|pinned|device|array|unified|managed|unknown|static)"
 )
-_CALL = re.compile(r"(?:cu|hip)[A-Z]\w+|PjitFunction\([\w.<>]{1,80}\)")
+_CALL = re.compile(r"(?:cu|hip)[A-Z]\w+(?: \(CudaGraph:\d{1,9}\))?|PjitFunction\([\w.<>]{1,80}\)")
 
 
 def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[bytes]:
@@ -35,7 +50,8 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
     if is_json(head):
         return _chrome(data, names)
     try:
-        return iter([b"".join(_plane(message(value), names) for number, value in fields(memoryview(data)) if number == xplane._PLANES)])
+        planes = (message(value) for number, value in fields(memoryview(data)) if number == xplane._PLANES)
+        return iter([b"".join(written(xplane._PLANES, _Plane(plane, names).written()) for plane in planes)])
     except ValueError as error:
         raise TraceError(f"{path} is a damaged XPlane: {error}", "Copy the file again, or record it again.") from None
 
@@ -51,13 +67,15 @@ def _host(names: Names, name: str) -> str:
     return names.plain(name) if _CALL.fullmatch(name) else names.range(name)
 
 
-def _stat(key: str, value: Stat) -> Stat | None:
+def _stat(key: str, value: Stat, names: Names) -> Stat | None:
     """What of an event's or a plane's own words is kept."""
     if key in _NUMBERS:
         return value if isinstance(value, (int, float)) or (value.isascii() and value.isdigit() and len(value) < 20) else None
     if key in _DETAILS:
         return " ".join(word for word in str(value).split() if _IN_DETAILS.fullmatch(word))
-    if key == "gpu_device_name":
+    if key in _OF_PROGRAM:
+        return _OF_PROGRAM[key](str(value), names)
+    if key in _DEVICE_NAMES:
         return device(str(value))
     return version(value) if key in _VERSIONS else None  # type: ignore[return-value]
 
@@ -69,67 +87,99 @@ class _Numbered(dict[str, int]):
         self[name] = number = len(self) + 1
         return number
 
-    def entries(self, field: int) -> bytes:
-        """As a map of metadata."""
-        return b"".join(written(field, written(1, n) + written(2, written(1, n) + written(2, name))) for name, n in self.items())
+    def entries(self, field: int, said: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+        """As a map of metadata. said: what names say beside."""
+        return b"".join(written(field, written(1, n) + written(2, written(1, n) + written(2, name) + said.get(name, b""))) for name, n in self.items())
 
 
-def _plane(data: memoryview, names: Names) -> bytes:
-    parts = list(fields(data))
-    name = next((text(v) for n, v in parts if n == xplane._NAME), "")
-    events, stats = (dict(xplane._entry(v) for n, v in parts if n == field) for field in (xplane._EVENT_METADATA, xplane._STAT_METADATA))
-    keys = {key: _name_of(entry) for key, entry in stats.items()}
-    titles, known = _Numbered(), _Numbered()
-    lines: list[bytes] = []
-    is_device, is_host = bool(_DEVICE.fullmatch(name)), name.startswith("/host:CPU")
-    rule: Callable[[str], str] = names.kernel if is_device else lambda one: _host(names, one)
-    shown = {key: rule(_name_of(entry)) for key, entry in events.items()} if is_device or is_host else {}
-    for number, value in parts:
-        if number == xplane._LINES and (is_device or is_host):
-            lines.append(_line(message(value), is_device, shown, keys, titles, known))
-    own = b"".join(written(xplane._PLANE_STATS, made) for n, v in parts if n == xplane._PLANE_STATS and (made := _written_stat(v, keys, known)))
-    called = name if is_device or name in ("Task Environment",) else "/host:CPU" if is_host else "/host:metadata"
-    body = written(1, 1) + written(xplane._NAME, called) + b"".join(lines) + titles.entries(xplane._EVENT_METADATA) + known.entries(xplane._STAT_METADATA) + own
-    return written(xplane._PLANES, body)
+class _Plane:
+    """A plane being written: its old names and stats by number, and the numbers of the new ones."""
+
+    def __init__(self, data: memoryview, names: Names) -> None:
+        self.parts, self.given = list(fields(data)), names
+        self.name = next((text(v) for n, v in self.parts if n == xplane._NAME), "")
+        self.old, stats = (dict(xplane._entry(v) for n, v in self.parts if n == field) for field in (xplane._EVENT_METADATA, xplane._STAT_METADATA))
+        self.keys = {key: _name_of(entry) for key, entry in stats.items()}
+        self.titles, self.known = _Numbered(), _Numbered()
+        self.said: dict[str, bytes] = {}
+        self.is_tpu, self.is_host = bool(CORE.fullmatch(self.name)), self.name.startswith("/host:CPU")
+        self.is_gpu = bool(_DEVICE.fullmatch(self.name)) and not self.is_tpu
+
+    def written(self) -> bytes:
+        """The plane anew."""
+        shown = self._shown()
+        lines = [self._line(message(v), shown) for n, v in self.parts if n == xplane._LINES and shown]
+        own = b"".join(written(xplane._PLANE_STATS, made) for n, v in self.parts if n == xplane._PLANE_STATS and (made := self._stat(v)))
+        programs = b"" if shown else self._programs()
+        known = self.name if self.is_gpu or self.is_tpu or self.name == "Task Environment" else "/host:CPU" if self.is_host else "/host:metadata"
+        titles = self.titles.entries(xplane._EVENT_METADATA, self.said) + programs
+        return written(1, 1) + written(xplane._NAME, known) + b"".join(lines) + titles + self.known.entries(xplane._STAT_METADATA) + own
+
+    def _shown(self) -> dict[int, str]:
+        """New names of events by their old numbers; nothing where no events of the plane are kept."""
+        names, found = self.given, {}
+        for at, (key, entry) in enumerate(self.old.items() if self.is_gpu or self.is_tpu or self.is_host else ()):
+            name = _name_of(entry)
+            if self.is_tpu:
+                found[key] = _op(name, at, names)
+                self.said[found[key]] = self._of_op(entry)
+            else:
+                found[key] = names.kernel(name) if self.is_gpu else _host(names, name)
+        return found
+
+    def _of_op(self, entry: memoryview) -> bytes:
+        """What a TPU's op says of itself."""
+        said = (value for number, value in fields(entry) if number == xplane._TITLE_STATS and xplane._stat(value, self.keys)[0] in OF_OPS)
+        return b"".join(written(xplane._TITLE_STATS, made) for value in said if (made := self._stat(value)))
+
+    def _programs(self) -> bytes:
+        """What XLA compiled: titles with a program each."""
+        out = b""
+        for number, entry in enumerate(self.old.values(), 1):
+            proto = xplane._program([message(v) for n, v in fields(entry) if n == xplane._TITLE_STATS], self.keys)
+            if proto is not None:
+                stat = written(xplane._STAT_ID, self.known[xplane._PROGRAM]) + written(xplane._BYTES, hlo.redacted(proto, self.given))
+                title = written(1, number) + written(xplane._TITLE, hlo.program(_name_of(entry), self.given)) + written(xplane._TITLE_STATS, stat)
+                out += written(xplane._EVENT_METADATA, written(1, number) + written(2, title))
+        return out
+
+    def _line(self, data: memoryview, shown: dict[int, str]) -> bytes:
+        """One line with its events; of a GPU only its streams, of a TPU the lines that are read."""
+        parts = list(fields(data))
+        name = next((text(v) for n, v in parts if n == xplane._LINE_NAME), "") or next((text(v) for n, v in parts if n == xplane._DISPLAY_NAME), "")
+        stream = jax.STREAM.match(name)
+        if (self.is_gpu and not stream) or (self.is_tpu and name not in LINES):
+            return b""
+        body = written(xplane._LINE_NAME, name if self.is_tpu else f"Stream #{stream[1][:18]}" if self.is_gpu and stream else "thread")
+        for number, value in parts:
+            if number in (xplane._LINE_ID, xplane._LINE_TIME_NS):
+                body += written(number, whole(value))
+            elif number == xplane._EVENTS:
+                body += written(number, b"".join(self._event(message(value), shown)))
+        return written(xplane._LINES, body)
+
+    def _event(self, data: memoryview, shown: dict[int, str]) -> Iterator[bytes]:
+        for number, value in fields(data):
+            if number == xplane._METADATA_ID:
+                yield written(number, self.titles[shown.get(whole(value), "")])
+            elif number in (xplane._OFFSET_PS, xplane._DURATION_PS):
+                yield written(number, whole(value))
+            elif number == xplane._STATS and (made := self._stat(value)):
+                yield written(number, made)
+
+    def _stat(self, value: Value) -> bytes:
+        key, held = xplane._stat(value, self.keys)
+        kept = _stat(key, held, self.given)
+        if kept is None:
+            return b""
+        if key in _OF_PROGRAM:
+            return written(xplane._STAT_ID, self.known[key]) + written(xplane._REFERENCE, self.known[str(kept)])
+        kind = xplane._STRING if isinstance(kept, str) else xplane._DOUBLE if isinstance(kept, float) else xplane._INT64
+        return written(xplane._STAT_ID, self.known[key]) + written(kind, kept)
 
 
 def _name_of(entry: memoryview) -> str:
     return next((text(v) for n, v in fields(entry) if n == 2), "")
-
-
-def _line(data: memoryview, is_device: bool, shown: dict[int, str], keys: dict[int, str], titles: _Numbered, known: _Numbered) -> bytes:
-    """One line with its events; of a device only its streams."""
-    parts = list(fields(data))
-    name = next((text(v) for n, v in parts if n == xplane._LINE_NAME), "") or next((text(v) for n, v in parts if n == xplane._DISPLAY_NAME), "")
-    stream = jax.STREAM.match(name)
-    if is_device and not stream:
-        return b""
-    body = written(xplane._LINE_NAME, f"Stream #{stream[1][:18]}" if is_device and stream else "thread")
-    for number, value in parts:
-        if number in (xplane._LINE_ID, xplane._LINE_TIME_NS):
-            body += written(number, whole(value))
-        elif number == xplane._EVENTS:
-            body += written(number, b"".join(_event(message(value), shown, keys, titles, known)))
-    return written(xplane._LINES, body)
-
-
-def _event(data: memoryview, shown: dict[int, str], keys: dict[int, str], titles: _Numbered, known: _Numbered) -> Iterator[bytes]:
-    for number, value in fields(data):
-        if number == xplane._METADATA_ID:
-            yield written(number, titles[shown.get(whole(value), "")])
-        elif number in (xplane._OFFSET_PS, xplane._DURATION_PS):
-            yield written(number, whole(value))
-        elif number == xplane._STATS and (made := _written_stat(value, keys, known)):
-            yield written(number, made)
-
-
-def _written_stat(value: Value, keys: dict[int, str], known: _Numbered) -> bytes:
-    key, held = xplane._stat(value, keys)
-    kept = _stat(key, held)
-    if kept is None:
-        return b""
-    kind = xplane._STRING if isinstance(kept, str) else xplane._DOUBLE if isinstance(kept, float) else xplane._INT64
-    return written(xplane._STAT_ID, known[key]) + written(kind, kept)
 
 
 def _chrome(data: bytes, names: Names) -> Iterator[bytes]:
@@ -137,21 +187,30 @@ def _chrome(data: bytes, names: Names) -> Iterator[bytes]:
     events = chrome.decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
+    ops = _Numbered()
     yield b'{"displayTimeUnit": "ns", "traceEvents": ['
     between = b"\n"
     for e in events:
-        where = processes.get(e.pid, "")
-        stream = jax.STREAM.match(threads.get((e.pid, e.tid), ""))
+        where, line = processes.get(e.pid, ""), threads.get((e.pid, e.tid), "")
+        is_host, is_tpu, stream = where.startswith("/host:CPU"), bool(CORE.fullmatch(where)), jax.STREAM.match(line)
         made: dict[str, object] = {"ph": e.ph if len(e.ph) == 1 and e.ph.isalpha() else "", "pid": e.pid, "tid": e.tid, "ts": e.ts, "dur": e.dur}
         if e.ph == "M" and e.name == "process_name":
-            shown = where if _DEVICE.fullmatch(where) else "/host:CPU" if where.startswith("/host:CPU") else "/host:metadata"
+            shown = where if _DEVICE.fullmatch(where) else "/host:CPU" if is_host else "/host:metadata"
             made |= {"name": e.name, "args": {"name": shown}}
         elif e.ph == "M" and e.name == "thread_name":
-            made |= {"name": e.name, "args": {"name": f"Stream #{stream[1][:18]}" if stream else "thread"}}
-        elif e.ph == "X" and (where.startswith("/host:CPU") or (stream and _DEVICE.fullmatch(where))):
+            made |= {"name": e.name, "args": {"name": line if is_tpu and line in LINES else f"Stream #{stream[1][:18]}" if stream else "thread"}}
+        elif e.ph == "X" and (is_host or (is_tpu and line in LINES) or (stream and _DEVICE.fullmatch(where))):
             name = str(e.args.get("long_name", e.name))
-            kept = {key: found for key, value in e.args.items() if (found := _stat(key, chrome.typed(value))) is not None}
-            made |= {"name": _host(names, name) if where.startswith("/host") else names.kernel(name), "args": kept}
+            kept = {key: found for key, value in e.args.items() if (found := _stat(key, chrome.typed(value), names)) is not None}
+            if is_tpu:
+                made |= {"name": _op(name, ops[name], names), "args": kept}
+            else:
+                made |= {"name": _host(names, name) if is_host else names.kernel(name), "args": kept}
         yield between + json.dumps(made).encode()
         between = b",\n"
     yield b"\n]}\n"
+
+
+def _op(name: str, number: int, names: Names) -> str:
+    """A TPU's op without its text, by which ops of one name were told apart: by a number now; or a program."""
+    return f"{names.kernel(name.removeprefix('%').split(' ', 1)[0])} = {number}" if " = " in name else hlo.program(name, names)

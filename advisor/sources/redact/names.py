@@ -24,6 +24,10 @@ _FRAMEWORK = re.compile(
     r"|(?:nccl|gloo|mpi|ucc):_?(?:[a-z]{2,12}_?){1,6}|c10d::_?(?:[a-z]{2,12}_?){1,6}|## Call CompiledFxGraph \w{1,60} ##|Torch-Compiled Region: \d{1,6}/\d{1,6}"
     r"|[\w.<>]{1,120} \(dynamo_timed\)|\w{1,80}: (?:fn_name=[\w.<>]{1,120}, )?compile_id=\[?\d{1,6}/\d{1,6}\]?|entire_frame_compile|backend_compile\w{0,20}|inductor_compile|fx_codegen_and_compile"
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue|PJRT_Client_Compile|(?:PjRt|PyArray|Gpu|Thunk|Xla|Tfrt|Pjit|Common|Stream)\w{2,60}(?:::\w{2,60}){0,4}"
+    r"|(?:\[\d{1,4}\] )?(?:ThenExecuteCallback:)?(?:PjRt|PJRT_|PyArray|Gpu|CommonPjRt|Stream|Transpose::)\w{2,60}(?:::\w{2,60}){0,3}(?: linkage)?"
+    r"(?: ?\((?:jit_?[\w.<>]{1,100}|\w{1,10}\[[\d,]{0,60}\])\))?"
+    r"|H2D Dispatch|Build buffer allocations|Wait for (?:usage|donation) holds|Handle inputs?(?: event recording)?|ParseArguments|DevicePut"
+    r"|ComputeSemaphoreAcquire \[capacity=\d{1,6}, value=\d{1,6}\]|[\w.<>]{1,100}:XLA GPU module"
     r"|np\.asarray\(jax\.Array\)|BlockHostUntilReady|(?:ACTIVITY_)?BUFFER_\w{1,20}|<UNKNOWN>|DRIVER_COMPILER|INSTRUMENTATION|RESOURCE"
     r"|Lazy Function Loading|Runtime Triggered Module Loading|Command Buffer Full|Buffer Flush|Activity Buffer Request|Instrumentation"
 )
@@ -43,7 +47,7 @@ _BUILT_IN = re.compile(r"<built-in (?:method|function) [\w.]+(?: of [\w.]+ objec
 _FILE = re.compile(r"[\w@+-][\w.@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}|<(?:frozen )?[\w. ]{1,60}>|\?\?")
 _DEVICE_WORD = re.compile(
     r"NVIDIA|AMD|Intel|Tesla|GeForce|Quadro|RTX|GTX|TITAN|Instinct|Radeon|Graphics|PCIe|PCI|SXM\d?|OAM|NVL|HBM\de?|Ada|Generation|Laptop|GPU|Ti|SUPER|Super|Max-Q|MIG"
-    r"|\d{1,4}g?\.?\d{0,3}gb|\d{1,4}GB|[A-Z]{1,3}\d{1,4}[A-Z]{0,2}|MI\d{2,3}[A-Z]?|\d{2,5}|Xe|Data|Center|Max|TPU|v\d[a-z]{0,2}"
+    r"|\d{1,4}g?\.?\d{0,3}gb|\d{1,4}GB|[A-Z]{1,3}\d{1,4}[A-Z]{0,2}|MI\d{2,3}[A-Z]?|\d{2,5}|Xe|Data|Center|Max|TPU|Lite|v\d[a-z]{0,2}"
 )
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,6}){0,4}(?:(?:[.+-]|rc|a|b)[a-z]{0,3}\d{1,6}){0,2}")
 

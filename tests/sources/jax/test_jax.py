@@ -54,7 +54,8 @@ class PlaneOf:
         return self
 
     def _stats(self, number, stats):
-        return b"".join(field(number, field(1, self._number(self.stats, key)) + field(4 if isinstance(v, int) else 5, v)) for key, v in stats.items())
+        kinds = {int: 4, str: 5, bytes: 6}
+        return b"".join(field(number, field(1, self._number(self.stats, key)) + field(kinds[type(v)], v)) for key, v in stats.items())
 
     def says(self, title, **stats):
         """What all events of a title have in common."""
@@ -140,6 +141,13 @@ def test_a_length_beyond_the_file_is_refused(tmp_path):
     path.write_bytes(b"\x0a" + varint(1 << 40) + field(1, 1) + field(2, "/device:GPU:0"))
     with pytest.raises(TraceError, match="damaged XPlane"):
         advisor.load(path)
+
+
+def test_one_that_was_copied_as_text_says_so(tmp_path):
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(field(1, field(1, 1) + field(2, "/device:GPU:0") + b"\xff\xfe" * 8)[:30].decode("utf-8", "replace").encode())
+    with pytest.raises(TraceError, match=r"damaged XPlane.*copied as text"):
+        advisor.analyze(path)
 
 
 def test_a_profile_without_any_work_is_refused_with_what_it_is_of(tmp_path):

@@ -1,0 +1,190 @@
+"""What of XLA's programs may be given away: what instructions do and on which arrays, by allow-list; no constants, no literals, no text.
+
+Instructions keep their names, as kernels do, which are named after them; arguments, scopes and directories get others. Numbers that only
+tell things apart are given anew: a list of numbers may be a text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from advisor.sources.jax import hlo, programs, scopes
+from advisor.sources.protobuf import Value, fields, message, text, written
+from advisor.sources.redact.names import Names
+
+
+class _Given:
+    """What a program's names and numbers become."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.instructions: dict[int, int] = {}
+        self.computations: dict[int, int] = {}
+
+
+Kept = Callable[[Value, _Given], "Value | bytes | str | None"]
+"""What is left of a field's value, None for nothing."""
+
+_OPCODE = re.compile(r"[a-z]{1,20}(?:-[a-z]{1,20}){0,5}")
+_TARGET = re.compile(r"[A-Za-z_][\w$.]{0,120}")
+_SETTING = re.compile(r"[A-Z][A-Z0-9_]{0,40}|\d{1,18}")
+_SETTINGS = frozenset({
+    "gemm_backend_config", "dot_dimension_numbers", "lhs_contracting_dimensions", "rhs_contracting_dimensions", "lhs_batch_dimensions", "rhs_batch_dimensions",
+    "epilogue", "selected_algorithm", "cudnn_conv_backend_config", "algorithm", "algo_id", "cudnn_fmha_backend_config", "mask_type", "sliding_window_length",
+    "intermediate_tensor_shape", "dimensions", "element_type",
+})  # fmt: skip
+"""Keys of a library call's settings that are read, and those around them."""
+_DEEPEST = _DIMENSIONS = 16
+_LARGEST = 1e18
+"""No array has more elements: such sizes are damaged, or a text."""
+
+
+def program(name: str, names: Names) -> str:
+    """A program's name with its number, `jit_step(12)`, as its events have it without."""
+    function, _, number = name.removesuffix(")").rpartition("(")
+    known = function and name.endswith(")") and number.isascii() and number.isdecimal() and len(number) < 21
+    return f"{names.function(function)}({number})" if known else names.function(name)
+
+
+def path(name: str, names: Names) -> str:
+    """Where an op comes from, `jit(step)/mlp/dot_general`: transformations and functions stay, scopes are ranges."""
+    *around, last = scopes._parts(name)
+    return "/".join([*(_step(part, names) for part in around), _step(last, names) if "(" in last else names.op(last)])
+
+
+def _step(part: str, names: Names, depth: int = 0) -> str:
+    match = scopes._WRAPPED.fullmatch(part)
+    if match is None or depth > _DEEPEST:
+        return part if part in scopes._OWN else names.range(part)
+    how = names.function(match["how"])
+    if how in scopes._FUNCTIONS:
+        return f"{how}({names.function(match['what'])})"
+    return f"{how}({'/'.join(_step(inner, names, depth + 1) for inner in scopes._parts(match['what']))})"
+
+
+def redacted(proto: memoryview, names: Names) -> bytes:
+    """A serialised HloProto of what the reader reads. Raises ValueError where it is damaged."""
+    return _message(proto, _PROTO, _Given(names))
+
+
+def _message(data: memoryview, kept: dict[int, Kept], given: _Given) -> bytes:
+    out = b""
+    for number, value in fields(data):
+        made = kept[number](value, given) if number in kept else None
+        if made is not None:
+            out += written(number, made)
+    return out
+
+
+def _inside(kept: dict[int, Kept]) -> Kept:
+    return lambda value, given: _message(message(value), kept, given)
+
+
+def _number(value: Value, given: _Given) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    return b"".join(written(1, number)[1:] for number in numbers)
+
+
+def _anew(which: Callable[[_Given], dict[int, int]]) -> Kept:
+    """Numbers of instructions or computations, one or many, counted in the order in which they come."""
+
+    def kept(value: Value, given: _Given) -> bytes | int:
+        known = which(given)
+        made = [known.setdefault(number, len(known) + 1) for number in hlo.numbers([value])]
+        return made[0] if isinstance(value, int) else _packed(made)
+
+    return kept
+
+
+_INSTRUCTIONS, _COMPUTATIONS = _anew(lambda given: given.instructions), _anew(lambda given: given.computations)
+
+
+def _small(value: Value, given: _Given) -> bytes | None:
+    """Numbers of dimensions, or of a short list: small ones."""
+    made = hlo.numbers([value])
+    return _packed(made) if max(made, default=0) < _DIMENSIONS else None
+
+
+def _group(value: Value, given: _Given) -> bytes:
+    """The devices of a group: how many."""
+    return _packed(range(len(hlo.numbers([value]))))
+
+
+def _shape(value: Value, given: _Given, depth: int = 0) -> bytes:
+    """Type and sizes of an array, or of each of a tuple; none of an array that is larger than any."""
+    parts = hlo.by_number(message(value))
+    out = written(hlo._ELEMENT, number) if isinstance(number := parts.get(hlo._ELEMENT, [b""])[0], int) else b""
+    sizes = hlo.numbers(parts.get(hlo._DIMENSIONS, []))
+    if sizes and math.prod(map(float, sizes)) < _LARGEST and len(sizes) < _DIMENSIONS:
+        out += written(hlo._DIMENSIONS, _packed(sizes))
+    for part in parts.get(hlo._TUPLE, []) if depth < _DEEPEST else []:
+        out += written(hlo._TUPLE, _shape(part, given, depth + 1))
+    return out
+
+
+def _opcode(value: Value, given: _Given) -> str | None:
+    return opcode if _OPCODE.fullmatch(opcode := text(value)) else None
+
+
+def _target(value: Value, given: _Given) -> str:
+    """The function of a library that an instruction calls."""
+    clean = given.names.plain(text(value))
+    return clean if _TARGET.fullmatch(clean) else given.names.given("call", text(value))
+
+
+def _settings(value: Value, given: _Given) -> str | None:
+    """A library call's settings, which are JSON: those that are read."""
+    try:
+        return json.dumps(_chosen(json.loads(text(value))))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _chosen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: kept for key, one in value.items() if key in _SETTINGS and (kept := _chosen(one)) is not None}
+    if isinstance(value, list):
+        return [kept for one in value if (kept := _chosen(one)) is not None]
+    return value if isinstance(value, int) or (isinstance(value, str) and _SETTING.fullmatch(value)) else None
+
+
+_METADATA: dict[int, Kept] = {
+    hlo.OP_NAME: lambda value, given: path(text(value), given.names),
+    hlo.FILE: lambda value, given: given.names.path(text(value)),
+    hlo.LINE: _number,
+    hlo.FRAME: _number,
+}
+_ONLY_NUMBERS: dict[int, Kept] = dict.fromkeys(range(1, 16), _number)
+_INSTRUCTION: dict[int, Kept] = {
+    hlo.NAME: lambda value, given: given.names.kernel(text(value)),
+    hlo.OPCODE: _opcode,
+    hlo.SHAPE: _shape,
+    hlo.METADATA: _inside(_METADATA),
+    hlo.PARAMETER: _number,
+    hlo.WINDOW: _inside({1: _inside(_ONLY_NUMBERS)}),
+    hlo.CONVOLUTION: _inside(_ONLY_NUMBERS),
+    hlo.TARGET: _target,
+    hlo.DOT: _inside(dict.fromkeys(range(1, 5), _small)),
+    hlo.ID: _INSTRUCTIONS,
+    hlo.OPERANDS: _INSTRUCTIONS,
+    hlo.CALLED: _COMPUTATIONS,
+    hlo.BACKEND: _settings,
+    hlo.GROUPS: _inside({1: _group}),
+    hlo.PRECISION: _inside({1: _small}),
+    hlo.DEVICES: _inside({1: _inside({1: _group}), 2: _inside(_ONLY_NUMBERS)}),
+}
+_COMPUTATION: dict[int, Kept] = {
+    hlo._INSTRUCTIONS: _inside(_INSTRUCTION),
+    hlo._COMPUTATION_ID: _COMPUTATIONS,
+    hlo._ROOT: _INSTRUCTIONS,
+}
+_FRAMES: dict[int, Kept] = {1: lambda value, given: given.names.path(text(value)), 3: _inside(_ONLY_NUMBERS), 4: _inside(_ONLY_NUMBERS)}
+_MODULE: dict[int, Kept] = {programs._COMPUTATIONS: _inside(_COMPUTATION), programs._ENTRY: _COMPUTATIONS, programs._FRAMES: _inside(_FRAMES)}
+_PROTO: dict[int, Kept] = {programs._MODULE: _inside(_MODULE)}
