@@ -16,6 +16,7 @@ import pandas as pd
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import table
 from advisor.sources.jax import hlo
+from advisor.sources.jax.attention import is_attention
 from advisor.sources.jax.families import family_of
 from advisor.sources.jax.hlo import Computation, Frames, Parts, Shape, by_number, numbers, shapes_of, text_of, whole_fields
 from advisor.sources.jax.scopes import scopes_of
@@ -219,7 +220,7 @@ class Program:
 
     def _precision(self, computation: Computation, opcode: str, parts: Parts, called: list[Computation]) -> str:
         """The numbers that the first matrix product in it multiplies; "" where there is none."""
-        products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _PRODUCT_CALL.search(text_of(parts, hlo.TARGET))) else []
+        products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, hlo.TARGET))) else []
         products += [(c, p) for c in called for i in range(len(c.names)) if text_of(p := c.parts(i), hlo.OPCODE) in _PRODUCTS]
         for home, product in products:
             operands = home.operands(product)
@@ -241,6 +242,10 @@ class Program:
                     if match := _COLLECTIVE.fullmatch(text_of(inner, hlo.OPCODE)):
                         return match[1], inner
         return "", {}
+
+
+def _multiplies(target: str) -> bool:
+    return bool(_PRODUCT_CALL.search(target)) or is_attention(target)
 
 
 _PRECISIONS = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}

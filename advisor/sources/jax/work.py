@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from advisor.sources.jax import hlo
+from advisor.sources.jax.attention import attention_flops, is_attention
 from advisor.sources.jax.hlo import Computation, Parts, Shape, by_number, numbers, text_of, whole_fields
 from advisor.sources.protobuf import message
 
@@ -100,7 +101,7 @@ def _convolution(parts: Parts, output: Shape, kernel: Shape) -> float:
 
 
 def _of_library(home: Computation, parts: Parts, at: int) -> Work:
-    """Products that cuBLAS and cuDNN compute; what other calls do is not known."""
+    """Products that cuBLAS and cuDNN compute, and attention; what other calls do is not known."""
     target, taken, made = text_of(parts, hlo.TARGET), home.operands(parts), home.results(at)
     if len(taken) < 2 or not made:
         return UNKNOWN
@@ -109,6 +110,8 @@ def _of_library(home: Computation, parts: Parts, at: int) -> Work:
     if _GEMM.match(target):
         contracted = _contracted(parts)
         return Work(2 * made[0].elements * _sizes(taken[0], contracted), moved) if contracted else UNKNOWN
+    if is_attention(target):
+        return Work(attention_flops(target, text_of(parts, hlo.BACKEND), taken[0].sizes[-1] if taken[0].sizes else 0), moved)
     if match := _CONVOLUTION.match(target):
         # Output and kernel of the forward pass, whichever of the three this one makes.
         output, kernel = {"BackwardInput": (taken[0], taken[1]), "BackwardFilter": (taken[1], made[0])}.get(match["kind"], (made[0], taken[1]))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from advisor.sources.jax import hlo, programs, scopes
+from advisor.sources.jax.attention import _ATTRIBUTE
 from advisor.sources.protobuf import Value, fields, message, text, written
 from advisor.sources.redact.names import Names
 
@@ -38,6 +39,7 @@ _SETTINGS = frozenset({
     "intermediate_tensor_shape", "dimensions", "element_type",
 })  # fmt: skip
 """Keys of a library call's settings that are read, and those around them."""
+_ATTRIBUTES = frozenset({"input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim", "mask_type", "window_size_left"})
 _DEEPEST = _DIMENSIONS = 16
 _LARGEST = 1e18
 """No array has more elements: such sizes are damaged, or a text."""
@@ -140,11 +142,12 @@ def _target(value: Value, given: _Given) -> str:
 
 
 def _settings(value: Value, given: _Given) -> str | None:
-    """A library call's settings, which are JSON: those that are read."""
+    """A library call's settings: of JSON those that are read, of attributes the small numbers."""
     try:
         return json.dumps(_chosen(json.loads(text(value))))
     except (ValueError, RecursionError):
-        return None
+        said = [f"{name} = {number} : i64" for name, number in _ATTRIBUTE.findall(text(value)) if name in _ATTRIBUTES]
+        return f"{{{', '.join(said)}}}" if said else None
 
 
 def _chosen(value: Any) -> Any:

@@ -129,3 +129,49 @@ def test_in_another_order_how_often_a_kernel_runs_tells_what_it_multiplies(two_p
 def test_devices_are_joined_apart(two_products):
     names = [name for name in ("nvjet_a", "nvjet_b", "nvjet_a") for _ in range(2)]
     assert rows_of(two_products, names, [0, 1] * 3) == ["call.1", "call.1", "call.2", "call.2", "call.3", "call.3"]
+
+
+CUDNN = {"cudnn_fmha_backend_config": {"intermediate_tensor_shape": {"dimensions": ["2", "4", "64", "64"]}, "mask_type": "NO_MASK"}}
+WHOLE = 2 * 4 * 64 * 64 * 32
+"""Batch, heads, queries, keys and the size of a head, each once."""
+
+
+def attended(target, settings, results):
+    array = shape(BF16, 2, 64, 4, 32)
+    more = field(hlo.TARGET, target) + field(hlo.BACKEND, settings)
+    call = instruction(4, "custom-call.1", "custom-call", results, operands=(1, 2, 3), more=more)
+    return made("custom-call.1", computation(1, 4, *(instruction(n, f"p{n}", "parameter", array) for n in (1, 2, 3)), call))
+
+
+def cudnn(**changed):
+    return json.dumps({"cudnn_fmha_backend_config": CUDNN["cudnn_fmha_backend_config"] | changed})
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "products"),
+    [
+        ("__cudnn$fmhaSoftmax", cudnn(), 2),
+        ("__cudnn$fmhaSoftmaxBackward", cudnn(), 5),
+        ("__cudnn$fmhaSoftmax", cudnn(mask_type="CAUSAL"), 1),
+        ("__cudnn$fmhaSoftmax", cudnn(mask_type="CAUSAL", sliding_window_length=8), 2 * 8 / 64),
+        ("__cudnn$fmhaSoftmax", cudnn(mask_type="PADDING"), None),
+        ("__cudnn$fmhaSoftmax", cudnn(intermediate_tensor_shape={"dimensions": ["2", "4", "64"]}), None),
+        ("__cudnn$fmhaSoftmax", "[]", None),
+    ],
+)
+def test_attention_in_one_call_multiplies_what_its_settings_say(target, settings, products):
+    found = attended(target, settings, field(2, 13) + field(4, shape(BF16, 2, 4, 64, 32)) + field(4, shape(6, 100)))
+    assert found.family == "attention" and found.precision == "bf16"
+    if products is None:
+        assert np.isnan(found.flops) and np.isnan(found.bytes)
+    else:
+        # Three arrays in, one out; the last result is the workspace.
+        assert found.flops == 2 * WHOLE * products and found.bytes == 4 * 2 * (2 * 64 * 4 * 32)
+
+
+@pytest.mark.parametrize(("mask", "products"), [(0, 2), (2, 1), (4, 1), (1, None), (3, None), (9, None)])
+def test_attention_of_transformer_engine_says_its_sizes(mask, products):
+    settings = "{attn_heads = 4 : i64, dropout_probability = 1.0e-01 : f64, input_batch = 2 : i64, kv_max_seqlen = 64 : i64, mask_type = %d : i64, "
+    settings += "q_max_seqlen = 64 : i64, qk_head_dim = 32 : i64, v_head_dim = 32 : i64, window_size_left = -1 : i64}"
+    found = attended("te_fused_attn_forward_ffi", settings % mask, shape(BF16, 2, 64, 4, 32))
+    assert np.isnan(found.flops) if products is None else found.flops == 2 * WHOLE * products
