@@ -14,9 +14,12 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
-from advisor.views.replay.edits import Edits, WithoutWaits
+from advisor.views.replay.edits import Edits, WithoutWaits, combine
+from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
 
@@ -30,7 +33,7 @@ _UNSCALE = re.compile(r"^aten::_amp_foreach_non_finite_check_and_unscale_")
 
 
 @rule("amp-scaler-sync", relies_on=("host",), min_saving_share=0.01, explains=("sync-stall",))
-def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, witness: Witness) -> Outcome:
+def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update: OptimizerStep, host_time: HostTime, witness: Witness) -> Outcome:
     """GradScaler waits for the GPU in each step
 
     What it is
@@ -43,11 +46,12 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, witness
 
     How it is measured
     The first read of a few bytes within 64 calls after an `_amp_foreach_non_finite_check_and_unscale_` op, where the host
-    waited for it. The step is replayed without these waits. Reported from `min_saving_share` of the step ({min_saving_share}).
+    waited for it. The step is replayed without these waits (`low`) and, where the optimizer can be had fused, with it fused, as
+    for optimizer-foreach. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
-    Train in BF16, which needs no scaler, on Ampere and later. Where FP16 must stay, use a fused optimizer
-    (`fused=True`): it takes the flag on the GPU and skips the update there.
+    Use a fused optimizer (`fused=True`: Adam, AdamW, SGD): it takes the flag on the GPU and skips the update there. Or train in
+    BF16, which needs no scaler, on Ampere and later.
 
     When to ignore it
     When the step is so long on the GPU that the host catches up again before the queue runs dry; the replay then says 0.
@@ -65,15 +69,18 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, witness
     if not len(waits):
         return Clear(why="gradients are unscaled, but the host waits for no flag: the optimizer takes it on the GPU")
     per_step = len(waits) / work.schedule.steps
+    fusable = update.kind in ("loop", "foreach") and (update.name in HAVE_FUSED or not update.name)
+    no_wait = WithoutWaits(waits)
+    fused = fused_optimizer(host_time, work, update) if fusable else Edits.same(combine())
     return Found(
         summary=f"GradScaler reads whether a gradient was infinite {per_step:.0f} times a step and holds the host for "
         f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
-        edits=Edits.same(WithoutWaits(waits)),
+        edits=Edits(no_wait, combine(no_wait, fused.expected), combine(no_wait, fused.high)),
         removes="the scaler's wait for the backward pass",
         quiet=f"GradScaler waits {per_step:.1f} times a step",
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         confidence=0.8,
-        fix=_fix(timeline),
+        fix=_fix(timeline, fusable),
     )
 
 
@@ -92,18 +99,22 @@ def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints
     return np.array(sorted(found), np.int64)
 
 
-def _fix(timeline: Timeline) -> Fix:
+def _fix(timeline: Timeline, fusable: bool) -> Fix:
     capable = any(d.compute_capability >= (8, 0) for d in timeline.devices)
     bf16 = ("Train in BF16 and drop the scaler: autocast(dtype=torch.bfloat16) has FP32's range.",) if capable else ()
+    before = "with torch.autocast('cuda', torch.float16):\n    loss = loss_of(batch)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()"
+    if fusable or not capable:
+        return Fix(
+            title="Let the optimizer take the scaler's flag",
+            steps=("Pass fused=True to the optimizer: it takes the scaler's flag on the GPU.", *(f"Or {way[0].lower()}{way[1:]}" for way in bf16)),
+            code=Code(before=before, after="optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits"),
+            url="https://docs.pytorch.org/docs/stable/amp.html",
+            risk="Rounding differs in the last bits.",
+        )
     return Fix(
         title="Train without the scaler's wait",
-        steps=(*bf16, "Or pass fused=True to the optimizer: it takes the scaler's flag on the GPU."),
-        code=Code(
-            before="with torch.autocast('cuda', torch.float16):\n    loss = loss_of(batch)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
-            after="with torch.autocast('cuda', torch.bfloat16):\n    loss = loss_of(batch)\nloss.backward()\noptimizer.step()"
-            if capable
-            else "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits",
-        ),
+        steps=bf16,
+        code=Code(before=before, after="with torch.autocast('cuda', torch.bfloat16):\n    loss = loss_of(batch)\nloss.backward()\noptimizer.step()"),
         url="https://docs.pytorch.org/docs/stable/amp.html",
-        risk="BF16 has three bits less of mantissa than FP16: check the loss curve." if capable else "Rounding differs in the last bits.",
+        risk="BF16 has three bits less of mantissa than FP16: check the loss curve.",
     )
