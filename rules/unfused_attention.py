@@ -78,7 +78,7 @@ def unfused_attention(
     """
     if work.timeline.source.shapes:
         found, times = _by_shapes(written, work, roofline)
-        kept = [one.products for one in written.found]
+        kept = [one.products[:2] for one in written.found]
     else:
         found, times = _by_order(work, min_between_share)
         kept = [chain[[0, -1]] for chain in found]
@@ -125,7 +125,8 @@ def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
 
 
 def _fused(kept: list[Ints], found: list[Ints], dur_us: Floats) -> Fused:
-    """One kernel in place of each; the call that launches it costs the host what launching the products did."""
+    """One kernel in place of each; its call costs the host what launching two products did, forward and backward: 95 and 87 µs of an
+    H200's host, where a product takes 20 to 60."""
     at = np.concatenate(kept)
     each = np.repeat(dur_us / [len(k) for k in kept], [len(k) for k in kept])
     return Fused(at, np.setdiff1d(np.concatenate(found), at), each)
