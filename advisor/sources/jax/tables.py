@@ -17,7 +17,7 @@ from advisor.intervals import Ints
 from advisor.knowledge.occupancy import WARP
 from advisor.recordings.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
 from advisor.recordings.tpu import TpuProfile
-from advisor.sources.jax import command_buffers, names
+from advisor.sources.jax import command_buffers, driver_threads, names
 from advisor.sources.jax.planes import Events, Line, Plane, Stat
 from advisor.sources.jax.programs import COMMAND_BUFFER, Programs
 from advisor.sources.jax.texts import Texts, distinct
@@ -283,6 +283,9 @@ class Tables:
             raise self._nothing(path)
         first = min(float(piece["start_us"].min()) for pieces in self.pieces.values() for piece in pieces)
         columns = {into: self._joined(into, first) for into in list(self.pieces)}
+        if "api_calls" in columns and "annotations" in columns:
+            other = np.unique(np.concatenate([columns[into]["tid"] for into in ("annotations", "cpu_ops", "python_calls") if into in columns]))
+            columns["api_calls"]["tid"] = driver_threads.owners(columns["api_calls"], columns["annotations"], other)
         if self.unjoined:
             ops = columns["gpu_ops"]
             ops["compiled"] = command_buffers.joined(ops["compiled"], ops["name"], ops["device"], ops["start_us"], list(self.unjoined), self.programs)

@@ -14,6 +14,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
+from advisor.views.trace.jitted_steps import jitted_calls, may_mark
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 
@@ -109,6 +110,7 @@ class Steps:
             ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
             ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
             ("detected", "the period of Optimizer.step", _optimizer_steps(timeline)),
+            ("detected", "the calls of the jitted function that does most of the work", _jitted(timeline)),
             ("detected", "a launch sequence that repeats (a step, or a layer of one)", _repeated_launches(timeline, launches)),
         ):
             if marks is not None:
@@ -141,6 +143,8 @@ def _profiler_steps(timeline: Timeline) -> Marks | None:
 def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
     """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such."""
     frame = timeline.annotations
+    if (mine := may_mark(timeline)) is not None:
+        frame = frame[mine]
     if not len(frame) or not len(timeline.gpu_ops):
         return None
     stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
@@ -217,6 +221,11 @@ def _paces(start: Floats, end: Floats) -> bool:
     periods = np.diff(start)
     usual = float(np.median(periods))
     return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
+
+
+def _jitted(timeline: Timeline) -> Marks | None:
+    found = jitted_calls(timeline)
+    return found[1:] if found else None
 
 
 def _optimizer_steps(timeline: Timeline) -> Marks | None:
