@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes advisor-report/ (HTML, JSON, SARIF, the comment) and the step summary of a trace.
+# Writes into advisor-report/ of the runner's own directory (HTML, JSON, SARIF, the comment) and the step summary of a trace.
 set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -7,7 +7,7 @@ set -euo pipefail
 # Of several captures the first is reported on; the comparison and the check take them all.
 trace="$(path "$ADVISOR_TRACE")"
 if [ -d "$trace" ]; then
-    trace=$(find "$trace" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.sqlite' \) | LC_ALL=C sort | head -n 1)
+    trace=$(find "$trace" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
     [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi
 
@@ -19,6 +19,7 @@ done
 advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html" --force
 
 : >"$out/comment.md"
+rm -f -- "$out/diff.md" # of an earlier use in this job
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
     if advisor diff "$(path "$ADVISOR_BASELINE")" "$(path "$ADVISOR_TRACE")" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
         # What changed comes first: that is what the pull request is about.
@@ -44,6 +45,7 @@ fi
 printf '\n<!-- trace-advisor: comment -->\n' >>"$out/comment.md"
 
 {
+    echo "directory=$out"
     echo "report=$out/report.html"
     echo "sarif=$out/report.sarif"
     echo "json=$out/report.json"

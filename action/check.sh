@@ -6,7 +6,7 @@ set -uo pipefail
 
 # A baseline is for the comment too: it is held against where a limit says how much slower is too slow.
 baseline=()
-if [ -n "${ADVISOR_BASELINE:-}" ] && grep -qs regression_percent "${ADVISOR_CONFIG:-pyproject.toml}"; then
+if [ -n "${ADVISOR_BASELINE:-}" ] && grep -qs regression_percent -- "${ADVISOR_CONFIG:-pyproject.toml}"; then
     baseline=(--baseline "$(path "$ADVISOR_BASELINE")")
 fi
 advisor check "$(path "$ADVISOR_TRACE")" "${config[@]}" "${baseline[@]}" >"$out/budgets.txt"

@@ -2,6 +2,8 @@
 # Comments on the pull request of the event, or updates the comment that an earlier run of the same account left.
 set -euo pipefail
 
+out="${RUNNER_TEMP:-.}/advisor-report"
+
 # Isolated: the workspace, where this runs, may hold a json.py of anyone.
 number=$(python3 -I -c 'import json, os; print(int(json.load(open(os.environ["GITHUB_EVENT_PATH"])).get("pull_request", {}).get("number", 0)))')
 if [ "$number" = 0 ]; then
@@ -10,15 +12,15 @@ if [ "$number" = 0 ]; then
 fi
 
 # Where the page is, and under which address in it the first finding stands. The marker stays last.
-if [ -n "${ADVISOR_PAGE:-}" ] && ! grep -qs 'trace-advisor: page' advisor-report/comment.md; then
-    finding=$(python3 -I -c 'import json; found = json.load(open("advisor-report/report.json"))["findings"]; print("#finding-" + found[0]["rule"] if found else "")')
-    body=$(<advisor-report/comment.md)
+if [ -n "${ADVISOR_PAGE:-}" ] && ! grep -qs 'trace-advisor: page' "$out/comment.md"; then
+    finding=$(ADVISOR_OUT="$out" python3 -I -c 'import json, os; found = json.load(open(os.environ["ADVISOR_OUT"] + "/report.json"))["findings"]; print("#finding-" + found[0]["rule"] if found else "")')
+    body=$(<"$out/comment.md")
     {
         printf '%s' "${body%'<!-- trace-advisor: comment -->'*}"
         printf '[The page, with the timeline and the evidence](%s): unpack it and open `report.html%s`.\n<!-- trace-advisor: page -->\n\n' \
             "$ADVISOR_PAGE" "$(printf '%s' "$finding" | tr -cd 'A-Za-z0-9#_.-')"
         printf '<!-- trace-advisor: comment -->\n'
-    } >advisor-report/comment.md
+    } >"$out/comment.md"
 fi
 
 comments="repos/$GITHUB_REPOSITORY/issues/$number/comments"
@@ -28,9 +30,9 @@ ADVISOR_ACCOUNT=$(gh api user --jq .login 2>/dev/null) || ADVISOR_ACCOUNT='githu
 export ADVISOR_ACCOUNT ADVISOR_MARKER='<!-- trace-advisor: comment -->'
 mine=$(gh api --paginate "$comments" --jq '.[] | select(.user.login == env.ADVISOR_ACCOUNT) | select(.body | rtrimstr("\n") | endswith(env.ADVISOR_MARKER)) | .id' | head -n 1)
 if [[ "$mine" =~ ^[0-9]+$ ]]; then
-    gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$mine" --field body=@advisor-report/comment.md >/dev/null
+    gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$mine" --field "body=@$out/comment.md" >/dev/null
     echo "advisor: updated comment $mine of pull request $number"
 else
-    gh api --method POST "$comments" --field body=@advisor-report/comment.md >/dev/null
+    gh api --method POST "$comments" --field "body=@$out/comment.md" >/dev/null
     echo "advisor: commented on pull request $number"
 fi

@@ -1,11 +1,12 @@
 # What the steps share. Sourced.
 
 PATH="${ADVISOR_BIN:+$ADVISOR_BIN:}$PATH"
-out=advisor-report
-mkdir -p "$out"
+# The runner's own directory: in the workspace a pull request may have laid links under our names, to files that are not its own.
+out="${RUNNER_TEMP:-.}/advisor-report"
+mkdir -p -- "$out"
 
-# A path that begins with a dash is no option.
-path() { case "$1" in -*) printf './%s' "$1" ;; *) printf '%s' "$1" ;; esac; }
+# A path that begins with a dash is no option, and one with a bracket or a mark no expression of find's.
+path() { case "$1" in [[:alnum:]/._~]*) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac; }
 
 # A pull request that runs with this repository's rights and secrets does not bring its own settings, nor rules, which are code.
 config=(${ADVISOR_CONFIG:+--config "$(path "$ADVISOR_CONFIG")"})

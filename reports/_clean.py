@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
+from advisor.report.encoded import UNSEEN
 from advisor.report.model import Report
 
-# Control characters, bidirectional overrides, invisible and unpaired ones: a name could use them to drive a terminal,
-# or to look like something else (CVE-2021-42574).
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SEVERAL_LINES = frozenset({"before", "after", "error", "record_with"})
 _PROSE = frozenset({"steps", "why", "detail", "risk", "removes", "title"})
 """Written by rules, perhaps over several lines of source: a line break is a space."""
@@ -49,7 +45,7 @@ def visible(text: str, *, lines: bool = False) -> str:
             return char
         return _NAMED.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
 
-    return _UNSEEN.sub(escape, text.replace("\r\n", "\n") if lines else text)
+    return UNSEEN.sub(escape, text.replace("\r\n", "\n") if lines else text)
 
 
 def clip(text: str, most: int) -> str:
@@ -88,20 +84,12 @@ def clean(report: Report, limits: Limits) -> Report:
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-def encodable(shown: Struct) -> Struct:
-    """The same, unpaired surrogates written as escapes: a path that is not UTF-8 holds some, and JSON cannot."""
-    return _with_texts(shown, lambda text: _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-
-
 def legible(shown: Struct) -> Struct:
     """The same, every text of it visible."""
-    return _with_texts(shown, visible)
 
-
-def _with_texts(shown: Struct, of_text: Callable[[str], str]) -> Struct:
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            return of_text(value)
+            return visible(value)
         if isinstance(value, (list, tuple)):
             return [walk(item) for item in value]
         return {name: walk(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -34,7 +34,7 @@ PADDED_LOW, PADDED = 0.6, 0.85
 """Rate of an aligned product over the rate that the largest ones reach, where the trace has none of its own: 0.85 to 0.97 on
 an H200 in BF16 (K from 768 to 4096), 0.6 with kernels of the generation before."""
 
-_ALIGN = re.compile(r"align(\d+)")
+_ALIGN = re.compile(r"align(\d{1,9})")
 
 
 @rule("gemm-alignment", relies_on=("kernels",), min_saving_share=0.03)

@@ -49,7 +49,7 @@ def step(tmp_path):
 
     def run(script, **environment):
         given = {
-            **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "a/b",
+            **{key: value for key, value in os.environ.items() if key != "RUNNER_TEMP"}, "PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "a/b",
             **{key: str(tmp_path / name) for key, name in files.items()}, **{key: str(value) for key, value in environment.items()},
         }  # fmt: skip
         return subprocess.run(["bash", ROOT / "action" / script], cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
@@ -81,7 +81,7 @@ def test_analyze_writes_reports_summary_comment_and_outputs(step, tmp_path):
     assert "launch-bound" in summary and len(summary.encode()) < 1 << 20
     assert comment.rstrip().endswith(MARKER) and len(comment) < 65_536
     outputs = dict(line.split("=") for line in (tmp_path / "output").read_text().splitlines())
-    assert set(outputs) == {"report", "sarif", "json"} and all((tmp_path / path).is_file() for path in outputs.values())
+    assert set(outputs) == {"directory", "report", "sarif", "json"} and all((tmp_path / path).exists() for path in outputs.values())
 
 
 def test_with_a_baseline_the_comment_compares(step, tmp_path):
@@ -188,6 +188,27 @@ def test_modules_of_the_workspace_are_not_imported(step, tmp_path):
     assert not list(tmp_path.glob("*.ran"))
 
 
+def test_links_that_a_pull_request_laid_under_our_names_are_not_followed(step, tmp_path):
+    """What the steps write, upload and comment with lies in the runner's own directory."""
+    (tmp_path / "runner").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "token").write_text("ghs_secret")
+    (tmp_path / "advisor-report").symlink_to("secret")
+    for name in ("comment.md", "diff.md", "diff.log", "budgets.txt"):
+        (tmp_path / "secret" / name).symlink_to("token")
+    (tmp_path / "limits.toml").write_text("[budgets]\nstep_ms = 1000\n")
+    given = {"ADVISOR_TRACE": SLOW, "ADVISOR_BASELINE": SLOW, "ADVISOR_CONFIG": "limits.toml", "RUNNER_TEMP": tmp_path / "runner"}
+    for script in ("analyze.sh", "comment.sh", "check.sh"):
+        done = step(script, **given)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "secret" / "token").read_text() == "ghs_secret" and "ghs_secret" not in calls(tmp_path)[-1]["body"]
+    outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert (
+        all(Path(path).is_relative_to(tmp_path / "runner") for path in outputs.values())
+        and "${{ steps.analyze.outputs.directory }}" in (ROOT / "action.yml").read_text()
+    )
+
+
 def test_a_name_that_begins_with_a_dash_is_no_option(step, tmp_path):
     (tmp_path / "--rules=x.json.gz").write_bytes(SLOW.read_bytes())
     done = step("analyze.sh", ADVISOR_TRACE="--rules=x.json.gz", ADVISOR_BASELINE="--rules=x.json.gz")
@@ -225,7 +246,7 @@ def test_dependencies_and_actions_are_pinned_by_hash():
     wanted = {re.match(r"[\w.-]+", d)[0].lower().replace(".", "-") for d in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]}
     assert wanted <= {re.match(r"[\w.-]*", package)[0].lower().replace(".", "-") for package in packages}
     for file in (ROOT / "action.yml", ROOT / "docs" / "ci.md"):
-        for used in re.findall(r"uses: (actions/\S+)", file.read_text()):
+        for used in re.findall(r"uses: (?!trace-advisor/)(\S+)", file.read_text()):
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", used), used
 
 

@@ -6,14 +6,16 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from advisor.cli import agents, analyze, compare, fleet, lab, rules
+from advisor.cli import agents, analyze, compare, fleet, lab, rules, streams
+from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
 from advisor.errors import AdvisorError
-from advisor.knowledge.secrets import SHOW, masked, shown
+from advisor.files import of_system
+from advisor.knowledge.secrets import SHOW
 
 app = typer.Typer(
     help="Reads a GPU profile and says what makes the program slow, what to change, and what that gains.",
@@ -57,33 +59,11 @@ def _main(
         raise typer.Exit
 
 
-def _visible(text: str, lines: bool = False) -> str:
-    from advisor.reports._clean import visible  # not before it is needed: --help costs nothing
-
-    return visible(text if shown() else masked(text), lines=lines)
-
-
 def _fail(error: AdvisorError) -> NoReturn:
-    # What a trace holds may stand in a message: it must not drive a terminal, nor give a log commands.
-    print(f"advisor: {_visible(error.message)}", file=sys.stderr)
+    say(f"advisor: {error.message}")
     if error.hint:
-        print(f"  {_visible(error.hint, lines=True)}", file=sys.stderr)
+        print(f"  {visible(error.hint, lines=True)}", file=sys.stderr)
     raise SystemExit(error.exit_code)
-
-
-class _Seen:
-    """Standard error on which no command to a terminal passes, whoever writes: click, a warning of Python's, a path. (Progress bars,
-    which steer the cursor, write to `sys.__stderr__`.)"""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream.write(_visible(text, lines=True))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def _terminated(number: int, _: object) -> NoReturn:
@@ -95,23 +75,30 @@ def main() -> None:
 
     1 means a finding, so a crash is 70, a broken pipe 141 and a signal 128 and its number.
     """
-    signal.signal(signal.SIGTERM, _terminated)
-    sys.stderr = _Seen(sys.stderr)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, _terminated)
+    streams.install()
     complete_at_once_in_zsh()
     try:
-        code = app(prog_name="advisor", standalone_mode=False)
+        try:
+            code = app(prog_name="advisor", standalone_mode=False)
+        finally:
+            sys.stdout.flush()
     except AdvisorError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
+    except OSError as error:  # of a path that is none, wherever it is touched first
+        _fail(of_system(error))
     except MemoryError:
-        print("advisor: the memory does not suffice for this recording", file=sys.stderr)
+        say("advisor: the memory does not suffice for this recording")
         raise SystemExit(70) from None
     except Exception as error:
         if show := getattr(error, "show", None):  # bad arguments: click's own errors, wherever this typer keeps them
             show()
             raise SystemExit(getattr(error, "exit_code", 2)) from None
-        print(_visible("".join(traceback.format_exception(error)), lines=True), file=sys.stderr)
-        print("advisor: this is an error of advisor's own: please report it", file=sys.stderr)
+        print("".join(traceback.format_exception(error)), file=sys.stderr)
+        say("advisor: this is an error of advisor's own: please report it")
         raise SystemExit(70) from None
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -13,7 +13,8 @@ import typer
 
 from advisor.cli.fleet import INDEX, JobOutput, directory_of, one_path, part_of, reduced_job, write_directory
 from advisor.cli.fleet import shard as shards
-from advisor.cli.outputs import check_target, write
+from advisor.cli.outputs import check_target, file_name, write
+from advisor.cli.streams import say
 from advisor.cli.terminal import (
     ConfigOption,
     ExecutorOption,
@@ -101,7 +102,7 @@ def analyze(
         if any(crossed):
             raise typer.Exit(max(crossed))
         return
-    if max_gib <= 0:
+    if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
     chosen = selection(config, rules, rule)
     name, max_bytes = one_path(trace), int(max_gib * GIB)
@@ -160,7 +161,7 @@ def report(
     from advisor.reports import formats
 
     loaded = read_report(saved)
-    form, target = destination(format, output, formats(), lambda: Path(f"{saved.stem}.html"), force, str(saved))
+    form, target = destination(format, output, formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
     _write(loaded, form, target)
 
 
@@ -174,7 +175,7 @@ def redact(
     if not trace.exists():
         raise TraceError(f"there is no file {trace}", "Give the path of a trace.")
     giveaway.redact(trace, output)
-    print(f"wrote {output}", file=sys.stderr)
+    say(f"wrote {output}")
 
 
 def _write(report: Report, name: str, target: Path | None, quiet: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.fleet import JobOutput, reduced_job
-from advisor.cli.outputs import write
+from advisor.cli.outputs import file_name, write
+from advisor.cli.streams import say
 from advisor.cli.terminal import (
     ConfigOption,
     ForceOption,
@@ -101,7 +101,7 @@ def check(
     for verdict in verdicts:
         print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]
-    print(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass", file=sys.stderr)
+    say(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass")
     if crossed or unjudged(reports[0], allow_unjudged):
         raise typer.Exit(1)
 
@@ -122,20 +122,20 @@ def history(
 
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
-    name, target = destination(format, output, formats(), lambda: Path(f"{directory.name or 'history'}.history.html"), force, str(directory))
+    name, target = destination(format, output, formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory))
     if add is not None:
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
         path = kept.add(directory, _reports([add], rules, config)[0], commit)
         replaced = there - {one.name for one in directory.glob("*.json")} or there & {path.name}
-        print(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""), file=sys.stderr)
+        say(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""))
     trend = kept.read(directory)
     if trend.skipped:
-        print(f"advisor: {len(trend.skipped)} files of {directory} are no saved reports by commit", file=sys.stderr)
+        say(f"advisor: {len(trend.skipped)} files of {directory} are no saved reports by commit")
     write(formats()[name].render(trend), target)
 
 
 def _stem(path: Path) -> str:
-    return path.name.split(".", 1)[0] or "side"
+    return file_name(path.name.split(".", 1)[0]) or "side"
 
 
 def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:

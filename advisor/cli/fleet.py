@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.outputs import write
+from advisor.cli.outputs import file_name, make_directory, write
+from advisor.cli.streams import say
 from advisor.cli.terminal import (
     ConfigOption,
     FailOnOption,
@@ -26,7 +26,7 @@ from advisor.cli.terminal import (
     rank_progress,
     selection,
 )
-from advisor.errors import OutputError, TraceError, UsageError
+from advisor.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from advisor.engine.reduce import Judging
@@ -71,7 +71,7 @@ def reduced_job(recording: Recording, judging: Judging, how: JobOutput) -> Recor
     from advisor.engine.fleet import Kept, reduced
 
     if how.directory:
-        _make(how.directory)
+        make_directory(how.directory)
     kept = Kept(how.directory / SUMMARIES, how.directory / PAGES) if how.directory else None
     with rank_progress() as progress:
         return reduced(recording, judging, executor=how.executor, workers=how.workers, kept=kept, progress=progress)
@@ -86,19 +86,12 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
         raise UsageError(f"{recording.path} is not a job of several ranks", "Give a directory with one trace a rank.")
     assert how.part and how.directory
     traces = given.traces[how.part[0] - 1 :: how.part[1]]
-    _make(how.directory)
+    make_directory(how.directory)
     with rank_progress() as progress:
         made = reduce(traces, judging, executor=how.executor, workers=how.workers, kept=Kept(how.directory), progress=progress)
-    print(f"{len(made.summaries)} of {len(traces)} ranks are in {how.directory}; all together: advisor merge {how.directory}", file=sys.stderr)
+    say(f"{len(made.summaries)} of {len(traces)} ranks are in {how.directory}; all together: advisor merge {how.directory}")
     if made.unread and not made.summaries:
         raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with one trace a rank.")
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{directory} cannot be made: {error.strerror}", "Give another directory with -o.") from None
 
 
 def write_directory(report: Report, directory: Path) -> None:
@@ -132,7 +125,7 @@ def merge(
 
     check_severity(fail_on)
     chosen = selection(config, rules, rule)
-    form, target = destination(format, output, formats(), lambda: Path(f"{summaries.name or 'job'}.advisor.html"), force, str(summaries))
+    form, target = destination(format, output, formats(), lambda: Path(f"{file_name(summaries.name) or 'job'}.advisor.html"), force, str(summaries))
     report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
     write(formats()[form].render(report), target)
     gate(report, fail_on, allow_unjudged)

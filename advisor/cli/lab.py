@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from advisor.cli.outputs import check_target, write
+from advisor.cli.outputs import check_target, make_directory, write
+from advisor.cli.streams import say
 from advisor.cli.terminal import ForceOption, OutputOption, format_option
 from advisor.errors import UsageError, no_such
 
@@ -73,7 +74,7 @@ def record(
     options = Options(warmup=warmup, timed=timed, light=0 if nsys else light, deep=0 if nsys else deep, nsys=light if nsys else 0)
     code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going)
     for line in _recorded(output):
-        print(f"advisor: {line}", file=sys.stderr)
+        say(f"advisor: {line}")
     if code:
         raise typer.Exit(code)
 
@@ -154,6 +155,8 @@ def attention(
     if dtype not in kinds:
         raise UsageError(f"--dtype {dtype} is none", f"Give one of {', '.join(kinds)}.")
     check_measured(format, output, force)
+    if output_dir:
+        make_directory(output_dir)
     lengths = _numbers("--seq-lengths", seq_lengths)
     session = _tracked(
         len(lengths),
@@ -165,7 +168,6 @@ def attention(
     html = page("Attention, measured", session._repr_html_(), *charts.values(), preformatted(str(session)))
     write_measured(str(session), session.to_json(), html, format, output)
     if output_dir:
-        output_dir.mkdir(parents=True, exist_ok=True)
         for name, svg in charts.items():
             write(svg, output_dir / name)
 

@@ -6,12 +6,15 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
+from advisor.cli.streams import say
 from advisor.errors import OutputError, UsageError
+from advisor.files import write_whole
 
 _HEAD_BYTES = 2048
+
+_UNFIT = re.compile(r"[^\w .=+@()\[\],~%-]+")
 
 _OURS = re.compile(
     rb"""(?x)
@@ -50,43 +53,32 @@ def check_target(path: Path, force: bool, source: str) -> None:
         raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
 
 
+def file_name(text: str) -> str:
+    """What an input's name lends to a file's: letters, digits and what else stands in file names as people write them."""
+    return _UNFIT.sub("-", text).lstrip("-.")[:120]
+
+
+def make_directory(directory: Path) -> None:
+    """Raises OutputError where it cannot be made."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{directory} cannot be made: {error.strerror}", "Give another directory with -o.") from None
+
+
 def write(rendered: str, target: Path | None, quiet: bool = False) -> None:
     """To standard output, or to a file: whole or not at all. Raises OutputError where it cannot be written."""
     if target is None:
-        try:
-            sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader of our output went away (head, less): no error of ours, and nothing more to say.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(141) from None
+        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+        sys.stdout.flush()
         return
     try:
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
             with target.open("w", encoding="utf-8") as file:  # a pipe, a terminal, /dev/null: there is nothing to replace
                 file.write(rendered)
         else:
-            _replace(target, rendered)
+            write_whole(target, rendered.encode())
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}", "Give another path with -o.") from None
     if not quiet:
-        print(f"wrote {target}", file=sys.stderr)
-
-
-def _replace(target: Path, rendered: str) -> None:
-    """A crash leaves the old file or the new one; two writers at once leave one of both, whole."""
-    handle, part = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(rendered)
-            os.fchmod(file.fileno(), target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-        os.replace(part, target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        say(f"wrote {target}")

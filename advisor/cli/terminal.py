@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from advisor.cli.outputs import check_target
+from advisor.cli.outputs import check_target, file_name
+from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, no_such
 
 if TYPE_CHECKING:
@@ -117,10 +118,9 @@ def unjudged(report: Report, allowed: bool) -> bool:
     head = report.headline
     if head.judged == "yes" or allowed:
         return False
-    print(
+    say(
         f"advisor: {'only part of this' if head.judged == 'partly' else 'this'} could {'' if head.judged == 'partly' else 'not '}be judged: "
-        f"{head.judged_why}; --allow-unjudged passes it all the same",
-        file=sys.stderr,
+        f"{head.judged_why}; --allow-unjudged passes it all the same"
     )
     return True
 
@@ -143,10 +143,7 @@ def warn_of_secrets(trace: str) -> None:
     found = secrets_like(Path(trace))
     if found:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        print(
-            f"advisor: {trace} holds what looks like secrets ({shown}); before sharing: advisor redact {trace} OUT",
-            file=sys.stderr,
-        )
+        say(f"advisor: {trace} holds what looks like secrets ({shown}); before sharing: advisor redact {trace} OUT")
 
 
 def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
@@ -167,12 +164,12 @@ def html_path(trace: str) -> Path:
     name = whole.name
     for suffix in (".gz", ".json", ".trace", ".pt"):
         name = name.removesuffix(suffix)
-    name = name or "trace"
+    name = file_name(name) or "trace"
     path = Path(f"{name}.advisor.html")
     for folder in whole.parents:
         if not _of_another(path, trace) or not folder.name:
             break
-        name = f"{folder.name}-{name}"
+        name = file_name(f"{folder.name}-{name}")
         path = Path(f"{name}.advisor.html")
     return path
 
@@ -253,7 +250,7 @@ def rank_progress() -> Iterator[Callable[[int, int, str], None]]:
     """Called with how many ranks are done, of how many, and what is said of the last: a bar on a terminal's standard error, a line
     for each elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda done, count, said: print(f"{done} of {count}: {_visible(said)}", file=sys.stderr)
+        yield lambda done, count, said: say(f"{done} of {count}: {said}")
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -264,12 +261,6 @@ def rank_progress() -> Iterator[Callable[[int, int, str], None]]:
         def progress(done: int, count: int, said: str) -> None:
             bar.update(task, completed=done, total=count, description=f"{done} of {count} ranks")
             if " cannot be read: " in said:
-                bar.console.print(_visible(said), markup=False, highlight=False)
+                bar.console.print(visible(said), markup=False, highlight=False)
 
         yield progress
-
-
-def _visible(text: str) -> str:
-    from advisor.reports._clean import visible
-
-    return visible(text)

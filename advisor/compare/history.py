@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from advisor.errors import UsageError
+from advisor.errors import OutputError, UsageError
+from advisor.files import write_whole
 from advisor.report.model import Report
 from advisor.report.saved import read_report
 
@@ -69,14 +70,15 @@ def add(directory: Path, report: Report, commit: str | None = None, time: dateti
         raise UsageError(f"{commit!r} is no name of a commit", "Give letters, digits, dots, dashes and underscores.")
     made = _git("show", "-s", "--format=%cI", commit, "--")
     when = time or (datetime.fromisoformat(made) if made else datetime.now(timezone.utc))
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{directory} cannot be made: {error.strerror}", "Give another directory.") from None
     target = directory / f"{when.astimezone(timezone.utc).strftime(_STAMP)}-{commit}.json"
-    part = target.with_name(f".{target.name}.part")
-    part.write_bytes(report.to_json())
+    write_whole(target, report.to_json())
     for old in directory.glob(f"*-{commit}.json"):
-        if (match := _NAME.fullmatch(old.name)) and match["commit"] == commit:
+        if old != target and (match := _NAME.fullmatch(old.name)) and match["commit"] == commit:
             old.unlink()
-    part.replace(target)
     return target
 
 

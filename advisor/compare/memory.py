@@ -12,6 +12,7 @@ import msgspec
 from advisor.compare import finding_changes
 from advisor.compare.model import SCHEMA, FindingChange
 from advisor.errors import UsageError
+from advisor.report.encoded import as_json
 from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
 
 By = Literal["category", "source line", "module and op"]
@@ -58,7 +59,7 @@ class MemoryComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """The comparison as JSON."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+        return as_json(self)
 
 
 _KEYS: dict[By, Callable[[HeldRow], str]] = {

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from advisor.report.encoded import as_json
 from advisor.report.model import AnySaving, Kind
 
 SCHEMA = 1
@@ -115,4 +116,4 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """The comparison as JSON."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+        return as_json(self)

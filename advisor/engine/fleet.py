@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import msgspec
 from advisor.engine.executors import outcomes
 from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
+from advisor.files import write_whole
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.sources.paths import fingerprint
@@ -228,6 +228,4 @@ def _keep(kept: Kept, trace: RankTrace, judging: Judging, outcome: Outcome) -> N
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all: a worker that dies leaves no half summary."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)
+    write_whole(path, data)

@@ -16,6 +16,7 @@ import msgspec
 
 from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
+from advisor.files import write_whole
 from advisor.knowledge.collectives import element_bytes
 from advisor.report.model import Finding, Health
 from advisor.sources import redact as recordings
@@ -36,7 +37,7 @@ def redact(source: Path, target: Path) -> None:
     elif source.suffix in (SUFFIX, UNREAD_SUFFIX):
         if os.path.lexists(target):
             raise UsageError(f"{target} is there already", "Give the path of a new file.")
-        target.write_bytes(_left_by_a_shard(source, Names(), source.name))
+        write_whole(target, _left_by_a_shard(source, Names(), source.name))
     else:
         recordings.redact(source, target)
 
@@ -51,7 +52,7 @@ def _directory(source: Path, target: Path) -> None:
     if not traces and not left:
         raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, or one that shards wrote.")
     try:
-        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:80]}.", suffix=".part"))
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=".advisor-", suffix=".part"))
         try:
             for i, trace in enumerate(map(Path, traces)):
                 recordings.redact(trace, part / _renamed(trace, i, names), names)
@@ -62,7 +63,7 @@ def _directory(source: Path, target: Path) -> None:
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        raise TraceError(f"{source} cannot be redacted: {error.strerror or error}", "Check both paths.") from None
+        raise recordings.cannot_redact(source, target, error) from None
 
 
 def _renamed(path: Path, at: int, names: Names) -> str:

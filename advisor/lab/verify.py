@@ -192,6 +192,17 @@ def verify_commands(
     )
 
 
+def words(command: str) -> list[str]:
+    """A command as the shell would take it apart. Raises UsageError where it would not."""
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{command} is no command: {error}", "Give it as the shell would run it.") from None
+    if not found:
+        raise UsageError("an empty command cannot be run", "Give it as the shell would run it.")
+    return found
+
+
 def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
     """One run's recording: its step times and peak memory."""
     from advisor.lab.launch import launch
@@ -199,7 +210,7 @@ def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
 
     with TemporaryDirectory(prefix="advisor-") as folder:
         options = Options(warmup=warmup, timed=timed, light=0, deep=0)
-        code = launch(shlex.split(command), Path(folder), options, steps=steps, quiet=True)
+        code = launch(words(command), Path(folder), options, steps=steps, quiet=True)
         if code in STOPPED:
             raise SystemExit(code)
         if code:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from advisor.report.encoded import as_json
 from advisor.report.numbers import duration
 
 if TYPE_CHECKING:
@@ -661,7 +662,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_us: float = 0.0
     """Largest between two ranks' clocks; corrected."""
     missing: tuple[int, ...] = ()
-    """Ranks of the job that no trace was given of."""
+    """Ranks of the job that no trace was given of, the first thousand."""
 
 
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -851,7 +852,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def to_json(self) -> bytes:
         """The report as JSON of this schema."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+        return as_json(self)
 
     @classmethod
     def from_json(cls, data: bytes) -> Report:

@@ -34,6 +34,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     path = os.fspath(path)
     processes = processes or _cores()
     if path == STDIN:
+        if sys.stdin is None:
+            raise TraceError("standard input is closed", "Give the path of a trace.")
         return _record(sys.stdin.buffer, STANDARD_INPUT, 0, max_bytes, progress, processes)
     try:
         if os.path.isdir(path) and run.recognises(Path(path)):

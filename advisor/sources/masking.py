@@ -1,4 +1,5 @@
-"""Names of a recording without secrets: masked where it is read, so that no report, comparison, picture or message can show one.
+"""Names of a recording fit to be looked at: secrets masked where it is read, so that no report, comparison, picture or message can show
+one, and the longest clipped, since every rule looks through every name.
 
 A launch command in a thread's name, a token in a range: whoever recorded did not think of who reads the report.
 """
@@ -22,11 +23,25 @@ from advisor.sources.ranks import JobTraces
 T = TypeVar("T")
 
 
+LONGEST_NAME = 10_000
+"""Characters. The longest that was ever met has 5,133; looking through a megabyte takes a second."""
+
+
 def without_secrets(recording: Recording) -> Recording:
-    """The recording with what looks like a secret in its names as `[secret]`; as it is where the user wants to see it."""
-    if shown():
-        return recording
+    """The recording with what looks like a secret in its names as `[secret]`, unless the user wants to see it, and the longest clipped."""
     return replace(recording, parts=tuple(_part(part) for part in recording.parts))
+
+
+def _fit(text: str) -> str:
+    return text if shown() else masked(text)
+
+
+def _name(text: str) -> str:
+    return _fit(_clipped(text))
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}…"
 
 
 def _part(part: T) -> T:
@@ -34,14 +49,14 @@ def _part(part: T) -> T:
     if isinstance(part, Timeline):
         made = _timeline(part)
     elif isinstance(part, KernelProfiles):
-        made = replace(part, kernels=tuple(replace(k, name=masked(k.name)) for k in part.kernels), devices={i: masked(n) for i, n in part.devices.items()})
+        made = replace(part, kernels=tuple(replace(k, name=_name(k.name)) for k in part.kernels), devices={i: _fit(n) for i, n in part.devices.items()})
     elif isinstance(part, MemorySnapshot):
-        stacks = tuple(tuple(frame._replace(name=masked(frame.name), file=masked(frame.file)) for frame in stack) for stack in part.stacks)
-        made = replace(part, stacks=stacks, marks=tuple(mark._replace(name=masked(mark.name)) for mark in part.marks))
+        stacks = tuple(tuple(frame._replace(name=_name(frame.name), file=_name(frame.file)) for frame in stack) for stack in part.stacks)
+        made = replace(part, stacks=stacks, marks=tuple(mark._replace(name=_name(mark.name)) for mark in part.marks))
     elif isinstance(part, TpuProfile):
-        ops = tuple(op._replace(name=masked(op.name), category=masked(op.category), scope=masked(op.scope), source=masked(op.source)) for op in part.ops)
-        cores = tuple(replace(core, name=masked(core.name)) for core in part.cores)
-        made = replace(part, ops=ops, cores=cores, programs=tuple(masked(name) for name in part.programs))
+        ops = tuple(op._replace(name=_name(op.name), category=_fit(op.category), scope=_fit(op.scope), source=_fit(op.source)) for op in part.ops)
+        cores = tuple(replace(core, name=_fit(core.name)) for core in part.cores)
+        made = replace(part, ops=ops, cores=cores, programs=tuple(_fit(name) for name in part.programs))
     elif isinstance(part, JobTraces):
         made = replace(part, traces=tuple(replace(t, timeline=t.timeline and _timeline(t.timeline)) for t in part.traces))
     return made  # type: ignore[return-value]
@@ -49,8 +64,8 @@ def _part(part: T) -> T:
 
 def _timeline(timeline: Timeline) -> Timeline:
     tables = {name: _table(name, getattr(timeline, name)) for name in TABLES}
-    devices = tuple(replace(device, name=masked(device.name)) for device in timeline.devices)
-    metadata = {key: masked(value) if isinstance(value, str) else value for key, value in timeline.source.metadata.items()}
+    devices = tuple(replace(device, name=_name(device.name)) for device in timeline.devices)
+    metadata = {key: _fit(value) if isinstance(value, str) else value for key, value in timeline.source.metadata.items()}
     changed: dict[str, Any] = {name: table for name, table in tables.items() if table is not getattr(timeline, name)}
     if not changed and devices == timeline.devices and metadata == timeline.source.metadata:
         return timeline
@@ -58,7 +73,7 @@ def _timeline(timeline: Timeline) -> Timeline:
 
 
 def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The table, the same object where nothing in it looks like a secret: each distinct text is looked at once."""
+    """The table, the same object where nothing in it changes: each distinct text is looked at once."""
     changed = {}
     for column, dtype in TABLES[name].items():
         if dtype != "str":
@@ -66,7 +81,8 @@ def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
         values = frame[column].array
         assert isinstance(values, pd.Categorical)
         recorded = values.categories.to_list()
-        texts = masked_each(recorded)
+        texts = [_clipped(text) for text in recorded] if column == "name" else recorded
+        texts = texts if shown() else masked_each(texts)
         if texts != recorded:
             distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             renumbered = np.array([*(distinct[text] for text in texts), -1], np.int32)

@@ -22,7 +22,7 @@ TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz", ".
 
 SNAPSHOT_SUFFIXES = (".pickle", ".pickle.gz")
 
-_RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d+)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
 _HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz)?")
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
@@ -85,7 +85,7 @@ def _labels(paths: Sequence[str]) -> list[str]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """rank10 after rank9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBER_IN_NAME.split(name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER_IN_NAME.split(name)]
 
 
 def _by_names(labels: Sequence[str]) -> list[int | None]:
@@ -96,7 +96,7 @@ def _by_names(labels: Sequence[str]) -> list[int | None]:
 
 
 _HEAD_BYTES = 1 << 16
-_RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+_RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,18})(?!\d)')
 
 
 def holds_ranks(directory: str | os.PathLike[str]) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from advisor.compare.across import Across
-from advisor.reports._clean import encodable
+from advisor.report.encoded import as_json
 
 NAME = "json"
 SUFFIX = ".json"
@@ -13,4 +11,4 @@ SUFFIX = ".json"
 
 def render(shown: Across) -> str:
     """Schema 1."""
-    return msgspec.json.format(msgspec.json.encode(encodable(shown)), indent=1).decode()
+    return as_json(shown).decode()

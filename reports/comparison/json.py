@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison
-from advisor.reports._clean import encodable
 
 NAME = "json"
 SUFFIX = ".json"
@@ -11,4 +10,4 @@ SUFFIX = ".json"
 
 def render(comparison: Comparison) -> str:
     """The comparison as JSON, schema 1."""
-    return encodable(comparison).to_json().decode()
+    return comparison.to_json().decode()

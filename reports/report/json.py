@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.report.model import Report
-from advisor.reports._clean import encodable
 
 NAME = "json"
 SUFFIX = ".json"
@@ -11,8 +10,4 @@ SUFFIX = ".json"
 
 def render(report: Report) -> str:
     """The report as JSON; `Report.from_json` reads it back."""
-    try:
-        data = report.to_json()
-    except UnicodeEncodeError:
-        data = encodable(report).to_json()
-    return data.decode() + "\n"
+    return report.to_json().decode() + "\n"

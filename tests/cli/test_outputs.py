@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import pytest
 
 from advisor.cli.outputs import is_ours, write
 from advisor.errors import OutputError
+from advisor.files import write_whole
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW
 from tests.command import advisor as run
@@ -91,6 +93,106 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_litter(tmp_path, monk
 def test_a_closed_pipe_is_no_finding():
     command = f"{sys.executable} -m advisor analyze {SLOW} -f json -o - | sleep 0; exit ${{PIPESTATUS[0]}}"
     assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).returncode == 141
+
+
+@pytest.mark.parametrize("command", ["rules", "schema", "explain launch-gap", f"check {SLOW} --config b.toml", f"analyze {SLOW} -f text -o -"])
+def test_standard_output_that_takes_nothing_is_no_finding(command, tmp_path):
+    """Gone, full or closed: what is said and the exit code tell so, whatever command prints."""
+    (tmp_path / "b.toml").write_text("[budgets]\nstep_ms = 1000\n")
+    for into, code in (("| sleep 0; exit ${PIPESTATUS[0]}", 141), (">/dev/full", 5), (">&-", 5)):
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m advisor {command} {into}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == code and "Traceback" not in done.stderr, (into, done.returncode, done.stderr)
+
+
+def test_standard_error_that_takes_nothing_leaves_the_exit_code(tmp_path):
+    for into in ("2>/dev/full", "2>&-"):
+        for command, code in ((f"analyze {SLOW} -f json -o out.json", 0), ("analyze no-such-file", 3), ("no-such-command", 2)):
+            done = subprocess.run(
+                ["bash", "-c", f"{sys.executable} -m advisor {command} {into}"],
+                cwd=tmp_path,
+                capture_output=True,
+                check=False,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+            assert done.returncode == code, (into, command, done.stdout)
+
+
+def test_a_closed_standard_input_is_an_error(tmp_path):
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m advisor analyze - <&-"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 3 and "closed" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_old_file_and_no_litter(number, tmp_path):
+    """It comes while the file is being written."""
+    (tmp_path / "out.json").write_bytes(b"")
+    code = (
+        "import os, signal, sys\nfrom advisor import files\nfrom advisor.cli import main\nreplace = os.replace\n"
+        f"os.replace = lambda *a: os.kill(os.getpid(), {int(number)}) or replace(*a)\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "analyze", SLOW, "-f", "json", "-o", "out.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 128 + number, done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"] and (tmp_path / "out.json").read_bytes() == b""
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path):
+    """As a file may not grow beyond a limit, which the system refuses as it refuses a full disk."""
+    old = tmp_path / "out.json"
+    old.write_bytes(b"")
+    code = (
+        "import resource, signal\nfrom advisor.cli import main\nimport pandas\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\nmain()\n"
+    )
+    for command in (
+        ("analyze", SLOW, "-f", "json", "-o", "out.json"),
+        ("redact", SLOW, "red.json"),
+        ("history", "kept", "--add", SLOW, "--commit", "c"),
+        ("analyze", "job", "-o", "paged"),
+    ):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        for rank in range(2):
+            shutil.copy(SLOW, tmp_path / "job" / f"rank{rank}.json.gz")
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, command)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 5 and "Traceback" not in done.stderr, (command, done.returncode, done.stderr)
+    assert old.read_bytes() == b"" and not [p for p in tmp_path.rglob("*") if ".part" in p.name or p.name == "red.json"]
+
+
+def test_two_writers_leave_one_of_both_whole(tmp_path):
+    target = tmp_path / "out.txt"
+    writers = [threading.Thread(target=lambda c=c: [write_whole(target, c * 1_000_000) for _ in range(20)]) for c in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        if target.exists():
+            assert len(set(target.read_bytes())) == 1
+    assert len(target.read_bytes()) == 1_000_000 and [p.name for p in tmp_path.iterdir()] == ["out.txt"]
 
 
 def test_bad_arguments_are_2_and_an_error_of_our_own_is_70(tmp_path):

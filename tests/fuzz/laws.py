@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Report
 
 LONGEST_MESSAGE = 4000
+
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
+"""What drives terminals, turns the order of letters round or is not seen."""
 
 
 def error_is_clear(error: AdvisorError) -> None:
@@ -43,6 +47,12 @@ def _timeline_is_sound(timeline: Timeline) -> None:
                 values = frame[column].to_numpy()
                 assert np.isfinite(values).all(), f"{name}.{column}"
                 assert column == "start_us" or (values >= 0).all(), f"{name}.{column}"
+
+
+def nothing_is_raw(shown: str) -> None:
+    """No character of a name that a terminal or a reader would obey stands in what is shown as it is."""
+    found = RAW.search(shown)
+    assert found is None, ascii(shown[max(found.start() - 60, 0) : found.end() + 40])
 
 
 def report_is_sound(report: Report) -> None:

@@ -35,7 +35,7 @@ from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
-from tests.fuzz.laws import error_is_clear, recording_is_sound, report_is_sound
+from tests.fuzz.laws import error_is_clear, nothing_is_raw, recording_is_sound, report_is_sound
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,9 @@ def check_saved(data: bytes) -> None:
             return
         chosen = list(formats().values())
         form = chosen[len(data) % len(chosen)]  # one of them for each input: over many, all
-        assert form.render(report) == form.render(report)
+        shown = form.render(report)
+        assert shown == form.render(report)
+        nothing_is_raw(shown)
         limits = {"step_ms": 1.0, "idle_share": 0.1, "kernel_count": 10, "findings": {"high": 0}}
         assert len(budgets.check(limits, report, None)) == len(limits)
         try:
@@ -285,7 +287,9 @@ def check_saved(data: bytes) -> None:
             from advisor.reports.comparison import formats as comparisons
 
             some = list(comparisons().values())
-            assert some[len(data) % len(some)].render(comparison)
+            shown = some[len(data) % len(some)].render(comparison)
+            assert shown
+            nothing_is_raw(shown)
         except AdvisorError as error:
             error_is_clear(error)
 
@@ -393,7 +397,7 @@ def check_analysis(data: bytes) -> None:
             return
         report_is_sound(report)
         shown_as = list(formats().values())
-        shown_as[len(body) % len(shown_as)].render(report)  # one of them for each input: over many, all
+        nothing_is_raw(shown_as[len(body) % len(shown_as)].render(report))  # one of them for each input: over many, all
         if len(body) % 4 == 0:
             assert run(opened(body, str(path)), catalog().values(), json.loads(said)).to_json() == report.to_json()
 

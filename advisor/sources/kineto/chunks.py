@@ -241,7 +241,7 @@ class Text:
         found = objects(self._buffer)
         if not self._separator:
             self._separator = learn_separator(self._buffer[:_SAMPLE_BYTES], objects(self._buffer[:_SAMPLE_BYTES]))
-        last = int(found.ends[-1]) if found.ends.size else 0
+        last = int(found.ends[-1]) if found.starts.size and found.ends.size else 0  # brackets of two kinds that close each other are no event
         if last:
             try:
                 yield decode(self._buffer[int(found.starts[0]) : last])

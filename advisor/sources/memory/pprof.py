@@ -5,6 +5,7 @@ Fields: https://github.com/google/pprof/blob/main/proto/profile.proto
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -38,7 +39,7 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
         size = _numbers(sample[2])[1]
         if size > 0 and "device" in labels:
             stack = tuple(frame for place in _numbers(sample[1]) for frame in locations[place])
-            device = int("".join(filter(str.isdigit, labels["device"])) or 0)
+            device = int("".join(re.findall(r"\d", labels["device"]))[:9] or 0)
             at = sum(block.size for block in blocks[device])
             blocks[device].append(Block(at, size, size, True, True, stacks.setdefault(stack, len(stacks))))
     if not blocks:

@@ -127,7 +127,7 @@ def _profile(cells: Mapping[str, str], metrics: Mapping[str, float]) -> KernelPr
         grid=grid if any(grid) else _dims(metrics, "launch__grid_dim_", "launch__grid_size"),
         block=block if any(block) else _dims(metrics, "launch__block_dim_", "launch__block_size"),
         device=whole("Device"),
-        capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0),
+        capability=(int(major), int(minor)) if re.fullmatch(r"\d{1,3}\.\d{1,3}", cells.get("CC", "")) else (0, 0),
         stream=whole("Stream"),
         process=whole("Process ID"),
         metrics=metrics,

@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from advisor.errors import TraceError, UsageError
+from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
+from advisor.files import NO_ROOM, umask
 from advisor.report.saved import is_report
 from advisor.sources.opened import Opened
 from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
@@ -44,7 +45,7 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent}", "Make it, or give another path.")
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".advisor-", suffix=".part")
         os.close(handle)
         part = Path(name)
         try:
@@ -54,9 +55,17 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
             for left in (part, part.with_name(part.name + "-journal")):
                 left.unlink(missing_ok=True)
     except OSError as error:
-        raise TraceError(f"{source} cannot be redacted: {error.strerror or error}", "Check both paths.") from None
+        raise cannot_redact(source, target, error) from None
     except sqlite3.Error as error:
         raise TraceError(f"{source} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
+
+
+def cannot_redact(source: Path, target: Path, error: OSError) -> AdvisorError:
+    """What is said of a file that cannot be read, or of one that cannot be written."""
+    why = error.strerror or str(error)
+    if error.errno in NO_ROOM or str(target.parent) in str(error.filename or ""):
+        return OutputError(f"{target} cannot be written: {why}", "Give another path, or make room.")
+    return TraceError(f"{source} cannot be redacted: {why}", "Check both paths.")
 
 
 def _write(source: Path, part: Path, compress: bool, names: Names) -> None:
@@ -90,16 +99,10 @@ def _save(pieces: Iterable[bytes], part: Path, compress: bool) -> None:
 
 def _publish(part: Path, target: Path) -> None:
     """Give the finished file its name, unless somebody took that meanwhile."""
-    part.chmod(0o666 & ~_umask())
+    part.chmod(0o666 & ~umask())
     try:
         os.link(part, target)
     except FileExistsError:
         raise UsageError(f"{target} is there already", "Give the path of a new file.") from None
     except OSError:  # a file system without links
         part.replace(target)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from advisor.report.encoded import as_json
 from advisor.report.saved import read_report
 from advisor.sources.redact.names import Names, device
 
@@ -17,7 +18,7 @@ _DEVICES = "devices"
 
 def redacted(path: Path, names: Names) -> bytes:
     """The report. Raises TraceError where the file is none."""
-    return msgspec.json.format(msgspec.json.encode(given_away(read_report(path), names)), indent=1)
+    return as_json(given_away(read_report(path), names))
 
 
 def given_away(part: Any, names: Names) -> Any:

@@ -17,7 +17,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 KINDS = tuple(Collective)
-_PEER = re.compile(r"(to|from) (-?\d+) of (.*)$")
+_PEER = re.compile(r"(to|from) (-?\d{1,18}) of (.*)$")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -41,6 +42,9 @@ class RankSummaries:
     notes: tuple[str, ...] = field(default=())
 
 
+MOST_MISSING = 1000
+
+
 @dataclass(frozen=True)
 class Job:
     """ranks: positions are what all arrays here speak of; `numbers` gives the rank of a position. base_ns: zero of the job's clock."""
@@ -67,7 +71,9 @@ class Job:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        return tuple(sorted(set(range(self.world_size)) - set(self.numbers)))
+        """Ranks that nobody recorded, the first `MOST_MISSING`: the size of the world is a number in a file, and may be any."""
+        here = set(self.numbers)
+        return tuple(islice((rank for rank in range(self.world_size) if rank not in here), MOST_MISSING))
 
     @property
     def steps(self) -> int:
@@ -105,7 +111,8 @@ class Job:
         detail = said.detail
         if missing:
             shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-            detail += f"; no trace of {len(missing)} of {self.world_size} ranks ({shown}): what they did is not known"
+            unseen = self.world_size - len({number for number in self.numbers if number >= 0})
+            detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): what they did is not known"
         status = "degraded" if missing and said.status == "ok" else said.status
         offset = float(np.ptp(self.matched.offsets_us)) if len(self.matched.offsets_us) else 0.0
         return msgspec.structs.replace(said, detail=detail, status=status, missing=missing, clock_offset_us=offset)

@@ -7,6 +7,7 @@ point into, or a job would be judged from other rows than those meant.
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -54,7 +55,8 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
                 raise ValueError("it unpacks to more than a summary holds")
-        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        with warnings.catch_warnings(), np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            warnings.simplefilter("error")  # numpy helps out with headers of other versions, which none of ours has
             return {name: stored[name] for name in stored.files}
     except (
         zipfile.BadZipFile,
@@ -68,6 +70,7 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
         MemoryError,
         OverflowError,
         TypeError,
+        Warning,
     ) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 

@@ -164,6 +164,8 @@ class RankSummary:
             if not all(_PEERS.fullmatch(peers) for peers in facts.peers):
                 raise ValueError("it names peers that are no ranks")
             true = facts.true_step_us
+            if facts.steps != len(arrays["steps_us"]):
+                raise ValueError(f"it tells {len(arrays['steps_us'])} of {facts.steps} steps")
             if not 0 <= facts.step_us < float("inf"):
                 raise ValueError(f"its step takes {facts.step_us} µs")
             if not 0 <= true.low <= true.expected <= true.high < float("inf"):

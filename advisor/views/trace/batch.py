@@ -12,8 +12,8 @@ from advisor.views.trace import arguments
 from advisor.views.trace.steps import Steps
 
 _MARKS = (
-    re.compile(r"^execute_\w*?context_(?P<context>\d+)\b.*_generation_(?P<generation>\d+)"),
-    re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(?P<batch>\d+)", re.IGNORECASE),
+    re.compile(r"^execute_\w*?context_(?P<context>\d{1,12})\b.*_generation_(?P<generation>\d{1,12})"),
+    re.compile(r"\b(?:bs|batch[_ ]?size)[ =:]+(?P<batch>\d{1,12})", re.IGNORECASE),
 )
 """vLLM's steps, with requests in their prefill and those that generate; `bs=16` of SGLang and of programs that say so."""
 _IMAGES = re.compile(r"^aten::(conv2d|conv3d|convolution|cudnn_convolution|miopen_convolution)$")

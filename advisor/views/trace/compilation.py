@@ -28,7 +28,7 @@ _COMPILE_RANGE = re.compile(r"\(dynamo_timed\)$|^(entire_frame_compile|backend_c
 # XLA's, in a program of JAX; and the call in which it happens, which traces and lowers before.
 _XLA_RANGE = re.compile(r"backend_compile\w{0,40}$|PJRT_Client_Compile|PjRt\w{0,40}Client::Compile")
 _JITTED = re.compile(r"PjitFunction\(")
-_COMPILE_ID = re.compile(r"compile_id=\[?(\d+)/(\d+)|Torch-Compiled Region: (\d+)/(\d+)")
+_COMPILE_ID = re.compile(r"compile_id=\[?(\d{1,18})/(\d{1,18})|Torch-Compiled Region: (\d{1,18})/(\d{1,18})")
 
 
 @dataclass(frozen=True)

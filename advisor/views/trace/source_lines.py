@@ -17,7 +17,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.ops import Ops, thread_ids
 
-_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
+_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$")
 _LIBRARY = re.compile(IN_LIBRARY + r"|(^|/)torch/|^\.\.\.")
 # The profiler cuts sys.path from file names, so the standard library's files look like the user's.
 _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "numpy", "functorch", "tqdm"}

@@ -1,0 +1,103 @@
+"""Standard output and error as every command has them: what a trace holds drives no terminal and gives a log no commands, and a stream
+that takes nothing more has an exit code of its own, which is never that of a finding."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from typing import Any
+
+from advisor.errors import OutputError
+from advisor.knowledge.secrets import masked, shown
+
+_COMMAND = re.compile(r"^([^\S\n]*):(?=:)|##(?=[\w.-]*\[)", re.MULTILINE)
+"""What runners of CI obey: GitHub's lines that begin with ::, spaces before it or not, and ##[…], Azure's ##vso[…], TeamCity's ##teamcity[…]
+wherever they stand."""
+
+
+def no_command(text: str) -> str:
+    """The text with the first letter of each such command written as its escape, which in JSON means the same."""
+    return _COMMAND.sub(lambda match: "#\\u0023" if match[1] is None else f"{match[1]}\\u003a", text)
+
+
+def visible(text: str, lines: bool = False) -> str:
+    """A text that may quote a trace: secrets masked, nothing in it unseen; one line, unless `lines` are wanted."""
+    from advisor.reports._clean import visible as made  # not before it is needed: --help costs nothing
+
+    return made(text if shown() else masked(text), lines=lines)
+
+
+def say(text: str) -> None:
+    """A line to standard error: a path or a name in it may hold line breaks, which would begin another."""
+    print(visible(text), file=sys.stderr)
+
+
+class _Stream:
+    """A stream that writes for another one; all that it does not do itself is that one's."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Output(_Stream):
+    """Standard output. Its reader may go away (head, less), which is no error and ends us as it ends others; its disk may be full."""
+
+    def write(self, text: str) -> int:
+        with self._told():
+            self._stream.write(no_command(text))
+        return len(text)
+
+    def flush(self) -> None:
+        with self._told():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _told(self) -> Any:
+        try:
+            yield
+        except BrokenPipeError:
+            self._let_go()
+            raise SystemExit(141) from None
+        except OSError as error:
+            self._let_go()
+            raise OutputError(f"standard output cannot be written: {error.strerror or error}", "Give a file with -o.") from None
+
+    def _let_go(self) -> None:
+        """What is left unwritten goes nowhere, or Python would try again, and fail again, as it ends."""
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+class Messages(_Stream):
+    """Standard error, whoever writes: click, a warning of Python's, a path. (Progress bars, which steer the cursor, write to
+    `sys.__stderr__`.) Where it takes nothing, messages are lost and the exit code stands."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(no_command(visible(text, lines=True)))
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._stream = open(os.devnull, "w")  # noqa: SIM115  as long as this
+
+
+class _Closed(io.TextIOBase):
+    """What stands for a stream that was closed before we began (>&-)."""
+
+    def write(self, text: str) -> int:
+        raise OSError("it is closed")
+
+
+def install() -> None:
+    """Let all that is printed from here on pass through these."""
+    sys.stdout = Output(sys.stdout or _Closed())
+    sys.stderr = Messages(sys.stderr or _Closed())
