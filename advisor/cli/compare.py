@@ -144,6 +144,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
     from advisor.engine.run import run
     from advisor.report import saved
     from advisor.sources import read
+    from advisor.sources.jax.directory import newest_run
     from advisor.sources.ranks import holds_ranks
 
     chosen = selection(config, rules)
@@ -154,7 +155,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
         judging = Judging(tuple(rule.id for rule in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, devices=chosen.settings.devices)
         return run(reduced_job(recording, judging, JobOutput()), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
 
-    return saved.reports(paths, analyze, holds_ranks)
+    return saved.reports(paths, analyze, lambda path: holds_ranks(path) or bool(newest_run(path)))
 
 
 def _compared(before: list[Report], after: list[Report], anyway: bool) -> Comparison:

@@ -22,6 +22,15 @@ def test_diff_of_two_traces_and_of_their_saved_reports_says_the_same(tmp_path):
     assert again.stdout.split(b"\n")[3:] == shown.stdout.split(b"\n")[3:]
 
 
+def test_the_logs_of_jax_are_one_capture_each(tmp_path):
+    for side in ("slow", "fixed"):
+        run = tmp_path / side / "plugins" / "profile" / "2026_01_01_00_00_00"
+        run.mkdir(parents=True)
+        (run / "vm.xplane.pb.gz").write_bytes((ROOT / "samples" / "jax" / f"attention.{side}.xplane.pb.gz").read_bytes())
+    shown = advisor("diff", "slow", "fixed", cwd=tmp_path)
+    assert shown.returncode == 0 and b"FASTER" in shown.stdout, shown.stderr
+
+
 def test_directories_and_options_give_more_captures(tmp_path):
     for side, trace in (("before", SLOW), ("after", FIXED)):
         (tmp_path / side).mkdir()

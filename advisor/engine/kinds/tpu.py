@@ -98,7 +98,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         kernels=tables.ops,
         categories=tables.categories,
         breakdown=tables.parts,
-        work=Work(kernels=tables.calls, kernel_us=sum(row.us for row in tables.categories), flops=tables.flops),
+        work=Work(kernels=tables.calls, kernel_us=sum(row.us for row in tables.categories), flops=tables.flops if tables.known >= KNOWN else 0.0),
         rates=_rates(profile, time, tables, step_us),
         advisor=version("trace-advisor"),
     )

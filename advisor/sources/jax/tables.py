@@ -26,6 +26,8 @@ from advisor.sources.time_issues import time_issues
 
 RECORD = "Record a few steps on a GPU: with jax.profiler.trace('log'): … and a jax.profiler.StepTraceAnnotation('train', step_num=i) around each."
 
+GET_GPU = "JAX takes the CPU where it finds no GPU: see jax.devices(), install its plugin for CUDA or ROCm and record a few steps there."
+
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_version", "cuda_runtime_version", "cuda_driver_version")
 _HOST = "/host:CPU"
 _OF_HOST = {MemoryKind.PINNED, MemoryKind.PAGEABLE}
@@ -67,6 +69,7 @@ class Tables:
         self.programs = Programs()
         self.unjoined: dict[tuple[str, int], int] = {}
         self.tpu = Tpu()
+        self.on_cpu = False
         self.events = self.bad_times = self.bad_durations = 0
         self.began_ns = 0
         self._base_ns: int | None = None
@@ -88,6 +91,7 @@ class Tables:
                 self._thread(line)
         elif plane.name == "Task Environment":
             self.began_ns = _whole(plane.stats.get("profile_start_time"), 0)
+        self.on_cpu |= "cpu_version" in plane.stats
         self.versions |= {key: plane.stats[key] for key in _VERSIONS if isinstance(plane.stats.get(key), (int, str))}
 
     def _device(self, number: int, plane: Plane) -> None:
@@ -317,6 +321,8 @@ class Tables:
         other = sorted(self.accelerators - {"GPU"})
         if other:
             return TraceError(f"{path} is a profile of a {other[0]} that holds no work of it, and none of a GPU", RECORD)
+        if self.on_cpu:
+            return TraceError(f"{path} is a profile of JAX on the CPU ({self.events:,} events), and advice is for GPUs", GET_GPU)
         return TraceError(f"{path} is a profile of JAX without any GPU's work ({self.events:,} events)", RECORD)
 
 

@@ -17,6 +17,10 @@ from advisor.sources.protobuf import Value, fields, message, text, whole
 RECORD = "Write it again: jax.profiler.save_device_memory_profile('memory.prof')."
 
 
+_DEVICE = re.compile(r"(?P<kind>[A-Za-z]+)[:_](?P<number>\d{1,9})")
+"""`cuda:0`, `cpu:0`, `TPU_0(process=0,(0,0,0,0))`."""
+
+
 def read(data: bytes, path: str) -> MemorySnapshot:
     """Read a profile. Raises TraceError where it is damaged or holds no bytes of a device."""
     try:
@@ -37,13 +41,14 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
     for sample in map(_message, parts[2]):
         labels = {texts[whole(label[1][0])]: texts[whole(label[2][0])] for label in map(_message, sample[3]) if 2 in label}
         size = _numbers(sample[2])[1]
-        if size > 0 and "device" in labels:
+        where = _DEVICE.match(labels.get("device", ""))
+        if size > 0 and where and where["kind"].lower() != "cpu":
             stack = tuple(frame for place in _numbers(sample[1]) for frame in locations[place])
-            device = int("".join(re.findall(r"\d", labels["device"]))[:9] or 0)
+            device = int(where["number"])
             at = sum(block.size for block in blocks[device])
             blocks[device].append(Block(at, size, size, True, True, stacks.setdefault(stack, len(stacks))))
     if not blocks:
-        raise TraceError(f"{path} is a memory profile that holds no buffers of a device", RECORD)
+        raise TraceError(f"{path} is a memory profile that holds no buffers of a GPU: the program held nothing, or ran on the CPU", RECORD)
     return MemorySnapshot(
         path=path,
         format="jax-memory",

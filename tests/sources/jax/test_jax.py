@@ -143,6 +143,15 @@ def test_a_length_beyond_the_file_is_refused(tmp_path):
         advisor.load(path)
 
 
+def test_a_profile_of_the_cpu_is_refused_with_how_that_comes(tmp_path):
+    path = tmp_path / "vm.xplane.pb"
+    host = PlaneOf("/host:CPU").line(5, "python3", 0, ("PjitFunction(step)", 0, 1000, {}))
+    path.write_bytes(PlaneOf("/host:metadata").is_a(cpu_version="cpu").bytes() + host.bytes())
+    with pytest.raises(TraceError, match="JAX on the CPU") as error:
+        advisor.analyze(path)
+    assert "jax.devices()" in error.value.hint
+
+
 def test_one_that_was_copied_as_text_says_so(tmp_path):
     path = tmp_path / "vm.xplane.pb"
     path.write_bytes(field(1, field(1, 1) + field(2, "/device:GPU:0") + b"\xff\xfe" * 8)[:30].decode("utf-8", "replace").encode())

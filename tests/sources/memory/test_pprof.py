@@ -36,3 +36,16 @@ def test_a_damaged_profile_is_said_to_be_damaged(tmp_path):
     with pytest.raises(TraceError, match="no buffers"):
         path.write_bytes(data[:12])
         read(path)
+
+
+@pytest.mark.parametrize(("label", "device"), [(b"cpu:00", None), (b"rocm:3", 3), (b"TPU_12", 12)])
+def test_a_device_is_known_by_its_label_and_the_cpu_is_none(tmp_path, label, device):
+    raw = gzip.decompress(SAMPLE.read_bytes())
+    assert raw.count(b"cuda:0") == 1
+    path = tmp_path / "memory.prof"
+    path.write_bytes(raw.replace(b"cuda:0", label))
+    if device is None:
+        with pytest.raises(TraceError, match="ran on the CPU"):
+            read(path)
+    else:
+        assert [d.device for d in read(path).parts[0].devices] == [device]
