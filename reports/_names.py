@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2s
 
-_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
+_NAMESPACES = re.compile(r"\(anonymous namespace\)::|<?unnamed>::|\b(?:at|c10|std|native|cuda|cub|thrust)::")
 _WORD = re.compile(r"\b[A-Za-z_]\w{3,}\b(?!::)")
 _SHELL = re.compile(r"(?i)(?:device_)?kernel2?$")
 """Says nothing: what runs is the template's argument."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.ranks.job import Job
 
 
@@ -43,7 +43,7 @@ def communication_contention(job: Job, *, min_ratio: Annotated[float, Range(1.0)
     share = lost / job.step_us if job.step_us else 0.0
     if usual < min_ratio or share < min_share:
         return Clear(
-            why=f"kernels beside communication take {usual:.2f} times as long as alone, {share:.1%} of the step; reported from {min_ratio} and {min_share:.0%}"
+            why=f"kernels beside communication take {usual:.2f} times as long as alone, {percent(share)} of the step; reported from {min_ratio} and {min_share:.0%}"
         )
     return Found(
         summary=f"Kernels beside communication take {usual:.2f} times as long as the same ones alone, {duration(lost)} a step in all.",

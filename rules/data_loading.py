@@ -13,7 +13,7 @@ from advisor.intervals import Ints, Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -105,7 +105,7 @@ def data_loading(
         summary=summary if len(summary) <= 240 else summary.replace(where, ""),
         edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers),
         removes="waiting for the next batch",
-        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {idle:.1%} of it",
+        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {percent(idle)} of it",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         fix=_fix(timeline, multi, _copies_from_pageable(work), slowest, workers, spans),

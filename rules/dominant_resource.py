@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints, union
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.model import Clear, Code, Fix, Saving
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
@@ -54,26 +54,26 @@ def dominant_resource(
     kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
     name, mine, share = max((_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2])
     if share < min_share:
-        what = f" (the largest is {_short(name)} with {share:.0%})" if name else ""
+        what = f" (the largest is {_short(name)} with {percent(share)})" if name else ""
         return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
     moved = len(copies) > 0 and mine[0] in copies
     migrating = _migrations(work, mine)
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
-        return Clear(why=f"{_short(name)} takes {share:.0%} of the step and reaches {reached:.0%} of what the hardware allows")
+        return Clear(why=f"{_short(name)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows")
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
     near = (
         f"while {migrating:,} batches of pages of managed memory migrate"
         if migrating
-        else f"reaching {reached:.0%} of what the hardware allows"
+        else f"reaching {percent(reached)} of what the hardware allows"
         if reached is not None
         else "how near the hardware's limit is not known"
     )
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
-        summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({share:.0%}), {near}.",
+        summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
         saving=Saving(low_us=0.0, expected_us=0.0, high_us=most, basis="bound", removes="what lies above the least time"),
         evidence=witness.of_gpu(work.rows[mine], [str(n)[:100] for n in work.column("name")[mine]]),
         status="possible",

@@ -11,7 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.casts import Cast, Casts, Purpose
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime
@@ -64,7 +64,7 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     found = casts.all
     positions = np.array([c.position for c in found], np.int64)
     total = float(work.dur_us[positions].sum())
-    quiet = f"kernels that only change a type take {total / work.busy_us:.1%} of busy time"
+    quiet = f"kernels that only change a type take {percent(total / work.busy_us)} of busy time"
     if total < min_cast_share * work.busy_us:
         return Clear(why=f"{quiet}, reported from {min_cast_share:.0%}")
     training = program.training

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._collectives import transfer_us
 from advisor.rules._phrases import a_step
 from advisor.views.ranks.communication import Communication, OneRank
@@ -89,7 +89,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     share = float(total(main.communication).sum()) / (steps.steps * work.step_us)
     count = work.a_step(mine)
     if share < min_exposed_share:
-        return Clear(why=f"communication that overlaps no computing takes {share:.0%} of the step, reported from {min_exposed_share:.0%}")
+        return Clear(why=f"communication that overlaps no computing takes {percent(share)} of the step, reported from {min_exposed_share:.0%}")
     start = work.column("start_us")[mine]
     exposed: Floats = np.minimum(overlap_with(start, start + work.dur_us[mine], main.communication), work.dur_us[mine])
     moving = np.minimum(exposed, transfer_us(work, mine, WAITING))
@@ -132,7 +132,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
 
 def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if not exposure.collectives:
-        return Clear(why=f"exposed transfers take {exposure.all_us / exposure.step_us:.1%} of the step; none of them could run beside computing")
+        return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could run beside computing")
     gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
     reduces = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if not g)
     gathered = float(exposure.each_us[exposure.gathers].sum()) / max(job.steps, 1)
@@ -144,7 +144,7 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     gain = job.replay.share(job.replay.corrected, expected)
     if gain < min_gain_share:
         return Clear(
-            why=f"transfers that could run beside computing take {exposure.transfer_us / exposure.step_us:.1%} of the step; "
+            why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
             f"beside computing they would gain {gain:.1%}, reported from {min_gain_share:.0%}"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits
 from advisor.views.replay.gpu_work import GpuWork
@@ -56,7 +56,7 @@ def graph_candidate(
     """
     share = gaps.share("launch")
     if share < min_idle_share:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the step; a graph is looked for from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
     if capturable.why_not:
         return Clear(why=capturable.why_not)

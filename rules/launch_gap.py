@@ -11,7 +11,7 @@ from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._ways import for_program, of_server, spelt
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
@@ -108,15 +108,17 @@ def launch_gap(
     waiting = gaps.causes["launch"].to_numpy()
     share = gaps.share("launch")
     if share < min_idle_share:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the step; it would be reported from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
     frame = timeline.gpu_ops
     inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
-        return Clear(why=f"{replayed:.0%} of the GPU's work is already replayed from CUDA graphs; gaps inside a replay come from recording it node by node")
+        return Clear(
+            why=f"{percent(replayed)} of the GPU's work is already replayed from CUDA graphs; gaps inside a replay come from recording it node by node"
+        )
     jitted = _jitted_calls(work, calls)
     if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
-        return Clear(why=f"the GPU waits for launches {share:.1%} of the step, but no second jitted call is seen to launch work in a step")
+        return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
     lost_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
@@ -126,14 +128,14 @@ def launch_gap(
     next_op = gaps.next_op[big]
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{int(inside.sum() / steps.steps)} GPU ops a step, with a median of "
+        summary=f"{int(inside.sum() / steps.steps):,} GPU ops a step, with a median of "
         f"{np.median(frame['dur_us'].to_numpy()[inside]):.2g} µs; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}) for the host to issue the next one"
         + (f", and {duration(pauses_us)} in pauses that go with it." if pauses_us >= WORTH_SAYING * lost_us else "."),
         edits=_edits(program, graph, timeline, host_time, compiled, capturable),
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,
-        quiet=f"the GPU waits for launches {share:.1%} of the step",
+        quiet=f"the GPU waits for launches {percent(share)} of the step",
         evidence=folded(
             _before(work.ops, work.kernels, next_op),
             gaps.start_us[big],

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import Culprit
 from advisor.views.ranks.edits import AsOthers, Evened, JobEdits, Several, Transfers
@@ -45,9 +45,9 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     """
     rank = job.numbers[culprit.at]
     if culprit.cause != "imbalance":
-        return Clear(why=f"the ranks launch as many kernels and threads as each other, or what they have more is not computing; rank {rank} has most")
+        return Clear(why=f"no rank launches more kernels and threads than the others, or what it launches more of is not computing; rank {rank} takes longest")
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {1 - culprit.late_share:.0%} of all waits are for others; reported from {min_late_share:.0%}")
+        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others; reported from {min_late_share:.0%}")
     most = AsOthers(ranks=(culprit.at,))
     even = Several((Evened(), *_exchanged(job)))
     expected = even if culprit.conserved else most

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
@@ -74,7 +74,7 @@ def low_arithmetic_intensity(
     if share < min_busy_share:
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
-        return Clear(why=f"matrix products far below the ridge point take {share:.0%} of busy time{typical}; reported from {min_busy_share:.0%}")
+        return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}")
     shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     found = np.flatnonzero(starved)
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))

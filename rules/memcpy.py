@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent, size
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
@@ -88,9 +88,9 @@ def memcpy(
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
     https://docs.pytorch.org/docs/stable/data.html#memory-pinning
     """
-    kind, size = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
+    kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
     # Small reads of a value are waits, not transfers: that rule speaks of them.
-    moves = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (size < small_bytes))
+    moves = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes))
     pageable = (work.column("src_kind") == MemoryKind.PAGEABLE.value) | (work.column("dst_kind") == MemoryKind.PAGEABLE.value)
     copies = HostCopies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
@@ -113,17 +113,17 @@ def memcpy(
     pageable_share = float(pageable[copies.at].mean())
     moved = float(copies.bytes[copies.at].clip(min=0).sum())
     pinned = (work.column("src_kind") == MemoryKind.PINNED.value) | (work.column("dst_kind") == MemoryKind.PINNED.value)
-    memory = staged.text or ("all of them pinned" if pinned[copies.at].all() else "of memory whose kind was not recorded")
+    memory = staged.text or ("all pinned" if pinned[copies.at].all() else "of memory whose kind was not recorded")
     if pageable_share:
-        memory = f"{pageable_share:.0%} of them from or to pageable memory"
+        memory = "all from or to pageable memory" if pageable_share == 1 else f"{percent(pageable_share)} of them from or to pageable memory"
     return Found(
-        summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {moved / work.schedule.steps / 1e6:.2f} MB at "
+        summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)} at "
         f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {duration(exposed)} of each "
         f"{duration(work.step_us)} step overlap no compute.",
         edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
-        quiet=f"{work.a_step(copies.at):.0f} copies a step, {exposed / work.step_us:.1%} of it not hidden behind compute",
+        quiet=f"{work.a_step(copies.at):.0f} copies a step, {percent(exposed / work.step_us)} of it not hidden behind compute",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
         fix=for_program(
@@ -139,18 +139,18 @@ def _edits(
     staged: StagedCopies, communication: Spans, packed: Edit,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory; on a stream of their own and small ones packed into one too; no pageable copy at all."""
-    schedule, size = work.schedule, copies.bytes
+    schedule, nbytes = work.schedule, copies.bytes
     peaks = rates.of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
-    large, tiny = slow[size[slow] >= small_bytes], slow[size[slow] < small_bytes]
+    large, tiny = slow[nbytes[slow] >= small_bytes], slow[nbytes[slow] < small_bytes]
     held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
     waits = WithoutWaits(held)
     theirs = held[calls.inside(held, communication)] if calls else held[:0]
     faster = combine(
         WithoutWaits(np.setdiff1d(held, theirs)),
-        FasterCopies(large, COPY_LATENCY_US + size[large].clip(min=0) / rate),
+        FasterCopies(large, COPY_LATENCY_US + nbytes[large].clip(min=0) / rate),
         FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
     # Copies that have a stream to themselves are ahead already.

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import Action
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
-from advisor.report.numbers import duration, size
+from advisor.report.numbers import duration, percent, size
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import returned
 
@@ -52,7 +52,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     spent, waited = float(waits[np.setdiff1d(both, starts)].sum()), float(waits[starts[1:]].sum())
     share = spent / window if window else 0.0
     if share < min_time_share:
-        return Clear(why=f"{rounds} rounds of giving back and asking again took {share:.1%} of the window's time")
+        return Clear(why=f"{rounds} rounds of giving back and asking again took {percent(share)} of the window's time")
     again = int(events.size[asked[asked > starts[0]]].sum())
     where = next((attribution.origins.of[int(events.stack[i])] for i in starts.tolist() if events.stack[i] >= 0), None)
     full = bool((events.action == Action.OOM).any())

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.channels_last import ChannelsLast
 from advisor.views.replay.edits import Edits, WithoutOps, combine
@@ -63,7 +63,7 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
     chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
     again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
-    quiet = f"kernels that only change a tensor's layout take {share:.1%} of busy time"
+    quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
     if share < min_layout_share:
         if again:
             return again

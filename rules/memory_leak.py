@@ -72,7 +72,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
         fix=Fix(
             title="Keep numbers, not tensors",
             steps=(
-                "Look at the places below: what was made there is held by something that outlives its step, often a list or a running sum.",
+                "Look at the places of the evidence: what was made there is held by something that outlives its step, often a list or a running sum.",
                 "Append loss.item() or loss.detach(), which hold no graph; accumulate metrics under torch.no_grad().",
                 "Evaluate under torch.inference_mode(); move outputs that must be kept to the host with .cpu().",
             ),

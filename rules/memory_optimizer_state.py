@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import size
+from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
@@ -77,7 +77,7 @@ def memory_optimizer_state(
         rows, title = state & device.at_peak, "Keep the state in 8 bits, or shard it"
     else:
         return Clear(
-            why=f"state is {held / peak:.0%} of the peak of {size(peak)} (reported from {min_state_share:.0%}), "
+            why=f"state is {percent(held / peak)} of the peak of {size(peak)} (reported from {min_state_share:.0%}), "
             f"and a fused update would free {size(max(fused, 0))}"
         )
     return Found(

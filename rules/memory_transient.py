@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import size
+from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
@@ -91,7 +91,9 @@ def memory_transient(
     expected = peak - int(parts[1].max())
     moment = above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes) or moment.share > MOMENT or moment.times > MOMENTS:
-        return Clear(why=f"in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}, for {moment.share:.0%} of a step")
+        return Clear(
+            why=f"in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}, for {percent(moment.share)} of a step"
+        )
     saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
@@ -147,7 +149,7 @@ CHUNKED_LOSS = Fix(
 IN_PARTS = Fix(
     title="Do this part of the step in smaller pieces",
     steps=(
-        "Split the batch or the sequence for the places below, and finish each piece before the next.",
+        "Split the batch or the sequence at the places of the evidence, and finish each piece before the next.",
         "Drop intermediate tensors as soon as they are used (del, in-place ops), or let torch.compile fuse them away.",
     ),
     url="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html",

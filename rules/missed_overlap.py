@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._collectives import transfer_us
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -64,18 +64,19 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
     overlapped = _overlapped_us(work, collective)
     share = float(overlapped[collective].sum() / max(work.dur_us[collective].sum(), 1e-9))
     if share > max_overlapped_share:
-        return Clear(why=f"{share:.0%} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
+        return Clear(why=f"{percent(share)} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
     serial = _in_runs(work, collective, overlapped, work.of(*_PRODUCTS), min_run)
     if not len(serial):
         return Clear(why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} that overlaps no computing")
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
+    moves = f", of which {duration(moving)} move data" if duration(moving) != duration(work.us_a_step(serial)) else ""
     return Found(
         summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {duration(work.us_a_step(serial))} of "
-        f"{duration(work.step_us)}, of which {duration(moving)} move data; nothing runs meanwhile.",
+        f"{duration(work.step_us)}{moves}; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",
-        quiet=f"collectives that overlap no computing move data for {moving / work.step_us:.1%} of the step",
+        quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
         fix=Fix(

@@ -73,7 +73,7 @@ def optimizer_foreach(
     name = update.name or "The optimizer"
     return Found(
         title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
-        summary=f"{name} launches {count:.0f} kernels a step for {update.parameters} parameters, {spent} of GPU time and "
+        summary=f"{name} launches {count:,.0f} kernels a step for {update.parameters:,} parameters, {spent} of GPU time and "
         f"{duration(host_time.spent_us(update.spans))} of host time between them."
         if looped
         else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",

@@ -12,7 +12,7 @@ from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.kernel_names import Family, family, tensor_core
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
@@ -80,7 +80,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     products = WideProducts.build(work, roofline)
     chosen, now, dur = products.at, products.now, products.dur_us
     share = float(dur.sum()) / work.busy_us
-    quiet = f"products and convolutions in FP32 or TF32 take {share:.0%} of busy time"
+    quiet = f"products and convolutions in FP32 or TF32 take {percent(share)} of busy time"
     if share < min_busy_share:
         others = f"; the others run in {', '.join(products.others)}" if products.others else ""
         return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")

@@ -48,7 +48,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     schedule, step_us = job.replay.corrected, job.true_step.expected_us
     holds = float(schedule.held.sum()) / len(job.ranks) / max(job.steps, 1)
     if holds < min_holds:
-        return Clear(why=f"hosts wait for {holds:.1f} collectives a step, reported from {min_holds}")
+        return Clear(why=f"hosts wait for {f'{holds:.1f} collectives' if holds else 'no collective'} in a step, reported from {min_holds}")
     refill = float(schedule.own[schedule.held][:, [PARTS.index(p) for p in HOST_PARTS]].sum()) / len(job.ranks) / max(job.steps, 1)
     ratio = float(np.median([s.facts.host_us / s.facts.recorded_host_us if s.facts.recorded_host_us else 1.0 for s in job.ranks]))
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio

@@ -9,6 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Evidence, Fix
+from advisor.report.numbers import percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
@@ -81,7 +82,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
                     ),
                     edits=JobEdits(edit, edit, edit),
                     removes="what the group's transfers take beyond others'",
-                    quiet=f"a group reaches {reached / usual:.0%} of the others' rate",
+                    quiet=f"a group reaches {percent(reached / usual)} of the others' rate",
                     confidence=0.75,
                     cause="communication",
                     ranks=ranks,

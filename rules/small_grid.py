@@ -9,7 +9,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
@@ -107,7 +107,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
         edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us),
         removes="multiprocessors without a block",
-        quiet=f"kernels on few multiprocessors take {float(dur_us.sum()) / work.busy_us:.1%} of busy time",
+        quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         fix=for_program(found.program, "small-grid", _fix(max(spent, key=lambda f: spent[f]), not few[worst])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import AsOthers, JobEdits
 from advisor.views.ranks.job import Job
@@ -87,9 +87,9 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     https://docs.pytorch.org/docs/stable/distributed.html
     """
     rank, cause = job.numbers[culprit.at], culprit.cause
-    why = f"rank {rank} as fast as the others would gain {culprit.gain:.1%} of the job's step"
+    why = f"rank {rank} as fast as the others would gain {percent(culprit.gain)} of the job's step"
     if culprit.late_share < min_late_share:
-        return Clear(why=f"rank {rank} takes longest, but {1 - culprit.late_share:.0%} of all waits are for others; reported from {min_late_share:.0%}")
+        return Clear(why=f"rank {rank} takes longest, but {percent(1 - culprit.late_share)} of all waits are for others; reported from {min_late_share:.0%}")
     if cause == "imbalance":
         return Clear(why=f"{why}, by having as much to do as they have: load-imbalance speaks of that")
     if cause == "host" and culprit.dispatch:

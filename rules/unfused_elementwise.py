@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
 from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine
@@ -92,7 +92,7 @@ def unfused_elementwise(
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
     own = (spent - fused) / work.step_us
     if own < min_gpu_share:
-        return Clear(why=f"{count} could fuse, which saves {own:.1%} of the step on the GPU; reported from {min_gpu_share:.0%}")
+        return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "

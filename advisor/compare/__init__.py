@@ -55,7 +55,7 @@ PartKey = tuple[str, ...]
 
 
 def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
-    """What changed from one side to the other, per step, in each trace's own time. Captures of a side are averaged.
+    """What changed from one side to the other, per step, without what recording cost. Captures of a side are averaged.
 
     Raises UsageError where a side is empty or a report holds no breakdown (it was saved by an earlier version).
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from advisor.knowledge.kernel_names import tensor_core
 from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, percent
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -66,23 +66,23 @@ def _busy(report: Report, time: DeviceTime) -> Answer:
     question = "Is the GPU busy?"
     busy, exposed = (_share(us, time) for us in (time.window_us - time.idle_us, time.exposed_comm_us))
     if exposed >= EXPOSED:
-        detail = f"It runs something {busy:.0%} of the time, but {exposed:.0%} is communication that overlaps no computing: that is not work."
+        detail = f"It runs something {percent(busy)} of the time, but {percent(exposed)} is communication that overlaps no computing: that is not work."
         return _told("gpu-busy", question, False, detail, "#time", _share(time.compute_us, time), False)
-    return _told("gpu-busy", question, busy >= BUSY, f"{busy:.0%} of the time.", "#time", busy, busy >= BUSY)
+    return _told("gpu-busy", question, busy >= BUSY, f"{percent(busy)} of the time.", "#time", busy, busy >= BUSY)
 
 
 def _gaps(report: Report, time: DeviceTime) -> Answer:
     idle = _share(time.idle_us, time)
     causes = {name: float(getattr(time.idle, name)) for name in time.idle.__struct_fields__}
     cause = max(causes, key=causes.__getitem__).replace("_", " ")
-    detail = f"It idles for {idle:.0%} of the time" + (f", mostly {cause}." if idle >= 0.01 else ".")
+    detail = f"It idles for {percent(idle)} of the time" + (f", mostly {cause}." if idle >= 0.01 else ".")
     return _told("gaps", "Are there gaps between kernels?", idle >= 1 - BUSY, detail, "#time", idle, idle < 1 - BUSY)
 
 
 def _loading(report: Report, time: DeviceTime) -> Answer:
     waits = _share(time.idle.data_loading, time)
     held = waits >= IN_THE_WAY or _heard(report, "data-loading") == "found"
-    detail = f"The GPU waits for batches {waits:.0%} of the time."
+    detail = f"The GPU waits for batches {percent(waits)} of the time."
     return _told("data-loading", "Is data loading the bottleneck?", held, detail, "#time", waits, not held)
 
 
@@ -91,28 +91,30 @@ def _sync(report: Report, time: DeviceTime) -> Answer:
     heard, share = _heard(report, "sync-stall", "amp-scaler-sync"), _share(time.idle.sync, time)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    return _told(name, question, heard == "found", f"The GPU idles in waits of the host for {share:.0%} of the time.", "#findings", share, heard != "found")
+    return _told(
+        name, question, heard == "found", f"The GPU idles in waits of the host for {percent(share)} of the time.", "#findings", share, heard != "found"
+    )
 
 
 def _copies(report: Report, time: DeviceTime) -> Answer:
     heard, share = _heard(report, "memcpy", "dtype-casts"), _share(time.exposed_copy_us, time)
     slow = heard == "found" or share >= EXPOSED
     return _told(
-        "copies", "Are there unneeded or slow copies?", slow, f"Copies run alone for {share:.0%} of the time.", "#time", share, not slow
+        "copies", "Are there unneeded or slow copies?", slow, f"Copies run alone for {percent(share)} of the time.", "#time", share, not slow
     )  # fmt: skip
 
 
 def _allocation(report: Report, time: DeviceTime) -> Answer:
     share, heard = _share(time.idle.allocator, time), _heard(report, "allocator")
     inside = heard == "found" or share >= IN_THE_WAY
-    detail = f"The GPU idles for {share:.0%} of the time while device memory is allocated or freed."
+    detail = f"The GPU idles for {percent(share)} of the time while device memory is allocated or freed."
     return _told("allocation", "Is memory allocated inside the step?", inside, detail, "#time", share, not inside)
 
 
 def _communication(report: Report, time: DeviceTime) -> Answer:
     share = _share(time.exposed_comm_us, time)
     bad = share >= EXPOSED or _heard(report, "exposed-communication", "missed-overlap") == "found"
-    detail = f"It runs alone for {share:.0%} of the time." if share else "None runs alone."
+    detail = f"It runs alone for {percent(share)} of the time." if share else "None runs alone."
     return _told("communication", "Is communication exposed?", bad, detail, "#time", share, not bad)
 
 
@@ -131,7 +133,7 @@ def _memory_bound(report: Report) -> Answer:
     name, question = "memory-bound", "Are its kernels memory-bound?"
     known = standing(report)
     if known is not None and known.known >= KNOWN:
-        detail = f"By arithmetic intensity {known.memory:.0%} of kernel time is on the memory side, {1 - known.memory:.0%} on the compute side."
+        detail = f"By arithmetic intensity {percent(known.memory)} of kernel time is on the memory side, {percent(1 - known.memory)} on the compute side."
         return Answer(id=name, question=question, answer="yes" if known.memory >= 0.5 else "no", detail=detail, link="#roofline", figure=known.memory)
     return _unrecorded(name, question, _why_unknown(report), "#roofline")
 
@@ -158,7 +160,7 @@ def _tensor_cores(report: Report) -> Answer:
         return _unrecorded(name, question, "The kernels' names do not tell.", "#kernels")
     share = sum(us for us, on in told if on) / known
     missed = _heard(report, "precision") == "found"
-    detail = f"For {share:.0%} of the time of matrix products, convolutions and attention."
+    detail = f"For {percent(share)} of the time of matrix products, convolutions and attention."
     return _told(name, question, share >= 0.5 and not missed, detail, "#kernels", share, share >= 0.5 and not missed)
 
 
@@ -170,7 +172,7 @@ def _mixed(report: Report) -> Answer:
         return _unrecorded(name, question, "The precision of most products is not known." if whole else "No product ran.", "#kernels")
     share = sum(row.total_us for row in rows if row.precision in _SHORT) / known
     good = share >= 0.5 and _heard(report, "precision") != "found"
-    return _told(name, question, good, f"{share:.0%} of the products’ time is in 16 bits or fewer.", "#kernels", share, good)
+    return _told(name, question, good, f"{percent(share)} of the products’ time is in 16 bits or fewer.", "#kernels", share, good)
 
 
 def _compiled(report: Report) -> Answer:
@@ -179,7 +181,7 @@ def _compiled(report: Report) -> Answer:
     if not calls:
         return _unrecorded(name, question)
     share = sum(row.calls for row in report.kernels if row.family == "fused") / calls
-    detail = f"{share:.0%} of its kernels were generated by a compiler."
+    detail = f"{percent(share)} of its kernels were generated by a compiler."
     return Answer(id=name, question=question, answer="yes" if share >= COMPILED else "no", detail=detail, link="#kernels", figure=share)
 
 
@@ -190,7 +192,9 @@ def _fused(report: Report) -> Answer:
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
     detail = (
-        f"Some run apart that could be one, which would gain {gain:.0%} of the step." if heard == "found" else "No chain that would gain from it was found."
+        f"Some run apart that could be one, which would gain {percent(gain)} of the step."
+        if heard == "found"
+        else "No chain that would gain from it was found."
     )
     return _told(name, question, heard == "clear", detail, "#findings", gain, heard == "clear")
 
@@ -224,10 +228,12 @@ def _used(report: Report) -> Answer:
         return _unrecorded(name, question, _why_unknown(report), "#roofline")
     narrow = _active_sms(report)
     parts = [
-        f"{rates.flops_busy:.0%} of peak FLOP/s while it works ({rates.flops_step:.0%} of the step)" if rates.flops_busy is not None else "",
-        f"{rates.bytes_busy:.0%} of the bandwidth ({rates.bytes_step:.0%})" if rates.bytes_busy is not None else "",
-        f"active warps {rates.active_warps:.0%} of what fits" if rates.active_warps is not None else "",
-        f"active SMs {narrow:.0%} by the grids" if narrow is not None else "",
+        f"{percent(rates.flops_busy)} of peak FLOP/s while it works ({percent(rates.flops_step)} of the step)"
+        if rates.flops_busy is not None and rates.flops_step is not None
+        else "",
+        f"{percent(rates.bytes_busy)} of the bandwidth ({percent(rates.bytes_step)})" if rates.bytes_busy is not None and rates.bytes_step is not None else "",
+        f"active warps {percent(rates.active_warps)} of what fits" if rates.active_warps is not None else "",
+        f"active SMs {percent(narrow)} by the grids" if narrow is not None else "",
     ]
     detail = f"Estimated from shapes: {', '.join(part for part in parts if part)}." + (f" Measured: {measured}." if measured else "")
     good = known.reached >= NEAR_ROOF
@@ -250,7 +256,7 @@ def _wins(report: Report) -> Answer:
     after, step = report.headline.predicted_step_us, report.headline.step_us
     gain = max(1 - after.expected / step, 0.0) if after and step else 0.0
     if rules and gain:
-        detail = f"{detail} Together they gain {gain:.0%} of the step."
+        detail = f"{detail} Together they gain {percent(gain)} of the step."
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.report.model import SEVERITIES, AnySaving, Clear, Finding, Saving, Severity, severity_of
+from advisor.report.numbers import percent
 from advisor.views.replay.true_step import TrueStep
 
 SUMMARY = 240
@@ -31,7 +32,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     if share < least:
-        return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {share:.1%}, reported from {least:.0%}")
+        return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
     severity = severity_of(weight.saving, weight.whole)
     capped: Severity = "low" if found.status == "possible" else "high"
     at_most = max(found.at_most, capped, key=SEVERITIES.index)

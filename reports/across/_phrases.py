@@ -15,6 +15,15 @@ def name(text: str) -> str:
     return shortened(text, 120)
 
 
+def heads(shown: Across) -> tuple[str, str]:
+    """What tells the sides apart: the device, else how it was recorded too, else which file it is."""
+    left, right = shown.left, shown.right
+    if left.device != right.device:
+        return name(left.device), name(right.device)
+    apart = [side.format if left.format != right.format else side.path.rpartition("/")[2] for side in (left, right)]
+    return name(f"{left.device}, {apart[0]}"), name(f"{right.device}, {apart[1]}")
+
+
 def rows(shown: Across) -> list[tuple[str, str, str]]:
     """Quantity, left, right."""
     sides = (shown.left, shown.right)

@@ -252,7 +252,8 @@ def _footer(console: Console, report: Report) -> None:
         _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
     for failed in report.failed[:3]:
         _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
-    _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
+    if report.findings:  # said above where there are none
+        _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
     record: dict[str, list[str]] = {}
     for skipped in report.skipped:
         if skipped.record_with:

@@ -32,7 +32,7 @@ class MemoryHealth:
 
 
 def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
-    return Health(check=name, status="degraded" if problem else "ok", detail=problem or good, touches=("memory",), record_with=record_with)
+    return Health(check=name, status="degraded" if problem else "ok", detail=problem or good, touches=("memory",), record_with=record_with if problem else "")
 
 
 def _history(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:

@@ -11,6 +11,7 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
+from advisor.report.numbers import percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
@@ -103,7 +104,7 @@ class Bound:
         once = startup.once_share(steps.start_us, steps.end_us)
         if once > HALF:
             text = (
-                f"{once:.0%} of the {span} went into what happens once, as loading kernels and making contexts; the longest call "
+                f"{percent(once)} of the {span} went into what happens once, as loading kernels and making contexts; the longest call "
                 f"is {startup.longest(steps.start_us, steps.end_us)}."
             )
             return cls("start-up", text, shares, host_share)
@@ -119,15 +120,15 @@ class Bound:
             cause = BY_NAME[max(causes, key=causes.__getitem__)]
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
-            text = f"The GPU is idle for {shares.idle:.0%} of the {span}, mostly {why}{where}."
+            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, mostly {why}{where}."
             if paced:
-                text += f" Its kernels take longer, but {host_share:.0%} of the critical path is the host's."
+                text += f" Kernels run for longer than that, but {percent(host_share)} of the critical path is the host's."
                 return cls(name, text + recording, shares, host_share, made, is_open)
         elif largest == "copy":
-            name, text = "copy-bound", f"Copies that overlap no compute take {shares.copy:.0%} of the {span}{_directions(timeline, steps)}."
+            name, text = "copy-bound", f"Copies that overlap no compute take {percent(shares.copy)} of the {span}{_directions(timeline, steps)}."
         elif largest == "communication":
             name = "communication-bound"
-            text = f"Communication that overlaps no compute takes {shares.communication:.0%} of the {span}."
+            text = f"Communication that overlaps no compute takes {percent(shares.communication)} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
         return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, is_open)
@@ -148,27 +149,27 @@ def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[
     if step.basis == "recorded" or recorded < WORTH_SAYING or not step.slowed:
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
-    seen = f" Recorded, the GPU is idle for {recorded:.0%}"
+    seen = f" Recorded, the GPU is idle for {percent(recorded)}"
     if most < WORTH_SAYING:
         return f"{seen}: recording made that.", False
     if step.basis == "estimated" and least < likely / 2:
-        return f"{seen}; recording may have made most of that: unrecorded it is idle for {least:.0%} to {most:.0%}.", True
+        return f"{seen}; recording may have made most of that: unrecorded it is idle for {percent(least)} to {percent(most)}.", True
     return f"{seen}: recording is part of that.", False
 
 
 def _beside(shares: Shares, largest: str, span: str) -> str:
     """What else holds much of the step, in a sentence; "" where nothing does."""
     said = {
-        "communication": "Communication that overlaps no compute takes another {:.0%}.",
-        "copy": "Copies that overlap no compute take another {:.0%}.",
-        "compute": "Kernels run for {:.0%}.",
-        "idle": "The GPU is idle for {:.0%}.",
+        "communication": "Communication that overlaps no compute takes another {}.",
+        "copy": "Copies that overlap no compute take another {}.",
+        "compute": "Kernels run for {}.",
+        "idle": "The GPU is idle for {}.",
     }
     others = [name for name in shares._fields if name != largest and getattr(shares, name) >= WORTH_SAYING]
     if not others:
         return ""
     other = max(others, key=lambda name: float(getattr(shares, name)))
-    return " " + said[other].format(getattr(shares, other))
+    return " " + said[other].format(percent(getattr(shares, other)))
 
 
 def _directions(timeline: Timeline, steps: Steps) -> str:
@@ -248,25 +249,25 @@ _KINDS = "matrix products, convolutions and attention"
 
 def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     """Of a device that computes most of the time: what holds it up, as far as that is known."""
-    runs = f"Kernels run for {share:.0%} of the {span}"
+    runs = f"Kernels run for {percent(share)} of the {span}"
     if made.graphs > HALF:
         return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
     if made.unknown > HALF:
         which = f", the longest {_short(made.longest_unknown)}" if made.longest_unknown.strip() else ": kernels have no names"
-        much = "all" if made.unknown >= 0.995 else f"{made.unknown:.0%}"
+        much = "all" if made.unknown >= 0.995 else f"{percent(made.unknown)}"
         return "gpu-bound", f"{runs}; {much} of that is of no known kind{which}."
     if made.narrow > HALF and made.memory <= HALF and made.dense <= HALF:
-        return "gpu-bound", f"{runs}; {made.narrow:.0%} of that in long kernels on fewer blocks than half of the multiprocessors."
+        return "gpu-bound", f"{runs}; {percent(made.narrow)} of that in long kernels on fewer blocks than half of the multiprocessors."
     if made.memory > HALF:
-        few = f", {made.starved:.0%} in products that wait for what they read" if made.starved >= 0.05 else ""
-        return "memory-bound", f"{runs}; {made.memory:.0%} of that moves memory rather than computes{few}."
+        few = f", {percent(made.starved)} in products that wait for what they read" if made.starved >= 0.05 else ""
+        return "memory-bound", f"{runs}; {percent(made.memory)} of that moves memory rather than computes{few}."
     if made.arithmetic > HALF:
-        return "compute-bound", f"{runs}; {made.dense:.0%} of that is {_KINDS}."
+        return "compute-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}."
     if made.dense > HALF:
-        return "gpu-bound", f"{runs}; {made.dense:.0%} of that is {_KINDS}. Whether arithmetic or memory holds them up cannot be told here."
+        return "gpu-bound", f"{runs}; {percent(made.dense)} of that is {_KINDS}. Whether arithmetic or memory holds them up cannot be told here."
     return "gpu-bound", (
-        f"{runs}: {made.dense:.0%} of that is {_KINDS}, {made.memory:.0%} moves memory"
-        + (f", {made.unknown:.0%} is of no known kind" if made.unknown >= 0.05 else "")
+        f"{runs}: {percent(made.dense)} of that is {_KINDS}, {percent(made.memory)} moves memory"
+        + (f", {percent(made.unknown)} is of no known kind" if made.unknown >= 0.05 else "")
         + "."
     )
 

@@ -9,6 +9,7 @@ from advisor.compare.across import across
 from advisor.errors import UsageError
 from advisor.report.model import DeviceInfo, Report, Work
 from advisor.reports.across import formats
+from advisor.reports.across._phrases import heads
 from tests.reports.examples import NASTY, healthy, hostile, launch_bound
 
 
@@ -22,6 +23,15 @@ def test_families_are_held_against_their_own_device() -> None:
     assert left.us == right.us == pytest.approx(118_400 / 4)
     assert left.reached is not None and right.reached is not None and right.reached > left.reached
     assert not found.doubt
+
+
+def test_sides_of_one_device_are_told_apart_by_their_format_else_by_their_file() -> None:
+    left = healthy()
+    assert heads(across(left, on(left, "A100"))) == (left.devices[0].name, "A100")
+    saved = msgspec.structs.replace(left, source=msgspec.structs.replace(left.source, path="runs/other.json.gz"))
+    assert heads(across(left, saved))[1] == f"{left.devices[0].name}, other.json.gz"
+    jax = msgspec.structs.replace(left, source=msgspec.structs.replace(left.source, format="jax"))
+    assert heads(across(left, jax)) == (f"{left.devices[0].name}, {left.source.format}", f"{left.devices[0].name}, jax")
 
 
 def test_other_work_is_doubted() -> None:

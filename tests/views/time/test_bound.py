@@ -38,6 +38,13 @@ def test_the_largest_share_wins_and_the_second_is_said():
     assert bound.name == "communication-bound" and "70%" in bound.summary and "Kernels run for 30%" in bound.summary
 
 
+def test_only_all_of_the_step_is_said_to_be_all():
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 998, GEMM)  # of 1,000 µs: idle for 0.2 %
+
+    assert "Kernels run for 99.8% of the step; 100% of that" in queued(body, gpu=1000).get(Bound).summary
+
+
 def test_kernels_of_no_known_kind_are_named_and_not_said_to_move_memory():
     bound = in_turn(("body_force_fp64(double*, int)", 800.0), (ADD, 200.0)).get(Bound)
     assert bound.name == "gpu-bound" and "body_force_fp64" in bound.summary and "80%" in bound.summary
