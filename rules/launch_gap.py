@@ -113,9 +113,7 @@ def launch_gap(
     inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
-        return Clear(
-            why=f"{percent(replayed)} of the GPU's work is already replayed from CUDA graphs; gaps inside a replay come from recording it node by node"
-        )
+        return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
     jitted = _jitted_calls(work, calls)
     if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")

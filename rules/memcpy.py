@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent, size
+from advisor.report.numbers import counted, duration, percent, size
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
@@ -123,7 +123,7 @@ def memcpy(
         edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
-        quiet=f"{work.a_step(copies.at):.0f} copies a step, {percent(exposed / work.step_us)} of it not hidden behind compute",
+        quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of it not hidden behind compute",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
         fix=for_program(

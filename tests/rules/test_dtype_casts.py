@@ -213,7 +213,7 @@ def test_a_cast_on_the_way_to_the_host_is_memcpys(nested):
         w.host += 3
         w.op("mm", 79, [X, W], [BF16] * 2)
 
-    assert "take 0.0%" in clear("dtype-casts", steps(body))
+    assert "take 0%" in clear("dtype-casts", steps(body))
 
 
 def test_casts_behind_a_slow_host_gain_nothing():
