@@ -75,8 +75,8 @@ def _time(core: TpuCore, classes: tuple[Class, ...], steps: TpuSteps) -> CoreTim
     leaf = np.ones(len(rows), bool)
     leaf[parents[inner]] = False
     busy = union(start, end)
-    of = np.array(classes, object)[core.ops.what[rows]] if len(rows) else np.empty(0, object)
-    spent = {name: float(own[of == name].sum()) for name in ("compute", "communication", "copy")}
+    by_op = np.bincount(core.ops.what[rows], weights=own, minlength=len(classes))
+    spent = {name: float(by_op[[one == name for one in classes]].sum()) for name in ("compute", "communication", "copy")}
     # Runs that overlap side by side would count twice; the classes are held to what is busy.
     scale = length(busy) / (sum(spent.values()) or 1.0)
     waits = subtract(clip(union(core.waits.start_us, core.waits.end_us), *window), busy)

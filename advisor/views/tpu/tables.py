@@ -35,7 +35,7 @@ class TpuTables:
     def build(cls, profile: TpuProfile, steps: TpuSteps, time: TpuTime) -> TpuTables:
         """Sums over the runs of all cores in the window, by step and core."""
         share = 1 / (steps.steps * max(len(time.cores), 1))
-        data = _runs(profile, time)
+        data = _by_op(profile, time)
         step_us = float(steps.end_us - steps.start_us) / steps.steps
         waits_us = sum(c.communication_us for c in time.cores) * share - float(data.loc[data["kind"] == "communication", "us"].sum()) * share
         computing = data[data["kind"] == "compute"]
@@ -45,22 +45,28 @@ class TpuTables:
         if waits_us > ROUNDING_US:
             parts.append(Part("communication", _WAITS, family=_WAITS, us=waits_us))
         return cls(
-            _categories(data, _beside(profile, steps), share, step_us, waits_us), _ops(data), tuple(parts), len(data) * share,
+            _categories(data, _beside(profile, steps), share, step_us, waits_us), _ops(data), tuple(parts), float(data["calls"].sum()) * share,
             float(data["flops"].sum()) * share, float(data["bytes"].sum()) * share, float(known),
         )  # fmt: skip
 
 
-def _runs(profile: TpuProfile, time: TpuTime) -> pd.DataFrame:
-    """A row for each run of an op in the window, on whichever core: loops have their own time only, and do nothing themselves."""
-    what = [c.core.ops.what[c.rows] for c in time.cores]
-    op = np.concatenate([*what, np.empty(0, np.int64)])
+def _by_op(profile: TpuProfile, time: TpuTime) -> pd.DataFrame:
+    """A row for each op that ran in the window, on whichever core. Loops have their own time only, and do nothing themselves."""
+    op = np.concatenate([*(c.core.ops.what[c.rows] for c in time.cores), np.empty(0, np.int64)])
     leaf = np.concatenate([*(c.leaf for c in time.cores), np.empty(0, bool)])
-    columns = {name: np.array([getattr(o, name) for o in profile.ops] or [None]) for name in ("flops", "bytes")}
-    flops, moved = (np.where(leaf, columns[name][op].astype(float), np.nan) if len(op) else np.empty(0) for name in ("flops", "bytes"))
-    named = {name: np.array([getattr(o, name) for o in profile.ops] or [""], object)[op] for name in ("name", "category", "scope")}
-    kind = np.array(time.classes or ("",), object)[op]
     us = np.concatenate([*(c.own_us for c in time.cores), np.empty(0)])
-    return pd.DataFrame({"op": op, "us": us, "flops": flops, "bytes": moved, "kind": kind, **named})
+    n = len(profile.ops)
+    calls, leaves = np.bincount(op, minlength=n), np.bincount(op[leaf], minlength=n)
+    data = pd.DataFrame(
+        {
+            "us": np.bincount(op, weights=us, minlength=n),
+            "calls": calls,
+            **{name: np.array([getattr(o, name) for o in profile.ops], float) * np.where(leaves > 0, leaves, np.nan) for name in ("flops", "bytes")},
+            "kind": list(time.classes),
+            **{name: [getattr(o, name) for o in profile.ops] for name in ("name", "category", "scope")},
+        }
+    )
+    return data[calls > 0]
 
 
 def _beside(profile: TpuProfile, steps: TpuSteps) -> dict[str, float]:
@@ -69,9 +75,10 @@ def _beside(profile: TpuProfile, steps: TpuSteps) -> dict[str, float]:
     cores = [core for core in profile.cores if len(core.beside)]
     for core in cores:
         us = np.minimum(core.beside.end_us, steps.end_us) - np.maximum(core.beside.start_us, steps.start_us)
-        for row in np.flatnonzero(us > 0).tolist():
-            category = profile.ops[int(core.beside.what[row])].category
-            found[category] = found.get(category, 0.0) + float(us[row]) / len(cores) / steps.steps
+        spent = np.bincount(core.beside.what, weights=np.maximum(us, 0.0), minlength=len(profile.ops))
+        for row in np.flatnonzero(spent).tolist():
+            category = profile.ops[row].category
+            found[category] = found.get(category, 0.0) + float(spent[row]) / len(cores) / steps.steps
     return found
 
 
@@ -88,7 +95,9 @@ def _categories(data: pd.DataFrame, beside: dict[str, float], share: float, step
         name, kind, us = str(of["category"].iloc[0]), of["kind"].iloc[0], float(of["us"].sum())
         gbps, tflops = _rates(of, us)
         part, aside = us * share / max(step_us, 1e-9), beside.get(name, 0.0)
-        rows.append(CategoryRow(name=name, kind=kind, calls=len(of) * share, us=us * share, share=part, beside_us=aside, gbps=gbps, tflops=tflops))
+        rows.append(
+            CategoryRow(name=name, kind=kind, calls=float(of["calls"].sum()) * share, us=us * share, share=part, beside_us=aside, gbps=gbps, tflops=tflops)
+        )
     if waits_us > ROUNDING_US:
         rows.append(CategoryRow(name=_WAITS, kind="communication", calls=0.0, us=waits_us, share=waits_us / max(step_us, 1e-9)))
     return tuple(sorted(rows, key=lambda row: -row.us))
@@ -97,13 +106,14 @@ def _categories(data: pd.DataFrame, beside: dict[str, float], share: float, step
 def _ops(data: pd.DataFrame) -> tuple[KernelRow, ...]:
     whole = float(data["us"].sum()) or 1.0
     rows = []
-    for _, of in data.groupby("op", sort=False):
-        first, us, calls = of.iloc[0], float(of["us"].sum()), len(of)
+    for at in range(len(data)):
+        of = data.iloc[at : at + 1]
+        one, us, calls = of.iloc[0], float(of["us"].iloc[0]), int(of["calls"].iloc[0])
         gbps, tflops = _rates(of, us)
         rows.append(
             KernelRow(
-                name=str(first["name"]), family=str(first["category"]), precision="", calls=calls, total_us=us, mean_us=us / calls, share=us / whole,
-                op=str(first["scope"]), dur_us=us / calls, gbps=gbps, tflops=tflops,
+                name=str(one["name"]), family=str(one["category"]), precision="", calls=calls, total_us=us, mean_us=us / calls, share=us / whole,
+                op=str(one["scope"]), dur_us=us / calls, gbps=gbps, tflops=tflops,
             )
         )  # fmt: skip
     return tuple(sorted(rows, key=lambda row: -row.total_us))
@@ -111,7 +121,7 @@ def _ops(data: pd.DataFrame) -> tuple[KernelRow, ...]:
 
 def _parts(data: pd.DataFrame, share: float) -> list[Part]:
     """The largest ops each, and what is left of each category."""
-    grouped = data.groupby(["kind", "category", "name", "scope"], sort=False).agg(us=("us", "sum"), calls=("us", "size")).reset_index()
+    grouped = data.groupby(["kind", "category", "name", "scope"], sort=False).agg(us=("us", "sum"), calls=("calls", "sum")).reset_index()
     grouped = grouped.sort_values("us", ascending=False, kind="stable")
     head, tail = grouped.head(PARTS), grouped.iloc[PARTS:].groupby(["kind", "category"], sort=False).sum(numeric_only=True).reset_index()
     parts = [
