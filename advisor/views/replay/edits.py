@@ -211,9 +211,8 @@ def _without(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tupl
     dur, skip, fused = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.fused.copy()
     dur[kept] = dur_us
     fused[kept], skip[gone] = True, True
-    left = np.bincount(schedule.op_call[~skip], minlength=len(schedule.call_us))
-    calls = np.unique(schedule.op_call[gone])
-    return schedule.edit(dur_us=dur, skip_op=skip, fused=fused), calls[left[calls] == 0]
+    left, had = (np.bincount(schedule.op_call[ops], minlength=len(schedule.call_us)) for ops in (~skip, gone))
+    return schedule.edit(dur_us=dur, skip_op=skip, fused=fused), np.flatnonzero((left == 0) & (had > 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,7 +335,7 @@ class WithHostTime(Edit):
     us: float
 
     def apply(self, schedule: Schedule) -> Schedule:
-        calls = np.unique(schedule.op_call[self.ops])
+        calls = np.flatnonzero(np.bincount(schedule.op_call[self.ops]))
         host, dispatch = schedule.host_us.copy(), schedule.dispatch_us.copy()
         host[calls] += self.us
         dispatch[calls] += self.us

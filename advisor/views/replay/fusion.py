@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -105,7 +105,7 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name)
-        return cls(tuple(reader.stretch(run) for run in runs(work, member) if len(run) > 1 and not reader.is_complex(run)))
+        return cls(tuple(reader.stretches(runs(work, member))))
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
@@ -118,7 +118,9 @@ def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints
         if elements is not None:
             n = elements[here]
             together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)
-        found += [run for run in np.split(here, np.flatnonzero(~together) + 1) if member[run[0]]]
+        bounds = np.r_[0, np.flatnonzero(~together) + 1, len(here)]
+        inside = np.flatnonzero(member[here[bounds[:-1]]])
+        found += [here[first:last] for first, last in zip(bounds[inside].tolist(), bounds[inside + 1].tolist(), strict=True)]
     return found
 
 
@@ -132,18 +134,56 @@ Key = tuple[int, int]
 """Elements and bytes of one."""
 
 
+@dataclass(frozen=True)
+class _Moved:
+    """What ops in a row move, whichever kernels they launch; the elements of their largest tensor. The rest as in `Stretch`."""
+
+    largest: int
+    least: float
+    likely: float
+    most: float
+    random: float
+    turned: bool
+    kernels: int
+    complex: bool
+
+
 @dataclass(frozen=True, eq=False)
 class _Reader:
     work: GpuWork
     shapes: Shapes
 
-    def stretch(self, run: Ints) -> Stretch:
-        """The bytes of a run: what it reads that it did not make, and what it leaves behind.
+    def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
+        """Those of runs of two kernels or more, none of them of complex numbers."""
+        ops, alike = self.work.op.tolist(), self._alike
+        narrow, elements = self._narrow, self.shapes.elements[self.work.rows]
+        known: dict[tuple[Hashable, ...], _Moved] = {}
+        for run in found:
+            if len(run) < 2:
+                continue
+            members = {ops[at]: alike[at] for at in run.tolist()}
+            key = tuple(members.values())
+            if key not in known:
+                known[key] = self._moved(list(members))
+            moved = known[key]
+            if not moved.complex:
+                full = run[elements[run] >= FULL * moved.largest]
+                narrow_us = float(self.work.dur_us[run[narrow[run]]].sum())
+                yield Stretch(run, full, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us)
+
+    @cached_property
+    def _alike(self) -> list[Hashable]:
+        """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
+        op = self.work.op
+        names = np.where(op >= 0, self.work.ops.names[op], -1) if len(self.work.ops.names) else op
+        return list(zip(names.tolist(), *self.shapes.alike(op), np.isin(op, list(self._with_statistics)).tolist(), strict=True))
+
+    def _moved(self, ops: list[int]) -> _Moved:
+        """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
 
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
         that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
         """
-        ops = list(dict.fromkeys(self.work.op[run].tolist()))
         largest = max((keys[0][0] for op in ops if (keys := self._keys(op))), default=0)
         made: Counter[Key] = Counter()
         used: Counter[Key] = Counter()
@@ -179,17 +219,16 @@ class _Reader:
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
-        full = run[self.shapes.elements[self.work.rows[run]] >= FULL * largest]
-        return Stretch(run, full, least + left, least + AGAIN * (most - least) + left, most + left, random, turned, 1 + passes, self._narrow_us(run))
-
-    def _narrow_us(self, run: Ints) -> float:
-        blocks, dur_us = self._blocks[run], self.work.dur_us[run]
-        sms = self.work.device_at(int(run[0])).sm_count
-        return float(dur_us[(blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)].sum())
+        is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
+        return _Moved(largest, least + left, least + AGAIN * (most - least) + left, most + left, random, turned, 1 + passes, is_complex)
 
     @cached_property
-    def _blocks(self) -> Ints:
-        return self.work.column("grid_blocks")
+    def _narrow(self) -> Mask:
+        """(n,) whether a kernel that is worth the question leaves half of its device idle."""
+        blocks, dur_us, device = self.work.column("grid_blocks"), self.work.dur_us, self.work.column("device")
+        sms = {number: self.work.timeline.device(number).sm_count for number in np.unique(device).tolist()}
+        narrow: Mask = (blocks > 0) & (2 * blocks < np.array([sms[number] for number in device.tolist()], np.int64)) & (dur_us >= NARROW_US)
+        return narrow
 
     @cached_property
     def _with_statistics(self) -> set[int]:
@@ -203,9 +242,6 @@ class _Reader:
     def _one_a_row(self, op: int) -> bool:
         shapes = [shape for shape, _ in self.shapes.inputs(op)[:2]]
         return len(shapes) == 2 and bool(shapes[0]) and shapes[1] == (*shapes[0][:-1], 1)
-
-    def is_complex(self, run: Ints) -> bool:
-        return any("complex" in kind for op in self.work.op[run].tolist() for _, kind in self.shapes.inputs(op))
 
     def _reads_again(self, op: int) -> bool:
         """Whether an op needs its input twice: a norm over the batch, a softmax of rows that do not stay on the chip."""

@@ -7,11 +7,11 @@ as `networkx.dag_longest_path` of `graph`, in a tenth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.intervals import Floats, Ints
 from advisor.views.replay.schedule import EARLIER, Schedule
 
 REPEATS = 4
@@ -42,39 +42,41 @@ class _Run:
 
 
 def _run(schedule: Schedule, repeats: int) -> _Run:
-    host, call, tail, waits = (c.tolist() for c in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for))
     dur, latency, gap = (c.tolist() for c in (schedule.dur_us, schedule.latency_us, schedule.gap_us))
     stream, after, skip = schedule.stream.tolist(), schedule.after.tolist(), schedule.skip_op.tolist()
-    first_op = np.searchsorted(schedule.op_call, np.arange(len(host) + 1)).tolist()
+    first_op = np.searchsorted(schedule.op_call, np.arange(len(schedule.host_us) + 1)).tolist()
+    of_call = (c.tolist() for c in (schedule.host_us, schedule.call_us, schedule.waits_for, schedule.tail_us))
+    calls = list(zip(*of_call, first_op[:-1], first_op[1:], strict=True))
     n = len(dur)
-    made = _Run([NONE] * (n * repeats), [NONE] * (len(host) * repeats), [0.0], [NONE])
-    end = [0.0] * (n * repeats)
+    made = _Run([NONE] * (n * repeats), [NONE] * (len(calls) * repeats), [0.0], [NONE])
+    op_waited, end = made.op_waited, [0.0] * (n * repeats)
     # The op that each stands for, a skipped one for the op before it on its stream; and the last one on each stream.
     stands, last_on = [NONE] * n, dict.fromkeys(stream, NONE)
     now, idle, idle_at = 0.0, BEGINNING, 0.0
     for r in range(repeats):
         earlier, earlier_at = idle, idle_at
-        for i in range(len(host)):
-            now += host[i]
-            for k in range(first_op[i], first_op[i + 1]):
+        for i, (host, call, waits, tail, low, high) in enumerate(calls):
+            now += host
+            for k in range(low, high):
                 before = last_on[stream[k]]
                 if skip[k]:
                     stands[k] = before
                     continue
-                op, start, waited = r * n + k, now + latency[k], NONE
-                for other in (before, stands[after[k]] if after[k] >= 0 else NONE):
-                    if other >= 0 and end[other] + gap[k] > start:
-                        start, waited = end[other] + gap[k], other
-                end[op], made.op_waited[op] = start + dur[k], waited
+                op, start = r * n + k, now + latency[k]
+                if before >= 0 and end[before] + gap[k] > start:
+                    start, op_waited[op] = end[before] + gap[k], before
+                if after[k] >= 0 and (other := stands[after[k]]) >= 0 and end[other] + gap[k] > start:
+                    start, op_waited[op] = end[other] + gap[k], other
+                end[op] = done = start + dur[k]
                 last_on[stream[k]] = stands[k] = op
-                if end[op] > idle_at:
-                    idle, idle_at = op, end[op]
-            now += call[i]
-            if waits[i] != -1:
-                op = earlier if waits[i] == EARLIER else stands[waits[i]]
-                back = (earlier_at if waits[i] == EARLIER else end[op]) + tail[i]
+                if done > idle_at:
+                    idle, idle_at = op, done
+            now += call
+            if waits != -1:
+                op = earlier if waits == EARLIER else stands[waits]
+                back = (earlier_at if waits == EARLIER else end[op]) + tail
                 if op != NONE and back > now:
-                    now, made.call_waited[r * len(host) + i] = back, op
+                    now, made.call_waited[r * len(calls) + i] = back, op
         made.done_us.append(max(now, idle_at))
         made.done_with.append(idle if idle_at > now else NONE)
     return made
@@ -83,51 +85,79 @@ def _run(schedule: Schedule, repeats: int) -> _Run:
 def longest_path(schedule: Schedule) -> list[Step]:
     """The steps that the steady repeat takes as long as, last first; they sum to the window's period."""
     run = _run(schedule, REPEATS if schedule.periodic else 1)
-    return list(_between(_back(schedule, run), run.done_us[-1], *(run.done_us[-3:-1] if schedule.periodic else run.done_us)))
-
-
-def _back(schedule: Schedule, run: _Run) -> Iterator[Step]:
-    """From the end of the last repeat back to the beginning, always to what was waited for."""
-    n, n_calls = len(schedule.dur_us), len(schedule.host_us)
-    # As lists: taking one value out of an array costs ten times as much.
-    dur, gap, latency, op_call = (c.tolist() for c in (schedule.dur_us, schedule.gap_us, schedule.latency_us, schedule.op_call))
-    tail, call, dispatch = (c.tolist() for c in (schedule.tail_us, schedule.call_us, schedule.dispatch_us))
-    own = (schedule.host_us - schedule.dispatch_us).tolist()
-    op, at = run.done_with[-1], len(run.call_waited) - 1
-    while op != BEGINNING and (op >= 0 or at >= 0):
-        if op >= 0:
-            k = op % n
-            yield "op", dur[k], k
-            if run.op_waited[op] >= 0:
-                op = run.op_waited[op]
-                yield "kernel-to-kernel", gap[k], -1
-                continue
-            yield "launch-delay", latency[k], -1
-            at, op = op // n * n_calls + op_call[k], NONE
-        else:
-            i = at % n_calls
-            if run.call_waited[at] != NONE:
-                op = run.call_waited[at]
-                yield "return", tail[i], -1
-                continue
-            yield "host", call[i], -1
-        i = at % n_calls
-        yield "host", own[i], -1
-        yield "dispatch", dispatch[i], -1
-        at -= 1
+    first, last = run.done_us[-3:-1] if schedule.periodic else run.done_us
+    kind, us, op = _steps(schedule, _back(schedule, run, first))
+    moments = np.subtract.accumulate(np.r_[run.done_us[-1], us])
+    # Of steps that go back in time, what lies between the two moments.
+    inside = np.minimum(moments[:-1], last) - np.maximum(moments[1:], first)
+    over = np.flatnonzero(moments[1:] < first - _BESIDE_US)
+    kept = np.flatnonzero(inside[: over[0] + 1 if len(over) else None] > 0)
+    return list(zip([_KINDS[number] for number in kind[kept].tolist()], inside[kept].tolist(), op[kept].tolist(), strict=True))
 
 
 _BESIDE_US = 1.0
 """Steps may be nothing, or less by rounding: only beyond this is the walk over."""
 
 
-def _between(steps: Iterator[Step], now: float, first: float, last: float) -> Iterator[Step]:
-    """Of steps that go back in time from `now`, what lies between two moments."""
-    for kind, us, op in steps:
-        since = now - us
-        inside = (now if now < last else last) - (since if since > first else first)
-        if inside > 0:
-            yield kind, inside, op
-        now = since
-        if now < first - _BESIDE_US:
-            return
+def _back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
+    """What is met on the way from the end of the last repeat to a moment, always to what was waited for: twice the position of an
+    op, and 1 where it followed another; -1 less twice the position of a call, and less 1 where it returned after an op."""
+    n, n_calls = len(schedule.dur_us), len(schedule.host_us)
+    # As lists: taking one value out of an array costs ten times as much.
+    op_call, to_op = schedule.op_call.tolist(), (schedule.dur_us + schedule.gap_us).tolist()
+    to_launch = (schedule.dur_us + schedule.latency_us + schedule.host_us[schedule.op_call]).tolist()
+    to_call, tail = (schedule.call_us + schedule.host_us).tolist(), schedule.tail_us.tolist()
+    op, at, now = run.done_with[-1], len(run.call_waited) - 1, run.done_us[-1]
+    met: list[int] = []
+    while op != BEGINNING and (op >= 0 or at >= 0) and now > until_us - 2 * _BESIDE_US:
+        if op >= 0:
+            k, waited = op % n, run.op_waited[op]
+            if waited >= 0:
+                met.append(2 * k + 1)
+                now -= to_op[k]
+                op = waited
+            else:
+                met.append(2 * k)
+                now -= to_launch[k]
+                at, op = op // n * n_calls + op_call[k] - 1, NONE
+        else:
+            i, op = at % n_calls, run.call_waited[at]
+            if op != NONE:
+                met.append(-2 - 2 * i)
+                now -= tail[i]
+            else:
+                met.append(-1 - 2 * i)
+                now -= to_call[i]
+                at -= 1
+    return np.array(met, np.int64)
+
+
+_KINDS = ("op", "kernel-to-kernel", "launch-delay", "host", "dispatch", "return")
+_OP, _TO_KERNEL, _TO_LAUNCH, _HOST, _DISPATCH, _RETURN = range(len(_KINDS))
+
+
+def _steps(schedule: Schedule, met: Ints) -> tuple[Ints, Floats, Ints]:
+    """The steps of what `_back` met: index into `_KINDS`, µs, and the position of the op."""
+    is_op, number = met >= 0, np.where(met >= 0, met, -1 - met)
+    at, waited = number // 2, number % 2 == 1
+    op = at[is_op]
+    call = np.where(is_op, 0, at)
+    call[is_op] = schedule.op_call[op]
+    own = schedule.host_us - schedule.dispatch_us
+    kind = np.full((len(met), 4), -1)
+    us = np.zeros((len(met), 4))
+    kind[is_op, 0], us[is_op, 0] = _OP, schedule.dur_us[op]
+    for here, link, spent in (
+        (is_op & waited, _TO_KERNEL, schedule.gap_us),
+        (is_op & ~waited, _TO_LAUNCH, schedule.latency_us),
+        (~is_op & waited, _RETURN, schedule.tail_us),
+        (~is_op & ~waited, _HOST, schedule.call_us),
+    ):
+        kind[here, 1], us[here, 1] = link, spent[at[here]]
+    hosted = ~waited
+    kind[hosted, 2], us[hosted, 2] = _HOST, own[call[hosted]]
+    kind[hosted, 3], us[hosted, 3] = _DISPATCH, schedule.dispatch_us[call[hosted]]
+    there = kind >= 0
+    positions = np.full(kind.shape, -1)
+    positions[is_op, 0] = op
+    return kind[there], us[there], positions[there]

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.views.replay.schedule import EARLIER, Schedule
 
 STEADY = 1e-9
@@ -40,15 +40,19 @@ class Lane:
     """Whether any op is left in it."""
 
 
+Watched = tuple[int, int, float, float]
+"""Op, lane, sum and ready as in `Lane`."""
+
+
 @dataclass(frozen=True)
 class Stretch:
-    """Calls first to last - 1 without a wait but for the last one's. watched: (op, lane, sum, ready) whose end others need."""
+    """Calls first to last - 1 without a wait but for the last one's. watched: ops whose end others need."""
 
     first: int
     last: int
     host_us: float
     lanes: tuple[Lane, ...]
-    watched: tuple[tuple[int, int, float, float], ...]
+    watched: tuple[Watched, ...]
 
 
 def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
@@ -56,7 +60,7 @@ def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mappin
     stretches = {stretch.first: stretch for stretch in _stretches(schedule)}
     n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
     alone = n_calls - sum(stretch.last - stretch.first for stretch in stretches.values())
-    first_op = _indexable(np.searchsorted(schedule.op_call, np.arange(n_calls + 1)), alone)
+    first_op = _indexable(np.r_[0, np.cumsum(np.bincount(schedule.op_call, minlength=n_calls))], alone)
     host, call, tail, waits = (_indexable(column, alone) for column in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for))
     after, stream, dur, latency, gap, skip = (
         _indexable(column, alone) for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
@@ -135,27 +139,54 @@ def _stretches(schedule: Schedule) -> list[Stretch]:
     watched[schedule.waits_for[schedule.waits_for >= 0]] = True
     # When each call issues its ops, since the schedule's start.
     issued = np.cumsum(schedule.host_us) + np.r_[0.0, np.cumsum(schedule.call_us)[:-1]]
-    spans = zip(bounds[worth].tolist(), bounds[worth + 1].tolist(), ops[worth].tolist(), ops[worth + 1].tolist(), strict=True)
-    return [_stretch(schedule, watched, issued, *span) for span in spans]
+    since = (issued - schedule.host_us)[begins]
+    gone = schedule.skip_op
+    dur = np.where(gone, 0.0, schedule.dur_us)
+    step = np.where(gone, 0.0, schedule.gap_us) + dur
+    launched = issued[schedule.op_call] - np.repeat(since, np.diff(ops)) + schedule.latency_us
+    lanes, seen = _lanes(schedule.stream, np.where(gone, NEVER, launched) + dur, step, ~gone, watched, ops[worth], ops[worth + 1])
+    host_us = ((schedule.host_us[a:b].sum() + schedule.call_us[a:b].sum()).item() for a, b in zip(begins[worth], bounds[worth + 1], strict=True))
+    return [Stretch(*one) for one in zip(begins[worth].tolist(), bounds[worth + 1].tolist(), host_us, lanes, seen, strict=True)]
 
 
-def _stretch(schedule: Schedule, watched: np.ndarray, issued: Floats, first: int, last: int, low: int, high: int) -> Stretch:
-    here = slice(low, high)
-    since = issued[first] - schedule.host_us[first]
-    gone, stream = schedule.skip_op[here], schedule.stream[here]
-    ready = np.where(gone, NEVER, issued[schedule.op_call[here]] - since + schedule.latency_us[here])
-    dur, gap = np.where(gone, 0.0, schedule.dur_us[here]), np.where(gone, 0.0, schedule.gap_us[here])
-    lanes: list[Lane] = []
-    seen: list[tuple[int, int, float, float]] = []
-    for number, s in enumerate(np.unique(stream).tolist()):
-        mine: Ints = np.flatnonzero(stream == s)
-        sums = np.cumsum(gap[mine] + dur[mine])
-        readies = np.maximum.accumulate(ready[mine] + dur[mine] - sums)
-        lanes.append(Lane(s, float(sums[-1]), float(readies[-1]), bool((~gone[mine]).any())))
-        others_need = np.flatnonzero(watched[here][mine]).tolist()
-        seen += [(low + int(mine[at]), number, float(sums[at]), float(readies[at])) for at in others_need]
-    host_us = float(schedule.host_us[first:last].sum() + schedule.call_us[first:last].sum())
-    return Stretch(first, last, host_us, tuple(lanes), tuple(seen))
+def _lanes(
+    stream: Ints, ready_us: Floats, step_us: Floats, works: Mask, watched: Mask, low: Ints, high: Ints
+) -> tuple[list[tuple[Lane, ...]], list[tuple[Watched, ...]]]:
+    """The lanes of each stretch of ops from low to high - 1, and the watched ops in them.
+
+    ready_us: (n,) when each op would end on an idle stream, since its stretch began. step_us: its gap and its duration.
+    works: whether it is left.
+    """
+    stretch = np.repeat(np.arange(len(low)), high - low)
+    op = np.arange(len(stretch)) + np.repeat(low - np.r_[0, np.cumsum(high - low)[:-1]], high - low)
+    if (stream[op] != stream[op[0]]).any():
+        order = np.lexsort((stream[op], stretch))
+        op, stretch = op[order], stretch[order]
+    first = np.flatnonzero(np.r_[True, (np.diff(stretch) != 0) | (np.diff(stream[op]) != 0)])
+    length = np.diff(np.r_[first, len(op)])
+    sums, readies = np.empty(len(op)), np.empty(len(op))
+    # Lanes of about the same length are worked out together, as rows of one table.
+    digits = np.frexp(length)[1]
+    for size in np.flatnonzero(np.bincount(digits)).tolist():
+        rows = np.flatnonzero(digits == size)
+        columns = np.arange(length[rows].max())
+        there = columns < length[rows, None]
+        at = np.where(there, first[rows, None] + columns, 0)
+        sum_us = np.cumsum(np.where(there, step_us[op[at]], 0.0), axis=1)
+        ready = np.maximum.accumulate(np.where(there, ready_us[op[at]] - sum_us, -np.inf), axis=1)
+        sums[at[there]], readies[at[there]] = sum_us[there], ready[there]
+    last = first + length - 1
+    lanes: list[list[Lane]] = [[] for _ in low]
+    done = stream[op[first]], sums[last], readies[last], np.logical_or.reduceat(works[op], first)
+    for of, *lane in zip(stretch[first].tolist(), *(column.tolist() for column in done), strict=True):
+        lanes[of].append(Lane(*lane))
+    seen: list[list[Watched]] = [[] for _ in low]
+    at = np.flatnonzero(watched[op])
+    lane_of = np.searchsorted(first, at, side="right") - 1
+    number = lane_of - np.searchsorted(stretch[first], stretch[at])
+    for of, *one in zip(*(column.tolist() for column in (stretch[at], op[at], number, sums[at], readies[at])), strict=True):
+        seen[of].append((*one,))
+    return [(*of,) for of in lanes], [(*of,) for of in seen]
 
 
 REPEATS = 4

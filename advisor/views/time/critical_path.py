@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -100,44 +101,44 @@ def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: fl
     call_end = call_start + calls["dur_us"].to_numpy()[schedule.call_row]
     start = ops["start_us"].to_numpy()[schedule.op_row]
     end = start + ops["dur_us"].to_numpy()[schedule.op_row]
-    blocked = [
-        i
-        for i in np.flatnonzero(schedule.waits_for > EARLIER + 1)
-        if call_start[i] < end[schedule.waits_for[i]] and call_end[i] - end[schedule.waits_for[i]] < RETURN_US
-    ]  # calls that did wait, in order of time
-    returned = call_end[blocked]
-    is_copy = (ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row]
-    ahead = _ahead(schedule, start, end, call_start[schedule.op_call])
+    waits = np.flatnonzero(schedule.waits_for > EARLIER + 1)
+    waited_for = schedule.waits_for[waits]
+    # Calls that did wait, in order of time.
+    waits = waits[(call_start[waits] < end[waited_for]) & (call_end[waits] - end[waited_for] < RETURN_US)]
+    now, last_end = max(float(end.max()), float(call_end.max())), float(end.max())
+    op = int(np.argmax(end)) if last_end >= call_end.max() else -1
+    # As lists: taking one value out of an array costs ten times as much.
+    waited_for, returned = schedule.waits_for[waits].tolist(), call_end[waits].tolist()
+    kinds: list[Link] = np.where((ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row], "copy", "kernel").tolist()
+    launched = call_start[schedule.op_call]
+    ahead = _ahead(schedule, start, end, launched).tolist()
+    rows, starts, ends, launches = schedule.op_row.tolist(), start.tolist(), end.tolist(), launched.tolist()
     path: list[tuple[Link, float, float, int]] = []
 
     def add(link: Link, first: float, last: float, op: int = -1) -> None:
-        first = max(first, from_us)
+        first = first if first > from_us else from_us
         if last > first:
             path.append((link, first, last, op))
 
-    now = max(float(end.max()), float(call_end.max()))
-    op = int(np.argmax(end)) if end.max() >= call_end.max() else -1
+    n = len(returned)
     while now > from_us:
-        if op < 0:  # the host, back to the last call that waited
-            i = int(np.searchsorted(returned, now, side="right")) - 1
-            since = float(returned[i]) if i >= 0 else from_us
+        if op < 0:  # the host, back to the last call that waited; what returned later cannot have been waited for on the way here
+            n = bisect_right(returned, now, hi=n) - 1
+            since = returned[n] if n >= 0 else from_us
             add("host", since, now)
-            if i < 0:
+            if n < 0:
                 break
-            call = blocked[i]
-            op = int(schedule.waits_for[call])
-            now = min(float(end[op]), since)
+            op = waited_for[n]
+            now = min(ends[op], since)
             add("return", now, since)
-            # What returned later cannot have been waited for on the way here.
-            blocked, returned = blocked[:i], returned[:i]
             continue
-        add("copy" if is_copy[op] else "kernel", float(start[op]), now, int(schedule.op_row[op]))
-        at, last = float(start[op]), int(ahead[op])
+        at, last = starts[op], ahead[op]
+        add(kinds[op], at, now, rows[op])
         if last >= 0:
-            now = min(float(end[last]), at)
+            now = min(ends[last], at)
             add("kernel-to-kernel", now, at)
         else:
-            now = min(float(call_start[schedule.op_call[op]]), at)
+            now = min(launches[op], at)
             add("launch-delay", now, at)
         op = last
     return _split(path[::-1], host)
@@ -167,13 +168,14 @@ def _split(path: list[tuple[Link, float, float, int]], host: HostActivity) -> Cr
         wider = union(np.r_[reach[0], spans[0]], np.r_[reach[1], spans[1]])
         inside.append(overlap_with(first, last, wider) - overlap_with(first, last, reach))
         reach = wider
-    for i, (link, begin, end, op) in enumerate(path):
+    each = zip(*(spent.tolist() for spent in inside), strict=True)
+    for (link, begin, end, op), spent in zip(path, each, strict=True):
         if link != "host":
             links.append((link, begin, end, op))
             continue
-        for (kind, _), spent in zip(known, inside, strict=True):
-            if spent[i] > 0:
-                links.append((kind, begin, min(begin + float(spent[i]), end), -1))
+        for (kind, _), us in zip(known, spent, strict=True):
+            if us > 0:
+                links.append((kind, begin, min(begin + us, end), -1))
                 begin = links[-1][2]
         if end > begin:
             links.append(("host", begin, end, -1))

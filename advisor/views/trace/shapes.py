@@ -35,6 +35,11 @@ class Shapes:
             self._inputs[key] = _tensors(str(frame["dims"].iat[op]), str(frame["types"].iat[op]))
         return self._inputs[key]
 
+    def alike(self, ops: Ints) -> tuple[list[int], list[int]]:
+        """Numbers of the dimensions and of the types of rows of `cpu_ops`, -1 of -1: rows of equal numbers have equal inputs."""
+        dims, types = (np.r_[codes, -1][ops] for codes in self._codes)
+        return dims.tolist(), types.tolist()
+
     @cached_property
     def _codes(self) -> tuple[Ints, Ints]:
         # As arrays: taking one value out of a table costs tens of microseconds.
