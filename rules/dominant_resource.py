@@ -11,6 +11,7 @@ from advisor.intervals import Ints, union
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.model import Clear, Code, Fix, Saving
 from advisor.report.numbers import duration, percent
+from advisor.views.groups import distinct
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
@@ -95,12 +96,13 @@ def _largest(work: GpuWork, at: Ints, column: str) -> tuple[str, Ints, float]:
     """The value of a column that takes most time of the step, where it is, and its share."""
     if not len(at):
         return "", at, 0.0
-    values = work.column(column)[at].astype(str)
-    names, group = np.unique(values, return_inverse=True)
-    spent = np.bincount(group, weights=work.dur_us[at])
-    best = int(np.argmax(spent))
+    values = work.timeline.gpu_ops[column].cat
+    codes = values.codes.to_numpy()[work.rows[at]]
+    spent = np.bincount(codes, weights=work.dur_us[at])
+    # Of those that take as long, the first by name.
+    name, best = min((str(values.categories[code]), code) for code in distinct(codes).tolist() if spent[code] == spent.max())
     share = float(spent[best]) / work.schedule.steps / work.step_us
-    return str(names[best]), at[group == best], min(share, 1.0)
+    return name, at[codes == best], min(share, 1.0)
 
 
 def _roof_share(work: GpuWork, roofline: Roofline, mine: Ints) -> float | None:

@@ -313,6 +313,11 @@ class Timeline:
                 tables[name] = frame.sort_values("start_us", kind="stable", ignore_index=True)
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)
 
+    def sm_counts(self, device_ids: np.ndarray) -> np.ndarray:
+        """Multiprocessors of each device, in an array as that of the ids."""
+        known, which = np.unique(device_ids, return_inverse=True)
+        return np.array([self.device(number).sm_count for number in known.tolist()], np.int64)[which]
+
     def device(self, device_id: int) -> Device:
         """The device of that id. Where the trace lists others that are all alike (ROCm numbers them in its own way), one of those;
         else a nameless one."""

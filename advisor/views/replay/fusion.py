@@ -225,9 +225,8 @@ class _Reader:
     @cached_property
     def _narrow(self) -> Mask:
         """(n,) whether a kernel that is worth the question leaves half of its device idle."""
-        blocks, dur_us, device = self.work.column("grid_blocks"), self.work.dur_us, self.work.column("device")
-        sms = {number: self.work.timeline.device(number).sm_count for number in np.unique(device).tolist()}
-        narrow: Mask = (blocks > 0) & (2 * blocks < np.array([sms[number] for number in device.tolist()], np.int64)) & (dur_us >= NARROW_US)
+        blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
+        narrow: Mask = (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
         return narrow
 
     @cached_property

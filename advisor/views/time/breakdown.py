@@ -12,6 +12,7 @@ from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Part, PartKind
+from advisor.views.groups import Groups
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -105,43 +106,40 @@ def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, r
     names = ["/".join(_REPEAT.sub("", m) for m in modules if not m.startswith(_WRAPPER)) for modules, _ in places]
     module, modules = pd.factorize(np.array(names, object)[path]) if len(rows) else (path, np.array([""], object))
     dims = timeline.cpu_ops["dims"]
-    data = pd.DataFrame(
-        {
-            "kind": kind,
-            "name": frame["name"].cat.codes.to_numpy()[rows],
-            "family": kernels.family[rows],
-            "op": np.where(inner >= 0, ops.names[inner], -1) if len(ops.names) else -1,
-            "module": module,
-            "us": own,
-            "since": since_us,
-            "shapes": np.where(inner >= 0, dims.cat.codes.to_numpy()[inner], -1) if len(dims) else -1,
-        }
-    )
-    grouped = (
-        data.groupby(["kind", "name", "family", "op", "module"], sort=False)
-        .agg(us=("us", "sum"), calls=("us", "size"), since=("since", "min"), shapes=("shapes", "first"))
-        .sort_values("us", ascending=False, kind="stable")
-        .reset_index()
-    )
+    unknown = np.full(len(rows), -1)
+    op = np.where(inner >= 0, ops.names[inner], -1) if len(ops.names) else unknown
+    shape = np.where(inner >= 0, dims.cat.codes.to_numpy()[inner], -1) if len(dims) else unknown
+    keys = kind, frame["name"].cat.codes.to_numpy()[rows], kernels.family[rows], op, module
+    groups = Groups.by(*keys)
+    us, calls, since = groups.sum(own), groups.rows, np.full(len(groups.first), np.inf)
+    np.minimum.at(since, groups.of, since_us)
+    order = np.argsort(-us, kind="stable")
     titles, shapes = frame["name"].cat.categories, dims.cat.categories if len(dims) else ()
-    kept = grouped.head(PARTS).sort_values("since", kind="stable")
+    kept = order[:PARTS][np.argsort(since[order[:PARTS]], kind="stable")]
+    first = groups.first[kept]
     parts = [
         Part(
             kind=KINDS[k],
             name=str(titles[name]),
             family=FAMILIES[family].value,
-            op=ops.categories[op] if op >= 0 else "",
+            op=ops.categories[o] if o >= 0 else "",
             module=str(modules[m]),
             shapes=str(shapes[s])[:_SHAPES] if s >= 0 else "",
-            calls=float(calls),
-            us=float(us),
+            calls=float(n),
+            us=spent,
         )
-        for k, name, family, op, m, us, calls, s in kept[["kind", "name", "family", "op", "module", "us", "calls", "shapes"]].itertuples(index=False)
+        for k, name, family, o, m, s, n, spent in zip(
+            *(column[first].tolist() for column in (*keys, shape)), calls[kept].tolist(), us[kept].tolist(), strict=True
+        )
     ]
-    rest = grouped.iloc[PARTS:].groupby(["kind", "family"], sort=True).agg(us=("us", "sum"), calls=("calls", "sum"))
+    smaller = order[PARTS:]
+    k, family = kind[groups.first[smaller]], kernels.family[rows][groups.first[smaller]]
+    rest = Groups.by(k, family)
     parts += [
-        Part(kind=KINDS[k], name="(smaller)", family=FAMILIES[family].value, calls=float(row["calls"]), us=float(row["us"]))
-        for (k, family), row in zip(rest.index, rest.to_dict("records"), strict=True)
+        Part(kind=KINDS[k[at]], name="(smaller)", family=FAMILIES[family[at]].value, calls=n, us=spent)
+        for _, _, at, n, spent in sorted(
+            zip(*(column.tolist() for column in (k[rest.first], family[rest.first], rest.first, rest.sum(calls[smaller]), rest.sum(us[smaller]))), strict=True)
+        )
     ]
     return parts
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import KernelRow, Occupancy
+from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.ops import Ops
@@ -38,8 +39,7 @@ def _active_sms(timeline: Timeline, rows: Ints) -> Floats:
     """(n,) the share of the multiprocessors that each op's blocks reach at once, NaN where grid or device was not recorded."""
     ops = timeline.gpu_ops
     blocks, device = ops["grid_blocks"].to_numpy()[rows].astype(float), ops["device"].to_numpy()[rows]
-    sms = {d: timeline.device(d).sm_count for d in np.unique(device).tolist()}
-    count = np.array([sms[d] for d in device.tolist()], float)
+    count = timeline.sm_counts(device).astype(float)
     known = (blocks > 0) & (count > 0)
     return np.where(known, np.minimum(blocks / np.maximum(count, 1.0), 1.0), np.nan)
 
@@ -52,76 +52,86 @@ class KernelTable:
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> KernelTable:
-        grouped = _by_name(timeline, steps, kernels, ops, roofline)
-        whole = float(grouped["total"].sum()) or 1.0
-        names = timeline.gpu_ops["name"].cat.categories
+        names, calls, columns = _by_name(timeline, steps, kernels, ops, roofline)
+        total = columns["total"]
+        whole = float(total.sum()) or 1.0
+        titles = timeline.gpu_ops["name"].cat.categories
+        kept = zip(names[:ROWS], calls[:ROWS].tolist(), *(columns[name][:ROWS].tolist() for name in _SUMS), strict=True)
         rows = [
             KernelRow(
-                name=str(names[r.code]),
-                family=FAMILIES[r.family].value,
-                precision=r.precision,
-                calls=int(r.calls),
-                total_us=float(r.total),
-                mean_us=float(r.total / r.calls),
-                share=float(r.total / whole),
-                op=ops.categories[r.op] if r.op >= 0 else "",
-                occupancy_pct=float(np.nan_to_num(r.occupancy / r.total)) if r.total else 0.0,
-                active_sms=float(np.nan_to_num(r.sms / r.total)) if r.total else 0.0,
-                gbps=float(r.bytes / r.total / 1e3) if r.total else 0.0,
-                tflops=float(r.flops / r.total / 1e6) if r.total else 0.0,
-                dur_us=float(r.total / r.calls),
-                occupancy=Occupancy(float(r.theoretical), limiter=r.limiter) if r.limiter else None,
+                name=str(titles[name.code]),
+                family=FAMILIES[name.family].value,
+                precision=name.precision,
+                calls=n,
+                total_us=us,
+                mean_us=us / n,
+                share=us / whole,
+                op=ops.categories[name.op] if name.op >= 0 else "",
+                occupancy_pct=occupancy / us if us else 0.0,
+                active_sms=sms / us if us else 0.0,
+                gbps=moved / us / 1e3 if us else 0.0,
+                tflops=flops / us / 1e6 if us else 0.0,
+                dur_us=us / n,
+                occupancy=Occupancy(name.theoretical, limiter=name.limiter) if name.limiter else None,
             )
-            for r in grouped.head(ROWS).itertuples(index=False)
+            for name, n, us, occupancy, sms, moved, flops in kept
         ]
-        return cls((*rows, *_rest(grouped.iloc[ROWS:], whole)))
+        return cls((*rows, *_rest(total[ROWS:], calls[ROWS:], whole)))
 
 
-def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> pd.DataFrame:
-    """The window's GPU ops by name (`code`, of the name's category), family and precision, most time first."""
+class _Name(NamedTuple):
+    """Ops of one name: its code among the categories, family and precision, the op of the first of them, and how many fit on the device."""
+
+    code: int
+    family: int
+    precision: str
+    op: int
+    theoretical: float
+    limiter: str
+
+
+_SUMS = ("total", "occupancy", "sms", "bytes", "flops")
+
+
+def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
+    """The window's GPU ops by name, family and precision, most time first: what they are, how many, and sums of `_SUMS`."""
     frame = timeline.gpu_ops
     start = frame["start_us"].to_numpy()
     inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
     op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
-    data = pd.DataFrame(
-        {
-            "code": frame["name"].cat.codes.to_numpy()[inside],
-            "family": kernels.family[inside],
-            "precision": np.asarray(kernels.precision, object)[inside],
-            "op": np.where(op >= 0, ops.names[op], -1) if len(ops.names) else -1,
-            "dur": dur,
-            "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
-            "sms": _active_sms(timeline, inside) * dur,
-            "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
-            "flops": roofline.flops[inside],
-            **_fits(timeline, inside),
-        }
+    code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
+    groups = Groups.by(code, family, precision)
+    each = (
+        dur,
+        frame["occupancy_pct"].to_numpy()[inside] * dur,
+        _active_sms(timeline, inside) * dur,
+        np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
+        roofline.flops[inside],
     )
-    return (
-        data.groupby(["code", "family", "precision"], sort=False)
-        .agg(
-            calls=("dur", "size"),
-            total=("dur", "sum"),
-            op=("op", "first"),
-            bytes=("bytes", "sum"),
-            flops=("flops", "sum"),
-            occupancy=("occupancy", "sum"),
-            sms=("sms", "sum"),
-            theoretical=("theoretical", "first"),
-            limiter=("limiter", "first"),
+    sums = [groups.sum(column) for column in each]
+    order = np.argsort(-sums[0], kind="stable")
+    first = groups.first[order]
+    fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
+    fitting = np.flatnonzero(~np.isnan(fits["theoretical"]))[::-1]
+    known[groups.of[fitting]] = fits["theoretical"][fitting]
+    op_name = np.where(op >= 0, ops.names[op], -1) if len(ops.names) else np.full(len(op), -1)
+    told = list(kernels.precision.categories)
+    names = [
+        _Name(name, kind, told[number], by, theoretical, limiter)
+        for name, kind, number, by, theoretical, limiter in zip(
+            *(column[first].tolist() for column in (code, family, precision, op_name)), known[order].tolist(), fits["limiter"][first], strict=True
         )
-        .sort_values("total", ascending=False, kind="stable")
-        .reset_index()
-    )
+    ]
+    return names, groups.rows[order], {name: column[order] for name, column in zip(_SUMS, sums, strict=True)}
 
 
-def _rest(names: pd.DataFrame, whole: float) -> tuple[KernelRow, ...]:
+def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
     """One row for the names that the table has no room for, so that it still sums to the whole; none where it has."""
-    if not len(names):
+    if not len(calls):
         return ()
-    total, calls = float(names["total"].sum()), int(names["calls"].sum())
+    total, count = float(total_us.sum()), int(calls.sum())
     return (
         KernelRow(
-            name=f"({len(names)} more names)", family="other", precision="", calls=calls, total_us=total, mean_us=total / calls, share=total / whole
+            name=f"({len(calls)} more names)", family="other", precision="", calls=count, total_us=total, mean_us=total / count, share=total / whole
         ),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, nest
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import OpRow
+from advisor.views.groups import sums
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps
@@ -43,25 +44,24 @@ class OpTable:
         inside = issued_inside(host, steps)
         outermost_of_name = ~_inside_same_name(ops)
         total = _with_inner(ops, self_us)
-        data = pd.DataFrame(
-            {
-                "name": ops.names,
-                "calls": inside.astype(np.int64),
-                "kernels": np.bincount(by, minlength=count),
-                "gpu_self": self_us,
-                "gpu_total": np.where(outermost_of_name, total, 0.0),
-                "host_self": np.where(inside, own, 0.0),
-                "host_total": np.where(inside & outermost_of_name, dur, 0.0),
-                "allocated": np.where(inside, _allocated(timeline, count), 0),
-                "bytes": np.bincount(by[known], roofline.bytes[launched][known], count),
-                "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
-                "counted": np.bincount(by[known], times[known], count),
-            }
-        )
-        grouped = data.groupby("name").sum().sort_values(["gpu_self", "gpu_total", "host_self"], ascending=False, kind="stable")
-        grouped = grouped[(grouped["calls"] > 0) | (grouped["gpu_total"] > 0)].head(ROWS)
+        each = {
+            "calls": inside,
+            "kernels": np.bincount(by, minlength=count),
+            "gpu_self": self_us,
+            "gpu_total": np.where(outermost_of_name, total, 0.0),
+            "host_self": np.where(inside, own, 0.0),
+            "host_total": np.where(inside & outermost_of_name, dur, 0.0),
+            "allocated": np.where(inside, _allocated(timeline, count), 0),
+            "bytes": np.bincount(by[known], roofline.bytes[launched][known], count),
+            "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
+            "counted": np.bincount(by[known], times[known], count),
+        }
+        by_name = {name: sums(ops.names, column, len(ops.categories)) for name, column in each.items()}
+        order = np.lexsort((-by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
+        kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
         whole = float(gpu["dur_us"].to_numpy()[(start >= steps.start_us) & (start < steps.end_us)].sum()) or 1.0
-        return cls(tuple(_row(ops.categories[int(str(name))], row, whole) for name, row in zip(grouped.index, grouped.to_dict("records"), strict=True)), own)
+        rows = zip(*(column[kept].tolist() for column in by_name.values()), strict=True)
+        return cls(tuple(_row(ops.categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(kept.tolist(), rows, strict=True)), own)
 
 
 def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:

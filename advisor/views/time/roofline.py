@@ -17,6 +17,7 @@ from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
+from advisor.views.groups import Groups, distinct
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
 
@@ -103,23 +104,26 @@ def _costs(timeline: Timeline, ops: Ops) -> tuple[Floats, np.ndarray]:
     frame = timeline.cpu_ops
     costs, known = np.zeros((len(frame), 2)), np.zeros(len(frame), bool)
     wanted = np.zeros(len(frame), bool)
-    at = np.unique(ops.of_gpu[ops.of_gpu >= 0])
+    at = ops.of_gpu[ops.of_gpu >= 0]
     while len(at):
         wanted[at] = True
-        at = np.unique(ops.parent[at])
+        at = ops.parent[distinct(at)]
         at = at[(at >= 0) & ~wanted[at]]
-    rows = np.flatnonzero(wanted & (frame["dims"] != "").to_numpy())
+    columns = [frame[c].cat for c in ("name", "dims", "types", "concrete", "strides")]
+    names, *texts = (list(column.categories) for column in columns)
+    keys = [column.codes.to_numpy() for column in columns]
+    recorded = np.array([text != "" for text in texts[0]], bool)[keys[1]]
+    rows = np.flatnonzero(wanted & recorded)
     if not len(rows):
         return costs, known
-    keys = pd.DataFrame({c: frame[c].cat.codes.to_numpy()[rows] for c in ("name", "dims", "types", "concrete", "strides")})
-    group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
-    names, *texts = (list(frame[c].cat.categories) for c in keys.columns)
+    keys = [key[rows] for key in keys]
+    groups = Groups.by(*keys)
     lists = [_Lists(values) for values in texts]
     found: list[Cost | None] = []
-    for name, *codes in keys.drop_duplicates().itertuples(index=False):
+    for name, *codes in zip(*(key[groups.first].tolist() for key in keys), strict=True):
         dims, types, concrete, strides = (values[code] for values, code in zip(lists, codes, strict=True))
         found.append(op_cost(names[name] if name >= 0 else "", dims, types, concrete, strides))
-    table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[group]
+    table = np.array([(c.flops, c.bytes) if c else (np.nan, np.nan) for c in found])[groups.of]
     good = ~np.isnan(table[:, 0])
     costs[rows[good]] = table[good]
     known[rows] = good
@@ -157,10 +161,10 @@ def _peak(peak: Peaks, precision: str) -> tuple[float | None, float | None]:
 
 def _limits(flops: Floats, moved: Floats, device: Ints, precision: pd.Categorical, peaks: dict[int, Peaks], rates_of: RateOf) -> Floats:
     limit = np.full(len(flops), np.nan)
-    texts = np.asarray(precision, object)
+    known = ~np.isnan(moved)
     for number, peak in peaks.items():
-        for name in pd.unique(texts):
-            rows = np.flatnonzero((device == number) & (texts == name) & ~np.isnan(moved))
+        for code, name in enumerate(precision.categories):
+            rows = np.flatnonzero((device == number) & (precision.codes == code) & known)
             bandwidth, rate = rates_of(peak, name or "fp32")
             if not len(rows) or bandwidth is None:
                 continue

@@ -38,6 +38,8 @@ class Utilization:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps) -> Utilization:
         frame = timeline.gpu_metrics
+        if not len(frame):
+            return cls(())
         inside = frame[(frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)]
         rows = []
         for unit, pattern in _WANTED.items():

@@ -10,6 +10,7 @@ import pandas as pd
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family, family, precision
 from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.views.groups import Groups
 from advisor.views.trace.ops import Ops
 
 FAMILIES = tuple(Family)
@@ -47,33 +48,32 @@ class Kernels:
         # Names repeat, so each distinct (kernel, op, input types, collective, compiled op) is judged once.
         types = timeline.cpu_ops["types"]
         op_rows = ops.of_gpu
-        keys = pd.DataFrame(
-            {
-                "name": frame["name"].cat.codes.to_numpy(),
-                "op": np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else -1,
-                "types": np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else -1,
-                "collective": frame["collective"].cat.codes.to_numpy(),
-                "compiled": _codes(timeline, "precision"),
-                "made": _codes(timeline, "family"),
-            }
+        unknown = np.full(len(frame), -1)
+        keys = (
+            frame["name"].cat.codes.to_numpy(),
+            np.where(op_rows >= 0, ops.names[op_rows], -1) if len(ops.names) else unknown,
+            np.where(op_rows >= 0, types.cat.codes.to_numpy()[op_rows], -1) if len(types) else unknown,
+            frame["collective"].cat.codes.to_numpy(),
+            _codes(timeline, "precision"),
+            _codes(timeline, "family"),
         )
-        group = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
-        distinct = keys.drop_duplicates().to_numpy()
+        groups = Groups.by(*keys)
         # As lists: taking one string out of a pandas index costs a microsecond.
         names, collectives, inputs = (list(column.cat.categories) for column in (frame["name"], frame["collective"], types))
         compiled, purposes = (list(timeline.compiled_ops[column].cat.categories) for column in ("precision", "family"))
         families, precisions = [], []
-        for name, op, kinds, collective, product, purpose in distinct.tolist():
+        for name, op, kinds, collective, product, purpose in zip(*(key[groups.first].tolist() for key in keys), strict=True):
             op_name = ops.categories[op] if op >= 0 else ""
             told = purposes[purpose] if purpose >= 0 else ""
             families.append(_ORDER[Family(told) if told else family(names[name], op_name, collectives[collective] if collective >= 0 else "")])
             precisions.append(precision(names[name], inputs[kinds] if kinds >= 0 else "") or (compiled[product] if product >= 0 else ""))
-        found = np.array(families, np.int64)[group] if len(group) else np.empty(0, np.int64)
+        found = np.array(families, np.int64)[groups.of]
         found[copy] = _ORDER[Family.COPY]
         found[memset] = _ORDER[Family.FILL]
-        texts = np.array(precisions, object)[group] if len(group) else np.empty(0, object)
+        texts = sorted({*precisions})
+        codes = np.array([texts.index(text) for text in precisions], np.int64)[groups.of]
         communication = (found == _ORDER[Family.COMMUNICATION]) & ~copy & ~memset
-        return cls(found, pd.Categorical(texts), communication, copy, memset)
+        return cls(found, pd.Categorical.from_codes(codes, pd.Index(texts, dtype=object)), communication, copy, memset)
 
 
 def _codes(timeline: Timeline, column: str) -> Ints:

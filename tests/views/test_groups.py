@@ -1,0 +1,48 @@
+"""Rows grouped by keys: numbered as they are met, whatever numbers the keys are."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from advisor.views.groups import Groups, distinct
+
+
+def test_groups_are_numbered_as_they_are_first_met():
+    groups = Groups.by(np.array([5, 3, 5, 3]), np.array([1, 1, 1, 2]))
+    assert groups.of.tolist() == [0, 1, 0, 2]
+    assert groups.first.tolist() == [0, 1, 3]
+    assert groups.rows.tolist() == [2, 1, 1]
+
+
+def test_a_sum_passes_over_what_is_not_known():
+    groups = Groups.by(np.array([0, 0, 1]))
+    assert groups.sum(np.array([1.5, np.nan, np.nan])).tolist() == [1.5, 0.0]
+
+
+def test_the_same_times_in_another_order_are_as_long():
+    times = np.random.default_rng(2).integers(1, 10**6, 1000) / 1000
+    groups = Groups.by(np.repeat([1, 0], 1000))
+    first, second = groups.sum(np.r_[times, times[::-1]]).tolist()
+    assert first == second == math.fsum(times)
+
+
+def test_no_rows_are_no_groups():
+    groups = Groups.by(np.empty(0, np.int64), np.empty(0, np.int8))
+    assert not len(groups.of) and not len(groups.first) and not len(groups.sum(np.empty(0)))
+
+
+@pytest.mark.parametrize("reach", [3, 1000, 2**62], ids=["few", "some", "as far as integers go"])
+def test_groups_are_those_of_pandas(reach):
+    rng = np.random.default_rng(1)
+    keys = [rng.choice(rng.integers(-reach, reach, 40), 5000) for _ in range(3)] + [rng.integers(-1, 2, 5000).astype(np.int8)]
+    groups = Groups.by(*keys)
+    frame = pd.DataFrame(dict(enumerate(keys)))
+    assert groups.of.tolist() == frame.groupby(list(frame), sort=False).ngroup().tolist()
+    assert groups.first.tolist() == frame.drop_duplicates().index.tolist()
+
+
+def test_distinct_values_are_in_order():
+    assert distinct(np.array([4, 1, 4, 0])).tolist() == [0, 1, 4]
+    assert distinct(np.empty(0, np.int64)).tolist() == []
