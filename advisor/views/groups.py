@@ -53,7 +53,7 @@ def sums(of: Ints, values: Floats | Ints, groups: int) -> Floats:
     # Whole multiples of a unit of which all together are fewer than a float counts exactly, and what is left of each.
     unit = np.ldexp(1.0, int(digits) - 52)
     coarse = np.rint(exact / unit) * unit
-    made: Floats = np.bincount(of, coarse, groups) + np.bincount(of, exact - coarse, groups)
+    made: Floats = np.bincount(of, weights=coarse, minlength=groups) + np.bincount(of, weights=exact - coarse, minlength=groups)
     return made
 
 
