@@ -96,7 +96,7 @@ def _around(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) ->
         peaks = roofline.peaks.get(work.device_at(int(stretch.members[0])).id)
         rate = peaks.achievable_bytes_per_s if peaks else None
         if rate and stretch.least and np.isin(stretch.members, members).any():
-            found.append((stretch.members, stretch.fused_us(rate, float(work.dur_us[stretch.members].sum()))[2]))
+            found.append((stretch.members, stretch.fused_us(rate)[2]))
     return found
 
 

@@ -51,10 +51,10 @@ def sums(of: Ints, values: Floats | Ints, groups: int) -> Floats:
     exact: Floats = values.astype(np.float64)
     _, digits = np.frexp(np.abs(exact).sum())
     # Whole multiples of a unit of which all together are fewer than a float counts exactly, and what is left of each.
-    unit = np.ldexp(1.0, int(digits) - 52)
-    coarse = np.rint(exact / unit) * unit
-    made: Floats = np.bincount(of, weights=coarse, minlength=groups) + np.bincount(of, weights=exact - coarse, minlength=groups)
-    return made
+    unit = float(np.ldexp(1.0, int(digits) - 52))
+    coarse: Floats = np.rint(exact / unit) * unit
+    made, rest = (np.bincount(of, weights=part, minlength=groups).astype(np.float64) for part in (coarse, exact - coarse))
+    return made + rest
 
 
 def _dense(key: Ints, size: int | None = None) -> tuple[Ints, int]:

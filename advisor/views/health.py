@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from advisor.report.numbers import duration, interval
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
@@ -222,11 +224,12 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     )
 
 
+_BEGINS_CAPTURE, _ENDS_CAPTURE = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+
+
 def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
     """Which of these calls were made while their thread captured a graph: they run nothing yet."""
-    names = calls["name"].astype(str).str
-    begins = names.contains("StreamBeginCapture", regex=False).to_numpy()
-    ends = names.contains("StreamEndCapture", regex=False).to_numpy()
+    begins, ends = matches(calls, _BEGINS_CAPTURE), matches(calls, _ENDS_CAPTURE)
     thread, start = calls["tid"].to_numpy(), calls["start_us"].to_numpy()
     captured = np.zeros(len(rows), bool)
     for t in np.unique(thread[begins]):

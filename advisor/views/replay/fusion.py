@@ -15,6 +15,7 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.groups import sums
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.shapes import Shapes
@@ -59,13 +60,14 @@ _WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_"
 
 @dataclass(frozen=True)
 class Stretch:
-    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; the bytes that must cross memory,
+    """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
     at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; time of those that leave half of the
     device idle, which a fused kernel of as few rows does too."""
 
     members: Ints
     full: Ints
+    own_us: float
     least: float
     likely: float
     most: float
@@ -74,12 +76,12 @@ class Stretch:
     kernels: int = 1
     narrow_us: float = 0.0
 
-    def fused_us(self, bytes_per_s: float, own_us: float) -> tuple[float, float, float]:
+    def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
         floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again = TURNED if self.turned else 1.0
-        slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), own_us) for moved in times)
+        slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), self.own_us) for moved in times)
         return slow, likely, fast
 
 
@@ -155,12 +157,15 @@ class _Reader:
 
     def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
         """Those of runs of two kernels or more, none of them of complex numbers."""
+        found = [run for run in found if len(run) > 1]
         ops, alike = self.work.op.tolist(), self._alike
-        narrow, elements = self._narrow, self.shapes.elements[self.work.rows]
+        elements = self.shapes.elements[self.work.rows]
+        at = np.concatenate([*found, self.work.op[:0]])
+        of = np.repeat(np.arange(len(found)), [len(run) for run in found])
+        own = sums(of, self.work.dur_us[at], len(found)).tolist()
+        narrow = sums(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
         known: dict[tuple[Hashable, ...], _Moved] = {}
-        for run in found:
-            if len(run) < 2:
-                continue
+        for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
             key = tuple(members.values())
             if key not in known:
@@ -168,8 +173,7 @@ class _Reader:
             moved = known[key]
             if not moved.complex:
                 full = run[elements[run] >= FULL * moved.largest]
-                narrow_us = float(self.work.dur_us[run[narrow[run]]].sum())
-                yield Stretch(run, full, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us)
+                yield Stretch(run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us)
 
     @cached_property
     def _alike(self) -> list[Hashable]:

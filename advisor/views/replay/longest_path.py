@@ -8,6 +8,7 @@ as `networkx.dag_longest_path` of `graph`, in a tenth of the time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,13 @@ REPEATS = 4
 """The path to the end of the last is looked at in the one before it: how the run began is forgotten there, and how it ends,
 with the last op after the last call, is not yet seen."""
 
-Step = tuple[str, float, int]
-"""Kind of link as the critical path names them, µs, and the position of the op, -1 where it is none."""
+
+class Path(NamedTuple):
+    """Steps in columns: the kind of each link as the critical path names them, "op" where it is an op; µs; the op's position, -1 of others."""
+
+    kind: list[str]
+    us: Floats
+    op: Ints
 
 
 NONE, BEGINNING = -1, -2
@@ -44,18 +50,18 @@ class _Run:
 def _run(schedule: Schedule, repeats: int) -> _Run:
     dur, latency, gap = (c.tolist() for c in (schedule.dur_us, schedule.latency_us, schedule.gap_us))
     stream, after, skip = schedule.stream.tolist(), schedule.after.tolist(), schedule.skip_op.tolist()
-    first_op = np.searchsorted(schedule.op_call, np.arange(len(schedule.host_us) + 1)).tolist()
-    of_call = (c.tolist() for c in (schedule.host_us, schedule.call_us, schedule.waits_for, schedule.tail_us))
-    calls = list(zip(*of_call, first_op[:-1], first_op[1:], strict=True))
+    first_op = np.r_[0, np.cumsum(np.bincount(schedule.op_call, minlength=len(schedule.host_us)))].tolist()
+    of_call = [c.tolist() for c in (schedule.host_us, schedule.call_us, schedule.waits_for, schedule.tail_us)]
+    n_calls = len(schedule.host_us)
     n = len(dur)
-    made = _Run([NONE] * (n * repeats), [NONE] * (len(calls) * repeats), [0.0], [NONE])
+    made = _Run([NONE] * (n * repeats), [NONE] * (n_calls * repeats), [0.0], [NONE])
     op_waited, end = made.op_waited, [0.0] * (n * repeats)
     # The op that each stands for, a skipped one for the op before it on its stream; and the last one on each stream.
     stands, last_on = [NONE] * n, dict.fromkeys(stream, NONE)
     now, idle, idle_at = 0.0, BEGINNING, 0.0
     for r in range(repeats):
         earlier, earlier_at = idle, idle_at
-        for i, (host, call, waits, tail, low, high) in enumerate(calls):
+        for i, (host, call, waits, tail, low, high) in enumerate(zip(*of_call, first_op[:-1], first_op[1:], strict=True)):
             now += host
             for k in range(low, high):
                 before = last_on[stream[k]]
@@ -76,13 +82,13 @@ def _run(schedule: Schedule, repeats: int) -> _Run:
                 op = earlier if waits == EARLIER else stands[waits]
                 back = (earlier_at if waits == EARLIER else end[op]) + tail
                 if op != NONE and back > now:
-                    now, made.call_waited[r * len(calls) + i] = back, op
+                    now, made.call_waited[r * n_calls + i] = back, op
         made.done_us.append(max(now, idle_at))
         made.done_with.append(idle if idle_at > now else NONE)
     return made
 
 
-def longest_path(schedule: Schedule) -> list[Step]:
+def longest_path(schedule: Schedule) -> Path:
     """The steps that the steady repeat takes as long as, last first; they sum to the window's period."""
     run = _run(schedule, REPEATS if schedule.periodic else 1)
     first, last = run.done_us[-3:-1] if schedule.periodic else run.done_us
@@ -92,7 +98,7 @@ def longest_path(schedule: Schedule) -> list[Step]:
     inside = np.minimum(moments[:-1], last) - np.maximum(moments[1:], first)
     over = np.flatnonzero(moments[1:] < first - _BESIDE_US)
     kept = np.flatnonzero(inside[: over[0] + 1 if len(over) else None] > 0)
-    return list(zip([_KINDS[number] for number in kind[kept].tolist()], inside[kept].tolist(), op[kept].tolist(), strict=True))
+    return Path([_KINDS[number] for number in kind[kept].tolist()], inside[kept], op[kept])
 
 
 _BESIDE_US = 1.0

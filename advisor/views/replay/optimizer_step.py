@@ -12,6 +12,7 @@ import numpy as np
 from advisor.intervals import EMPTY, Ints, Spans, union
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
@@ -53,17 +54,22 @@ class OptimizerStep:
         chosen = chosen[work.kernel[chosen]]
         if not len(chosen):
             return cls(name, "none", chosen, spans, 0)
-        by_op = [work.ops.name(o) for o in work.op[chosen].tolist()]
-        by_kernel = [work.kernel_name(k) for k in chosen.tolist()]
+        # Each op with its kernel is looked at once.
+        codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[chosen]]
+        groups = Groups.by(np.where(work.op[chosen] >= 0, work.ops.names[work.op[chosen]], -1) if len(work.ops.names) else work.op[chosen], codes)
+        first = chosen[groups.first].tolist()
+        by_op, by_kernel = [work.ops.name(int(work.op[k])) for k in first], [work.kernel_name(k) for k in first]
         texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
         if any(_FUSED.search(t) for t in texts):
             return cls(name, "fused", chosen, spans, 0)
-        many = np.array([bool(_MANY.search(t)) for t in texts])
+        many = np.array([bool(_MANY.search(t)) for t in texts])[groups.of]
         if many.mean() > 0.5:
             return cls(name, "foreach", chosen, spans, 0)
         if (many | work.of(Family.FUSED)[chosen]).any():
             return cls(name, "other", chosen, spans, 0)
-        counts = Counter(o or k for o, k in zip(by_op, by_kernel, strict=True))
+        counts: Counter[str] = Counter()
+        for o, k, n in zip(by_op, by_kernel, groups.rows.tolist(), strict=True):
+            counts[o or k] += n
         most = max(counts.values())
         each = min(c for c in counts.values() if c >= 0.25 * most)
         periodic = each > 0 and len(chosen) / each <= MOST_OPS_A_PARAMETER

@@ -42,7 +42,7 @@ class Pauses:
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
             odd[long] = unusual[group]
         first, last = at[:-1] + limits.quiet_us, at[1:]
-        return cls(np.unique(at), (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
+        return cls(at[np.r_[True, np.diff(at) > 0][: len(at)]], (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
 
 
 def _edges(tables: Sequence[pd.DataFrame]) -> tuple[Floats, Ints]:

@@ -8,6 +8,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
@@ -59,8 +60,9 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     op_start = op_start_all[op_row]
     op_end = op_start + ops["dur_us"].to_numpy()[op_row]
     place = np.c_[ops["device"].to_numpy(), ops["stream"].to_numpy()]
-    places, stream = np.unique(place[op_row], axis=0, return_inverse=True)
-    stream = stream.reshape(-1)
+    groups = Groups.by(*place[op_row].T)
+    in_order = np.lexsort(place[op_row[groups.first]].T[::-1])
+    places, stream = place[op_row[groups.first[in_order]]], np.argsort(in_order)[groups.of]
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import PathPart
+from advisor.views.groups import sums
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
@@ -49,7 +50,7 @@ class CriticalPath:
     @property
     def parts(self) -> tuple[PathPart, ...]:
         """The path by kind of link, most time first."""
-        return self.unrecorded or _parts(zip(self.links, (self.end_us - self.start_us).tolist(), strict=True))
+        return self.unrecorded or _parts(self.links, self.end_us - self.start_us)
 
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, replay: Replay, host: HostActivity) -> CriticalPath:
@@ -62,16 +63,23 @@ class CriticalPath:
 
 def parts_of_schedule(schedule: Schedule, timeline: Timeline) -> tuple[PathPart, ...]:
     """The critical path of a steady window of a schedule that no one has recorded, by kind of link, most time first."""
-    is_copy = (timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value).to_numpy()
-    return _parts((link if op < 0 else "copy" if is_copy[schedule.op_row[op]] else "kernel", us) for link, us, op in longest_path(schedule))
+    path = longest_path(schedule)
+    kinds = _kinds(timeline, schedule)
+    return _parts([link if op < 0 else kinds[op] for link, op in zip(path.kind, path.op.tolist(), strict=True)], path.us)
 
 
-def _parts(links: Iterable[tuple[str, float]]) -> tuple[PathPart, ...]:
-    spent: dict[str, list[float]] = {}
-    for link, us in links:
-        spent.setdefault(link, []).append(us)
-    whole = max(sum(map(sum, spent.values())), 1e-9)
-    made = [PathPart(link=link, total_us=sum(us), share=sum(us) / whole, count=len(us)) for link, us in spent.items()]
+def _kinds(timeline: Timeline, schedule: Schedule) -> list[Link]:
+    """Of each op of a schedule, which link it is."""
+    kinds: list[Link] = np.where((timeline.gpu_ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row], "copy", "kernel").tolist()
+    return kinds
+
+
+def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
+    numbers = {link: number for number, link in enumerate(dict.fromkeys(links))}
+    of = np.array([numbers[link] for link in links], np.int64)
+    spent, count = sums(of, us, len(numbers)).tolist(), np.bincount(of, minlength=len(numbers)).tolist()
+    whole = max(sum(spent), 1e-9)
+    made = [PathPart(link=link, total_us=spent[number], share=spent[number] / whole, count=count[number]) for link, number in numbers.items()]
     return tuple(sorted(made, key=lambda part: -part.total_us))
 
 
@@ -109,16 +117,22 @@ def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: fl
     op = int(np.argmax(end)) if last_end >= call_end.max() else -1
     # As lists: taking one value out of an array costs ten times as much.
     waited_for, returned = schedule.waits_for[waits].tolist(), call_end[waits].tolist()
-    kinds: list[Link] = np.where((ops["kind"] == GpuKind.MEMCPY.value).to_numpy()[schedule.op_row], "copy", "kernel").tolist()
+    kinds = _kinds(timeline, schedule)
     launched = call_start[schedule.op_call]
     ahead = _ahead(schedule, start, end, launched).tolist()
     rows, starts, ends, launches = schedule.op_row.tolist(), start.tolist(), end.tolist(), launched.tolist()
-    path: list[tuple[Link, float, float, int]] = []
+    links: list[Link] = []
+    firsts: list[float] = []
+    lasts: list[float] = []
+    at_rows: list[int] = []
 
-    def add(link: Link, first: float, last: float, op: int = -1) -> None:
+    def add(link: Link, first: float, last: float, row: int = -1) -> None:
         first = first if first > from_us else from_us
         if last > first:
-            path.append((link, first, last, op))
+            links.append(link)
+            firsts.append(first)
+            lasts.append(last)
+            at_rows.append(row)
 
     n = len(returned)
     while now > from_us:
@@ -141,7 +155,7 @@ def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: fl
             now = min(launches[op], at)
             add("launch-delay", now, at)
         op = last
-    return _split(path[::-1], host)
+    return _split(links[::-1], np.array(firsts[::-1], float), np.array(lasts[::-1], float), np.array(at_rows[::-1], np.int64), host)
 
 
 def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> Ints:
@@ -158,26 +172,23 @@ def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> 
     return found
 
 
-def _split(path: list[tuple[Link, float, float, int]], host: HostActivity) -> CriticalPath:
+def _split(links: list[Link], first: Floats, last: Floats, rows: Ints, host: HostActivity) -> CriticalPath:
     """The host's links by what it did: what most explains it first, its own work last."""
-    links: list[tuple[Link, float, float, int]] = []
-    first, last = (np.array([p[i] for p in path], float) for i in (1, 2))
     known: list[tuple[Link, Spans]] = [("allocation", host.allocator), ("data-loading", host.data_loading), ("dispatch", host.launch)]
-    inside, reach = [], EMPTY
-    for _, spans in known:
-        wider = union(np.r_[reach[0], spans[0]], np.r_[reach[1], spans[1]])
-        inside.append(overlap_with(first, last, wider) - overlap_with(first, last, reach))
-        reach = wider
-    each = zip(*(spent.tolist() for spent in inside), strict=True)
-    for (link, begin, end, op), spent in zip(path, each, strict=True):
-        if link != "host":
-            links.append((link, begin, end, op))
-            continue
-        for (kind, _), us in zip(known, spent, strict=True):
-            if us > 0:
-                links.append((kind, begin, min(begin + us, end), -1))
-                begin = links[-1][2]
-        if end > begin:
-            links.append(("host", begin, end, -1))
-    kinds, first_us, last_us, rows = zip(*links, strict=True) if links else ((), (), (), ())
-    return CriticalPath(tuple(kinds), np.array(first_us), np.array(last_us), np.array(rows, np.int64))
+    names: list[Link] = [link for link, _ in known]
+    hosts = np.array([link == "host" for link in links], bool)
+    reach, before, begin = EMPTY, np.zeros(len(links)), first
+    # Where each link's parts begin and end, in order: a part that lasts is there. The last is the link itself, or what is left of it.
+    begins, ends = np.empty((len(links), len(known) + 1)), np.empty((len(links), len(known) + 1))
+    for number, (_, spans) in enumerate(known):
+        reach = union(np.r_[reach[0], spans[0]], np.r_[reach[1], spans[1]])
+        inside = overlap_with(first, last, reach)
+        spent = np.where(hosts, inside - before, 0.0)
+        begins[:, number], before = begin, inside
+        begin = np.where(spent > 0, np.minimum(begin + spent, last), begin)
+        ends[:, number] = np.where(spent > 0, begin, -np.inf)
+    begins[:, -1], ends[:, -1] = begin, np.where((last > begin) | ~hosts, last, -np.inf)
+    there = ends > -np.inf
+    of, part = np.nonzero(there)
+    split = [names[number] if number < len(names) else links[at] for at, number in zip(of.tolist(), part.tolist(), strict=True)]
+    return CriticalPath(tuple(split), begins[there], ends[there], np.where(part < len(names), -1, rows[of]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -24,17 +25,20 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
     softmax = work.of(Family.SOFTMAX)
     kind = _kinds(work)
+    rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
+    on = work.column("device").tolist()
+    in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
+    with_softmax = _counts(softmax, [stretch.full for stretch in fusion.stretches])
     chosen, times = [], []
-    for stretch in fusion.stretches:
+    for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
         at = stretch.members
-        peaks = roofline.peaks.get(work.device_at(int(at[0])).id)
-        rate = peaks.achievable_bytes_per_s if peaks else None
+        rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too.
-        chained = counted[stretch.full].sum() >= min_chain or (len(stretch.full) >= min_chain and softmax[stretch.full].any())
-        if not chained or len(_without_repeats(at, kind[at])) > 1 or not rate or not stretch.least:
+        chained = found >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
+        if not chained or not rate or not stretch.least or len(_without_repeats(at, kind[at])) > 1:
             continue
         chosen.append(at)
-        times.append(stretch.fused_us(rate, float(work.dur_us[at].sum())))
+        times.append(stretch.fused_us(rate))
     return (chosen, np.array(times)) if chosen else chains_by_order(work, fusion, roofline, min_chain)
 
 
@@ -53,6 +57,13 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     chains = _chains(work, left_out, min_chain)
     times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
     return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
+
+
+def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
+    """Of each of several sets of positions, how many are chosen."""
+    lengths = np.array([len(at) for at in several], np.int64)
+    of = np.repeat(np.arange(len(several)), lengths)
+    return np.bincount(of[chosen[np.concatenate([*several, lengths[:0]])]], minlength=len(several)).tolist()
 
 
 def _kinds(work: GpuWork) -> Ints:

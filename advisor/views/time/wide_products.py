@@ -12,6 +12,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -67,7 +68,8 @@ class WideProducts:
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False) -> Edit:
         """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks."""
         rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
-        before = np.array([peaks.achievable_flops_per_s(str(text)) or rate for text in self.now])
+        rates = {text: peaks.achievable_flops_per_s(text) or rate for text in WIDE}
+        before = np.array([rates[text] for text in self.now.tolist()])
         before /= np.where(self.emulated, EMULATED, 1.0)
         bandwidth = (peaks.achievable_bytes_per_s if reached else peaks.bytes_per_s) or np.inf
         by_size = {1: UNALIGNED, 2: UNALIGNED, 4: 1.0} if name == "tf32" else {1: ODD, 2: UNALIGNED, 4: UNALIGNED}
@@ -85,16 +87,12 @@ class WideProducts:
 
 def _units(work: GpuWork, chosen: Ints) -> Ints:
     """(n,) the largest of 1, 2, 4 and 8 that divides the last two axes of a product's operands; 8 for convolutions."""
-    frame = work.timeline.cpu_ops["dims"]
-    units: dict[str, int] = {}
+    dims = work.timeline.cpu_ops["dims"].cat
     found = np.full(len(chosen), 8, np.int64)
-    for i, (position, op) in enumerate(zip(chosen.tolist(), work.op[chosen].tolist(), strict=True)):
-        if op < 0 or not _MATRICES.search(work.name(position)):
-            continue
-        text = str(frame.iat[op])
-        if text not in units:
-            matrices = [shape[-2:] for shape in arguments.numbers(text) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
-            # Rows are spaced by the last axis; of the one before only a transposed operand's are.
-            units[text] = gcd(8, *(n for shape in matrices for n in shape if n > 8))
-        found[i] = units[text]
+    at = np.flatnonzero(work.launched_by(_MATRICES.search)[chosen])
+    codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+    for code in distinct(codes).tolist():
+        matrices = [shape[-2:] for shape in arguments.numbers(dims.categories[code]) if len(shape) >= 2 and all(isinstance(n, int) for n in shape)]
+        # Rows are spaced by the last axis; of the one before only a transposed operand's are.
+        found[at[codes == code]] = gcd(8, *(n for shape in matrices for n in shape if n > 8))
     return found

@@ -11,6 +11,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Spans, union
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.views.groups import Groups
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.launches import Launches
 
@@ -111,13 +112,11 @@ def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarr
 
 
 def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[int, int]]:
-    rows = np.unique(launches.call[launches.call >= 0])
-    calls = timeline.api_calls.iloc[rows]
-    threads = frozenset(zip(calls["pid"].tolist(), calls["tid"].tolist(), strict=True))
-    if not threads:
-        frame = timeline.cpu_ops
-        threads = frozenset(zip(frame["pid"].tolist(), frame["tid"].tolist(), strict=True))
-    return threads
+    calls = launches.call[launches.call >= 0]
+    frame, rows = (timeline.api_calls, calls) if len(calls) else (timeline.cpu_ops, slice(None))
+    pid, tid = frame["pid"].to_numpy()[rows], frame["tid"].to_numpy()[rows]
+    first = Groups.by(pid, tid).first
+    return frozenset(zip(pid[first].tolist(), tid[first].tolist(), strict=True))
 
 
 def _on_threads(frame: pd.DataFrame, threads: frozenset[tuple[int, int]]) -> np.ndarray:

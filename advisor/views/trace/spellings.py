@@ -19,6 +19,7 @@ _SLICE = re.compile(r"^aten::(select|slice|narrow|index_select|chunk|split|unbin
 _LOG_SOFTMAX = re.compile(r"^aten::_?log_softmax$")
 _PICKED = re.compile(r"^aten::(gather|index|take_along_dim|one_hot)$")
 _JOINED = re.compile(r"^aten::cat$")
+_PATTERNS = _CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
 
 FEWEST = 4
 """A pattern that comes less often in a step is no loop that is worth a call of its own."""
@@ -49,42 +50,37 @@ class Spellings:
         roots = np.flatnonzero((ops.parent < 0) & (start >= steps.host_start_us) & (start < steps.host_end_us))
         if not len(roots):
             return cls()
-        names = [ops.categories[code] for code in ops.names[roots].tolist()]
-        cells = [match["kind"] for name in names if (match := _CELL.match(name))]
+        codes = ops.names[roots]
+        named = [np.array([pattern.match(name) is not None for name in ops.categories], bool)[codes] for pattern in _PATTERNS]
+        cell, sliced, product, log_softmax, picked, joined = named
+        cells = [match["kind"] for code in codes[cell].tolist() if (match := _CELL.match(ops.categories[code]))]
         per_step = len(cells) / steps.steps
+        # Only what cuts a tensor and what multiplies makes a run.
+        told = sliced | product
         return cls(
             cell=max(set(cells), key=cells.count) if per_step >= FEWEST else "",
             cells=per_step,
-            sliced=_sliced(names, frame["dims"].iloc[roots].astype(str).tolist()) / steps.steps,
-            picked=_picked(names) / steps.steps,
-            grows=_grows(timeline, roots[[bool(_JOINED.match(name)) for name in names]]),
+            sliced=_sliced(sliced[told].tolist(), frame["dims"].iloc[roots[told]].astype(str).tolist()) / steps.steps if sliced.any() else 0.0,
+            picked=sum(bool(picked[i + 1 : i + 1 + NEAR].any()) for i in np.flatnonzero(log_softmax).tolist()) / steps.steps,
+            grows=_grows(timeline, roots[joined]),
         )
 
 
-def _sliced(names: list[str], dims: list[str]) -> int:
+def _sliced(cuts: list[bool], dims: list[str]) -> int:
     """Products in runs of FEWEST or more, each of what was just cut out of a larger tensor, in the shapes of one of the two products before
-    it: scores and values alternate."""
+    it: scores and values alternate. cuts: whether each cuts a tensor; the others multiply."""
     lengths, length, before, cut = [], 0, ("", ""), False
-    for name, shape in zip(names, dims, strict=True):
-        if _SLICE.match(name):
+    for cuts_one, shape in zip(cuts, dims, strict=True):
+        if cuts_one:
             cut = True
-        elif _PRODUCT.match(name):
-            if cut and shape and shape in before:
-                length += 1
-            else:
-                lengths.append(length)
-                length = int(cut)
-            before, cut = (before[1], shape), False
+            continue
+        if cut and shape and shape in before:
+            length += 1
+        else:
+            lengths.append(length)
+            length = int(cut)
+        before, cut = (before[1], shape), False
     return sum(run for run in (*lengths, length) if run >= FEWEST)
-
-
-def _picked(names: list[str]) -> int:
-    """Log-softmaxes that a gather or an index follows."""
-    found = 0
-    for i, name in enumerate(names):
-        if _LOG_SOFTMAX.match(name):
-            found += any(_PICKED.match(later) for later in names[i + 1 : i + 1 + NEAR])
-    return found
 
 
 def _grows(timeline: Timeline, joins: Ints) -> tuple[int, int] | None:
