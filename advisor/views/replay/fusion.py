@@ -15,7 +15,6 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.groups import sums
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.shapes import Shapes
@@ -162,8 +161,8 @@ class _Reader:
         elements = self.shapes.elements[self.work.rows]
         at = np.concatenate([*found, self.work.op[:0]])
         of = np.repeat(np.arange(len(found)), [len(run) for run in found])
-        own = sums(of, self.work.dur_us[at], len(found)).tolist()
-        narrow = sums(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
+        own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
+        narrow = np.bincount(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
         known: dict[tuple[Hashable, ...], _Moved] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}

@@ -111,7 +111,7 @@ def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, r
     shape = np.where(inner >= 0, dims.cat.codes.to_numpy()[inner], -1) if len(dims) else unknown
     keys = kind, frame["name"].cat.codes.to_numpy()[rows], kernels.family[rows], op, module
     groups = Groups.by(*keys)
-    us, calls, since = groups.sum(own), groups.rows, np.full(len(groups.first), np.inf)
+    us, calls, since = groups.sums(own=own)["own"], groups.rows, np.full(len(groups.first), np.inf)
     np.minimum.at(since, groups.of, since_us)
     order = np.argsort(-us, kind="stable")
     titles, shapes = frame["name"].cat.categories, dims.cat.categories if len(dims) else ()
@@ -135,10 +135,11 @@ def _parts(timeline: Timeline, kernels: Kernels, ops: Ops, launches: Launches, r
     smaller = order[PARTS:]
     k, family = kind[groups.first[smaller]], kernels.family[rows][groups.first[smaller]]
     rest = Groups.by(k, family)
+    merged = rest.sums(calls=calls[smaller], us=us[smaller])
     parts += [
         Part(kind=KINDS[k[at]], name="(smaller)", family=FAMILIES[family[at]].value, calls=n, us=spent)
         for _, _, at, n, spent in sorted(
-            zip(*(column.tolist() for column in (k[rest.first], family[rest.first], rest.first, rest.sum(calls[smaller]), rest.sum(us[smaller]))), strict=True)
+            zip(*(column.tolist() for column in (k[rest.first], family[rest.first], rest.first, merged["calls"], merged["us"])), strict=True)
         )
     ]
     return parts

@@ -12,7 +12,6 @@ import numpy as np
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import PathPart
-from advisor.views.groups import sums
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
@@ -77,7 +76,7 @@ def _kinds(timeline: Timeline, schedule: Schedule) -> list[Link]:
 def _parts(links: Sequence[str], us: Floats) -> tuple[PathPart, ...]:
     numbers = {link: number for number, link in enumerate(dict.fromkeys(links))}
     of = np.array([numbers[link] for link in links], np.int64)
-    spent, count = sums(of, us, len(numbers)).tolist(), np.bincount(of, minlength=len(numbers)).tolist()
+    spent, count = (np.bincount(of, weights=w, minlength=len(numbers)).tolist() for w in (us, None))
     whole = max(sum(spent), 1e-9)
     made = [PathPart(link=link, total_us=spent[number], share=spent[number] / whole, count=count[number]) for link, number in numbers.items()]
     return tuple(sorted(made, key=lambda part: -part.total_us))

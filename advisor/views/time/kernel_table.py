@@ -101,15 +101,14 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
     op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
     code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by(code, family, precision)
-    each = (
-        dur,
-        frame["occupancy_pct"].to_numpy()[inside] * dur,
-        _active_sms(timeline, inside) * dur,
-        np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
-        roofline.flops[inside],
+    sums = groups.sums(
+        total=dur,
+        occupancy=frame["occupancy_pct"].to_numpy()[inside] * dur,
+        sms=_active_sms(timeline, inside) * dur,
+        bytes=np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
+        flops=roofline.flops[inside],
     )
-    sums = [groups.sum(column) for column in each]
-    order = np.argsort(-sums[0], kind="stable")
+    order = np.argsort(-sums["total"], kind="stable")
     first = groups.first[order]
     fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
     fitting = np.flatnonzero(~np.isnan(fits["theoretical"]))[::-1]
@@ -122,7 +121,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
             *(column[first].tolist() for column in (code, family, precision, op_name)), known[order].tolist(), fits["limiter"][first], strict=True
         )
     ]
-    return names, groups.rows[order], {name: column[order] for name, column in zip(_SUMS, sums, strict=True)}
+    return names, groups.rows[order], {name: column[order] for name, column in sums.items()}
 
 
 def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:

@@ -10,7 +10,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, nest
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import OpRow
-from advisor.views.groups import sums
+from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.ops import Ops, thread_ids
 from advisor.views.trace.steps import Steps
@@ -44,8 +44,8 @@ class OpTable:
         inside = issued_inside(host, steps)
         outermost_of_name = ~_inside_same_name(ops)
         total = _with_inner(ops, self_us)
-        each = {
-            "calls": inside,
+        each: dict[str, Floats | Ints] = {
+            "calls": inside.astype(np.int64),
             "kernels": np.bincount(by, minlength=count),
             "gpu_self": self_us,
             "gpu_total": np.where(outermost_of_name, total, 0.0),
@@ -56,12 +56,15 @@ class OpTable:
             "flops": np.bincount(by, np.nan_to_num(roofline.flops[launched]), count),
             "counted": np.bincount(by[known], times[known], count),
         }
-        by_name = {name: sums(ops.names, column, len(ops.categories)) for name, column in each.items()}
-        order = np.lexsort((-by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
+        groups = Groups.by(ops.names)
+        by_name, names = groups.sums(**each), ops.names[groups.first]
+        order = np.lexsort((names, -by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
         kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
         whole = float(gpu["dur_us"].to_numpy()[(start >= steps.start_us) & (start < steps.end_us)].sum()) or 1.0
         rows = zip(*(column[kept].tolist() for column in by_name.values()), strict=True)
-        return cls(tuple(_row(ops.categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(kept.tolist(), rows, strict=True)), own)
+        return cls(
+            tuple(_row(ops.categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(names[kept].tolist(), rows, strict=True)), own
+        )
 
 
 def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:
