@@ -12,8 +12,10 @@ from advisor.errors import TraceError
 from advisor.recordings.tpu import TpuOp
 from advisor.report.model import Report
 from advisor.sources.jax.planes import agreeing
+from advisor.sources.redact import redact
 from advisor.views.tpu.core_time import class_of
 from tests.sources.jax.test_jax import PlaneOf, run_in
+from tests.sources.test_redact import report_of, same_but_for_names
 
 
 def core(number, *, steps=True):
@@ -143,6 +145,14 @@ def test_the_chrome_trace_says_as_much_but_for_the_device(tmp_path):
     report = advisor.analyze(path)
     assert [(row.name, row.us, row.tflops) for row in report.categories] == [("convolution fusion", 10.0, 0.2)] and report.rates is None
     assert next(check for check in report.health if check.check == "poorer-format").record_with
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_redacted_one_gives_the_same_report(tmp_path, packed):
+    plain, clean = tmp_path / "vm.xplane.pb", tmp_path / f"clean.xplane.pb{'.gz' if packed else ''}"
+    plain.write_bytes(core(0).bytes() + core(1).bytes())
+    redact(plain, clean)
+    same_but_for_names(report_of(plain), report_of(clean))
 
 
 def test_a_job_of_tpus_says_what_to_do(tmp_path):
