@@ -44,8 +44,8 @@ SAMPLES = {
     "nsys/encoder_infer.slow.sqlite": "report.sqlite",
     "jax/op_by_op.slow.xplane.pb.gz": "log/plugins/profile/2026_01_31_12_00_00/vm.xplane.pb before.xplane.pb",
     "jax/op_by_op.fixed.xplane.pb.gz": "after.xplane.pb",
-    "jobs/reduces_each/rank0.json.gz": "rank0.json.gz traces/rank0.json.gz JOB_DIR/rank0.json.gz",
-    "jobs/reduces_each/rank1.json.gz": "rank1.json.gz traces/rank1.json.gz JOB_DIR/rank1.json.gz",
+    "jobs/ddp_even_2/rank0.json.gz": "rank0.json.gz traces/rank0.json.gz JOB_DIR/rank0.json.gz",
+    "jobs/ddp_even_2/rank1.json.gz": "rank1.json.gz traces/rank1.json.gz JOB_DIR/rank1.json.gz",
 }
 SAVED = ["saved.json", "main.json", "perf/main.json", "before.json", "after.json"]
 OWN_RULE = "docs/examples/team_rules/acme_rules/use_our_kernel.py"

@@ -96,9 +96,9 @@ def test_both_hold_what_a_user_needs_and_nothing_of_the_tests(built: Path) -> No
 def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: str) -> None:
     env = tmp_path / "env"
     if ALL:
-        subprocess.run([python, "-m", "venv", str(env)], check=True)
+        subprocess.run([python, "-m", "venv", "--without-pip", str(env)], check=True)
     else:
-        venv.EnvBuilder(with_pip=True).create(env)
+        venv.create(env)
         # This environment's libraries, without the checkout that it has installed.
         site = next(path for path in (env / "lib").glob("python*/site-packages"))
         here = [path for path in sys.path if path.endswith("site-packages")]
@@ -107,7 +107,7 @@ def test_every_command_runs_from_the_wheel(built: Path, tmp_path: Path, python: 
     extra = [] if ALL else ["--no-deps", "--no-index", "--ignore-installed"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     # Not from the checkout: building leaves an egg-info there, for which pip would take the project as installed already.
-    install = [str(env / "bin" / "python"), "-m", "pip", "install", "-q", *extra, str(wheel)]
+    install = [sys.executable, "-m", "pip", "--python", str(env / "bin" / "python"), "install", "-q", "--no-compile", *extra, str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     prepare(place := tmp_path / "place")

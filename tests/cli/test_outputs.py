@@ -225,15 +225,6 @@ def test_pages_of_two_traces_of_one_name_do_not_overwrite_each_other(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["b-rank0.advisor.html", "rank0.advisor.html"]
 
 
-@pytest.mark.parametrize(("shell", "separator"), [("bash", "\n"), ("zsh", '"'), ("fish", "\n")])
-def test_rules_are_completed_in_every_shell(tmp_path, shell, separator):
-    done = shell_of(
-        cwd=tmp_path, _ADVISOR_COMPLETE=f"complete_{shell}", COMP_WORDS="advisor explain launch", COMP_CWORD="2",
-        _TYPER_COMPLETE_ARGS="advisor explain launch", _TYPER_COMPLETE_FISH_ACTION="get-args",
-    )  # fmt: skip
-    assert "launch-gap" in done.stdout.split(separator)
-
-
 @pytest.mark.parametrize(
     ("arguments", "near"),
     [(("analyze", "x", "--rule", "launch-gpa"), "launch-gap"), (("analyze", "x", "-f", "htm"), "html"), (("analyze", "x", "--formt", "html"), "--format")],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +23,9 @@ AXE = Path(os.environ.get("AXE_CORE", FETCHED))
 
 
 class Seen:
-    """A page, and what it said and asked for."""
+    """A page, and what it said and asked for. A window takes the browser longer than what it shows: `go` shows the next page in it."""
 
-    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+    def __init__(self, browser: Browser, url: str = "", **options: Any) -> None:
         self.messages: list[str] = []
         self.requests: list[str] = []
         self.page: Page = browser.new_page(**options)
@@ -31,7 +33,22 @@ class Seen:
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("dialog", self.refuse)
         self.page.on("request", lambda request: self.requests.append(request.url))
+        if url:
+            self.go(url)
+
+    def go(self, url: str) -> None:
+        """Another page, of which nothing was said yet."""
+        self.page.goto("about:blank")  # else an address within the page that is shown would not load it again
+        self.page.mouse.move(0, 0)
+        self.messages.clear()
+        self.requests.clear()
         self.page.goto(url)
+
+    @contextmanager
+    def at(self, url: str) -> Iterator[Page]:
+        """The page at this address, to work with."""
+        self.go(url)
+        yield self.page
 
     def refuse(self, dialog: Dialog) -> None:
         self.messages.append(dialog.message)
@@ -45,13 +62,18 @@ class Seen:
 
 
 def opened(page: Page, most: int = 1_000) -> None:
-    """Unfold everything, or the first of those that stand side by side."""
+    """Unfold everything, or the first of those that stand side by side, and wait until it is drawn."""
     page.evaluate(
         """(most) => document.querySelectorAll("details").forEach((one) => {
           one.open = [...one.parentElement.children].filter((other) => other.tagName === "DETAILS").indexOf(one) < most; })""",
         most,
     )
-    page.wait_for_timeout(200)
+    drawn(page)
+
+
+def drawn(page: Page) -> None:
+    """Wait for two frames: in the first a page learns its new size, in the second it has drawn; and for what that set off."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))))")
 
 
 CONTRAST = """() => {

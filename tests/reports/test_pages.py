@@ -17,7 +17,7 @@ from advisor.report.model import Report
 from advisor.reports.report import html
 from tests.fuzz import examples
 from tests.paths import ROOT
-from tests.reports.browser import AXE, CONTRAST, SCREENS, Seen, opened
+from tests.reports.browser import AXE, CONTRAST, SCREENS, Seen, drawn, opened
 from tests.reports.examples import EXAMPLES, NASTY, hostile_trace
 from tests.reports.shown import MAKERS, shown
 from tests.reports.test_contract import formats
@@ -78,19 +78,20 @@ def plain(pages: dict[str, str]) -> dict[str, str]:
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_every_page_fits_reads_and_asks_for_nothing(browser: Browser, pages: dict[str, str], width: int, scheme: Any) -> None:
     bad = {}
-    for name, url in pages.items():
-        seen = Seen(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme)
-        with seen as page:
+    window = Seen(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    with window as page:
+        for name, url in pages.items():
+            window.go(url)
             opened(page)
             outside = page.evaluate(
                 "[...document.querySelectorAll('main > *')].filter((s) => s.getBoundingClientRect().right > innerWidth + 1).map((s) => s.id || s.tagName)"
             )
             found = {
                 "wide": page.evaluate("document.documentElement.scrollWidth") > width, "outside": outside, "pale": page.evaluate(CONTRAST),
-                "said": seen.messages, "asked": [asked for asked in seen.requests if asked != url and not asked.startswith("data:")],
+                "said": [*window.messages], "asked": [asked for asked in window.requests if asked != url and not asked.startswith("data:")],
             }  # fmt: skip
-        if any(found.values()):
-            bad[name] = {what: told for what, told in found.items() if told}
+            if any(found.values()):
+                bad[name] = {what: told for what, told in found.items() if told}
     assert not bad
 
 
@@ -99,25 +100,29 @@ def test_every_page_fits_reads_and_asks_for_nothing(browser: Browser, pages: dic
 def test_axe_finds_no_serious_violation(browser: Browser, pages: dict[str, str], width: int, scheme: Any) -> None:
     """By WCAG and axe's good practice, two of a kind unfolded, on a phone in the dark and on a laptop in the light."""
     bad = {}
-    for name, url in plain(pages).items():
-        with Seen(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+    window = Seen(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    with window as page:
+        for name, url in plain(pages).items():
+            window.go(url)
             opened(page, 2)
             page.evaluate(AXE.read_text(encoding="utf-8") + "; 0")
             found = page.evaluate("axe.run()")
-        assert len(found["passes"]) > 10
-        told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"] if v["impact"] in ("moderate", "serious", "critical")]
-        if told:
-            bad[name] = told
+            assert len(found["passes"]) > 10
+            told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"] if v["impact"] in ("moderate", "serious", "critical")]
+            if told:
+                bad[name] = told
     assert not bad
 
 
 def test_every_page_is_six_screens_and_prints_on_five_sheets(browser: Browser, pages: dict[str, str]) -> None:
     large = {}
-    for name, url in plain(pages).items():
-        with Seen(browser, url, viewport={"width": 1280, "height": 800}) as page:
-            page.wait_for_timeout(100)
+    window = Seen(browser, viewport={"width": 1280, "height": 800})
+    with window as page:
+        for name, url in plain(pages).items():
+            window.go(url)
+            drawn(page)
             screens = page.evaluate("document.documentElement.scrollHeight") / 800
             sheets = len(re.findall(rb"/Type\s*/Page[^s]", page.pdf(format="A4")))
-        if screens > SCREENFULS or sheets > PRINTED:
-            large[name] = screens, sheets
+            if screens > SCREENFULS or sheets > PRINTED:
+                large[name] = screens, sheets
     assert not large

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,7 @@ RULES = [rule for rule in catalog().values() if "ranks" in rule.relies_on]
 LOUD = ("high", "medium")
 
 
+@cache
 def report_of(name):
     return run(reduced(read(JOBS / CASES[name]["dir"]), Judging(rules=()), executor="serial"), RULES)
 

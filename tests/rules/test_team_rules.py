@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests import command
 from tests.paths import ROOT
 
 EXAMPLE = ROOT / "docs" / "examples" / "team_rules"
@@ -26,10 +28,12 @@ def installed(tmp_path_factory):
     return folder / "site"
 
 
-def advisor(*arguments, path="", cwd=None):
+def advisor(*arguments, path=None, cwd=None):
+    """In a process of its own where a package is to be found; here where none is."""
+    if path is None:
+        return command.advisor(*arguments, cwd=cwd or Path.cwd())
     environment = {**os.environ, "PYTHONPATH": str(path)}
-    command = [sys.executable, "-m", "advisor", *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "advisor", *map(str, arguments)], env=environment, cwd=cwd, capture_output=True, check=False)
 
 
 def outcomes(done):
@@ -38,8 +42,8 @@ def outcomes(done):
 
 
 def test_installed_it_is_listed_explained_and_run(installed):
-    assert RULE in advisor("rules", path=installed).stdout and RULE not in advisor("rules").stdout
-    assert "keeps a row in registers" in advisor("explain", RULE, path=installed).stdout
+    assert RULE.encode() in advisor("rules", path=installed).stdout and RULE.encode() not in advisor("rules").stdout
+    assert b"keeps a row in registers" in advisor("explain", RULE, path=installed).stdout
     assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", path=installed)) == ["findings"]
     assert outcomes(advisor("analyze", OTHER, "-f", "json", path=installed)) == ["clear"]
 
@@ -47,7 +51,7 @@ def test_installed_it_is_listed_explained_and_run(installed):
 def test_as_a_file_it_runs_without_being_installed():
     path = EXAMPLE / "acme_rules" / "use_our_kernel.py"
     assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", "--rules", path)) == ["findings"]
-    assert "acme/use-our-kernel fires" in advisor("explain", RULE, SOFTMAX, "--rules", path).stdout
+    assert b"acme/use-our-kernel fires" in advisor("explain", RULE, SOFTMAX, "--rules", path).stdout
 
 
 def test_settings_reach_it(installed, tmp_path):

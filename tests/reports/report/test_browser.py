@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,14 +44,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
 
 
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Seen]:
+    """One for all tests that leave it as it was: each of its own takes the browser half a second."""
+    seen = Seen(browser)
+    with seen:
+        yield seen
+
+
 def column(page: Page, number: int) -> list[str]:
     """The visible texts of a column of the kernel table."""
     cells = page.locator(f"#kernel-table tbody tr:visible > :nth-child({number})")
     return [text.strip() for text in cells.all_inner_texts()]
 
 
-def test_sorting(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["launch-bound"]) as page:
+def test_sorting(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["launch-bound"]) as page:
         calls = page.locator("#kernel-table").get_by_role("button", name="Calls")
         calls.click()
         assert column(page, 5) == ["1,362", "1,008", "288", "288", "144"]
@@ -64,8 +72,8 @@ def test_sorting(browser: Browser, files: dict[str, str]) -> None:
         assert page.locator("#kernel-table th[aria-sort]").count() == 1
 
 
-def test_search(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["launch-bound"]) as page:
+def test_search(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["launch-bound"]) as page:
         box = page.get_by_label("Search kernels")
         box.fill("elementwise BF16")
         assert column(page, 4) == ["aten::gelu"]
@@ -76,20 +84,20 @@ def test_search(browser: Browser, files: dict[str, str]) -> None:
         assert len(column(page, 4)) == 5
 
 
-def test_a_deep_link_opens_its_finding(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["hostile"]) as page:
+def test_a_deep_link_opens_its_finding(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["hostile"]) as page:
         last = page.locator(".finding").last
         assert not last.evaluate("(one) => one.open")
         page.evaluate("(id) => { location.hash = id; }", last.get_attribute("id"))
         page.wait_for_function("(id) => document.getElementById(id).open", arg=last.get_attribute("id"))
-    with Seen(browser, files["launch-bound"] + "#finding-launch-gap-2") as page:
+    with window.at(files["launch-bound"] + "#finding-launch-gap-2") as page:
         page.wait_for_timeout(700)
         assert page.locator("#finding-launch-gap-2").evaluate("(one) => one.open")
         assert 0 <= page.locator("#finding-launch-gap-2").evaluate("(one) => one.getBoundingClientRect().top") < 700
 
 
-def test_all_findings_open_and_close(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["hostile"]) as page:
+def test_all_findings_open_and_close(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["hostile"]) as page:
         page.get_by_role("button", name="Open all").click()
         assert page.locator(".finding[open]").count() == 10
         page.get_by_role("button", name="Close all").click()
@@ -105,8 +113,8 @@ def test_copy(browser: Browser, files: dict[str, str]) -> None:
         assert page.evaluate("navigator.clipboard.readText()") == "if next_token.item() == eos:\n    break"
 
 
-def test_hostile_names_stay_text(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["hostile"]) as page:
+def test_hostile_names_stay_text(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["hostile"]) as page:
         assert page.locator("img, iframe, object, embed, form, [onerror], [onmouseover], [onfocus], [autofocus]").count() == 0
         assert page.locator("script").count() == 2
         assert page.title() != "pwned"
@@ -124,8 +132,8 @@ def test_everything_is_readable_without_javascript(browser: Browser, files: dict
         assert page.locator("#finding-launch-gap .fix li").first.is_visible()
 
 
-def test_the_keyboard_reaches_the_report(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["launch-bound"]) as page:
+def test_the_keyboard_reaches_the_report(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["launch-bound"]) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
         summary = page.locator("#finding-launch-gap > summary")
@@ -138,8 +146,8 @@ def test_the_keyboard_reaches_the_report(browser: Browser, files: dict[str, str]
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_every_chart_is_drawn(browser: Browser, files: dict[str, str], name: str) -> None:
-    with Seen(browser, files[name]) as page:
+def test_every_chart_is_drawn(window: Seen, files: dict[str, str], name: str) -> None:
+    with window.at(files[name]) as page:
         opened(page)
         charts = page.locator("[data-chart]")
         assert charts.count() >= 3
@@ -153,8 +161,8 @@ def test_every_chart_is_drawn(browser: Browser, files: dict[str, str], name: str
         assert colours > 5
 
 
-def test_a_saved_report_says_what_it_does_not_hold(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["launch-bound"]) as page:
+def test_a_saved_report_says_what_it_does_not_hold(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["launch-bound"]) as page:
         assert page.locator("canvas").count() == 0
         opened(page)
         assert "A saved report does not hold the timeline" in page.locator("#timeline").inner_text()
@@ -165,8 +173,8 @@ def test_a_saved_report_says_what_it_does_not_hold(browser: Browser, files: dict
 PIXELS = "(c) => c.toDataURL()"
 
 
-def test_the_timeline_zooms_by_wheel_keys_buttons_and_drag(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed"]) as page:
+def test_the_timeline_zooms_by_wheel_keys_buttons_and_drag(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed"]) as page:
         canvas = page.locator("#timeline canvas")
         canvas.scroll_into_view_if_needed()
         whole = canvas.evaluate(PIXELS)
@@ -205,8 +213,8 @@ def test_the_timeline_zooms_by_wheel_keys_buttons_and_drag(browser: Browser, fil
         assert canvas.evaluate(PIXELS) not in (wheeled, whole)
 
 
-def test_the_timeline_tells_what_is_hovered_and_chosen(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed"]) as page:
+def test_the_timeline_tells_what_is_hovered_and_chosen(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed"]) as page:
         told = page.locator("#timeline .tl-told")
         assert "Hover or focus" in told.inner_text()
         canvas = page.locator("#timeline canvas")
@@ -221,9 +229,9 @@ def test_the_timeline_tells_what_is_hovered_and_chosen(browser: Browser, files: 
         assert "Hover or focus" in told.inner_text()
 
 
-def test_a_kernel_is_found_by_name_and_zoomed_to(browser: Browser, files: dict[str, str]) -> None:
+def test_a_kernel_is_found_by_name_and_zoomed_to(window: Seen, files: dict[str, str]) -> None:
     """From load to a chosen kernel: type its name, press Enter."""
-    with Seen(browser, files["analysed"]) as page:
+    with window.at(files["analysed"]) as page:
         canvas = page.locator("#timeline canvas")
         box = page.get_by_role("searchbox", name="Find", exact=True)
         box.fill("layer_norm_kernel")
@@ -236,8 +244,8 @@ def test_a_kernel_is_found_by_name_and_zoomed_to(browser: Browser, files: dict[s
         assert canvas.get_attribute("data-from") != first
 
 
-def test_a_finding_shows_its_moment_in_the_timeline(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed"]) as page:
+def test_a_finding_shows_its_moment_in_the_timeline(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed"]) as page:
         canvas = page.locator("#timeline canvas")
         whole = canvas.get_attribute("data-from"), canvas.get_attribute("data-to")
         page.get_by_role("group", name="Moments of the findings").get_by_role("button").first.click()
@@ -245,8 +253,8 @@ def test_a_finding_shows_its_moment_in_the_timeline(browser: Browser, files: dic
         assert page.locator("#timeline .legend .marked").count() == 1
 
 
-def test_the_flame_graph_stands_beside_the_treemap(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed-modules"]) as page:
+def test_the_flame_graph_stands_beside_the_treemap(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed-modules"]) as page:
         tree = page.locator("#tree")
         tree.get_by_role("button", name="Flame graph, GPU").click()
         assert tree.get_by_role("button", name="Flame graph, GPU").get_attribute("aria-pressed") == "true"
@@ -258,16 +266,16 @@ def test_the_flame_graph_stands_beside_the_treemap(browser: Browser, files: dict
         assert "host time" in (tree.locator("svg").get_attribute("aria-label") or "")
 
 
-def test_ten_rows_until_all_are_asked_for(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed-modules"]) as page:
+def test_ten_rows_until_all_are_asked_for(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed-modules"]) as page:
         rows = page.locator("#kernel-table tbody tr:visible")
         assert rows.count() == 10
         page.locator("#kernels .more-rows").click()
         assert rows.count() > 10
 
 
-def test_roofline_and_treemap_answer_to_keys(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed"]) as page:
+def test_roofline_and_treemap_answer_to_keys(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed"]) as page:
         opened(page)
         dot = page.locator("#roofline .dot").first
         dot.focus()
@@ -287,8 +295,8 @@ def test_roofline_and_treemap_answer_to_keys(browser: Browser, files: dict[str, 
         assert page.locator("#tree svg g").count() == before
 
 
-def test_ops_and_copies_are_searched_and_sorted(browser: Browser, files: dict[str, str]) -> None:
-    with Seen(browser, files["analysed-modules"]) as page:
+def test_ops_and_copies_are_searched_and_sorted(window: Seen, files: dict[str, str]) -> None:
+    with window.at(files["analysed-modules"]) as page:
         opened(page)
         rows = page.locator("#op-table tbody tr:visible")
         everything = rows.count()
