@@ -24,6 +24,7 @@ TEXTS: tuple[str, ...] = (
     "", "x", "1", "-5", "1e5", "NaN", "null", "stream 7", "é☃", "\ud800", "\x1b]0;x\x07", "\n::error::x", "a\x00b", "\u2028", "\u202e", "```", "</script><b>",
     "a" * 300, "(" * 60, "<" * 60, "%s{}{0}", "../../x", "C:\\x\\y.py", "/a/b.py(3): f", "[[1, 2], [", "aten::mm", "Memcpy HtoD (Pageable -> Device)", "ProfilerStep#9",
     "ncclDevKernel_AllReduce", "cudaLaunchKernel", "12345678901234567890123", "٣", "²",
+    "1" * 5000, "x.py(" + "1" * 5000 + "): f", "compile_id=[" + "1" * 5000 + "/1]", "::error::x", "##[error]x", "\x9b31m", "\x7f", "\U000e0041",
 )  # fmt: skip
 """What names and numbers in text are not expected to be."""
 
