@@ -9,6 +9,8 @@ from pathlib import Path
 
 from advisor.errors import AdvisorError, OutputError, UsageError
 
+PART = ".advisor-"
+"""How the names of files begin that are not finished."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says where nothing more can be written."""
 
@@ -23,7 +25,7 @@ def of_system(error: OSError) -> AdvisorError:
 def write_whole(target: Path, data: bytes) -> None:
     """Write a file in place of the one of that name; a link is replaced, not followed. Raises OutputError where it cannot be written."""
     try:
-        handle, part = tempfile.mkstemp(prefix=".advisor-", suffix=".part", dir=target.parent)
+        handle, part = tempfile.mkstemp(prefix=PART, suffix=".part", dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)

@@ -16,7 +16,7 @@ import msgspec
 
 from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
-from advisor.files import write_whole
+from advisor.files import PART, write_whole
 from advisor.knowledge.collectives import element_bytes
 from advisor.report.model import Finding, Health
 from advisor.sources import redact as recordings
@@ -52,7 +52,7 @@ def _directory(source: Path, target: Path) -> None:
     if not traces and not left:
         raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, or one that shards wrote.")
     try:
-        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=".advisor-", suffix=".part"))
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:
             for i, trace in enumerate(map(Path, traces)):
                 recordings.redact(trace, part / _renamed(trace, i, names), names)

@@ -20,13 +20,14 @@ import numpy as np
 
 from advisor import sources
 from advisor.compare import budgets, compare
+from advisor.engine import giveaway
 from advisor.engine import settings as engine_settings
 from advisor.engine.fleet import Reduced, merged
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import AdvisorError, UsageError
 from advisor.recordings.recording import Recording
-from advisor.report.saved import read_report
+from advisor.report.saved import is_report, read_report
 from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text
@@ -402,6 +403,25 @@ def check_analysis(data: bytes) -> None:
             assert run(opened(body, str(path)), catalog().values(), json.loads(said)).to_json() == report.to_json()
 
 
+def make_redacted(rng: random.Random) -> bytes:
+    kind = rng.choice((*ANALYSED, "saved"))
+    return make_saved(rng) if kind == "saved" else ANALYSED[kind](rng)
+
+
+def check_redacted(data: bytes) -> None:
+    """Refused, or a copy that reads as soundly as what it is a copy of."""
+    with file_of(data, "given") as path:
+        out = path.with_name(f"{path.name}.redacted")
+        try:
+            giveaway.redact(path, out)
+            if not is_report(out):
+                recording_is_sound(opened(out.read_bytes(), str(out)))
+        except AdvisorError as error:
+            error_is_clear(error)
+        finally:
+            out.unlink(missing_ok=True)
+
+
 TARGETS: tuple[Target, ...] = (
     Target("kineto", "kineto", make_kineto, check_columns),
     Target("kineto-timeline", "kineto", make_kineto, reads, 100_000),
@@ -416,5 +436,6 @@ TARGETS: tuple[Target, ...] = (
     Target("saved", "saved reports", make_saved, check_saved, 100_000),
     Target("settings", "settings", make_settings, check_settings),
     Target("summaries", "summaries of ranks", make_summaries, check_summaries, 50_000),
+    Target("redact", "redaction", make_redacted, check_redacted, 100_000),
     Target("analysis", "analysis", make_analysis, check_analysis, 50_000),
 )

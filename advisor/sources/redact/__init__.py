@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
-from advisor.files import NO_ROOM, umask
+from advisor.files import NO_ROOM, PART, umask
 from advisor.report.saved import is_report
 from advisor.sources.opened import Opened
 from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
@@ -45,7 +45,7 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent}", "Make it, or give another path.")
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".advisor-", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=PART, suffix=".part")
         os.close(handle)
         part = Path(name)
         try:
@@ -56,14 +56,14 @@ def redact(source: Path, target: Path, names: Names | None = None) -> None:
                 left.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_redact(source, target, error) from None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own message quotes the file
         raise TraceError(f"{source} cannot be read as SQLite: {error}", "Copy or export the file again.") from None
 
 
 def cannot_redact(source: Path, target: Path, error: OSError) -> AdvisorError:
     """What is said of a file that cannot be read, or of one that cannot be written."""
     why = error.strerror or str(error)
-    if error.errno in NO_ROOM or str(target.parent) in str(error.filename or ""):
+    if error.errno in NO_ROOM or Path(str(error.filename or "")).name.startswith(PART):
         return OutputError(f"{target} cannot be written: {why}", "Give another path, or make room.")
     return TraceError(f"{source} cannot be redacted: {why}", "Check both paths.")
 

@@ -186,15 +186,22 @@ def redacted(stream: Stream, path: str, names: Names) -> Iterator[bytes]:
     # What stands before the events is known only with what stands after them: both are written at the end.
     yield b"[" if text.bare else b'{"traceEvents": ['
     between = b"\n"
-    for piece in text.decoded(events.rewritten):
-        for event in piece:
-            yield between + event
-            between = b",\n"
+    try:
+        for piece in text.decoded(events.rewritten):
+            for event in piece:
+                yield between + event
+                between = b",\n"
+    except MalformedError as error:  # what the reader takes for an event is not always JSON: NaN, bytes that are no text
+        raise _damaged(path, f"it holds events that are no JSON: {error}") from None
     metadata, complete = _metadata(text)
     if stream.truncated or not text.whole or text.bad or not complete:
         why = stream.truncated or ("it holds events that are no JSON" if text.bad else "it ends before its events or its metadata do")
-        raise TraceError(f"{path} is damaged: {why}", "Copy or record it again: what cannot be read cannot be told to be harmless.")
+        raise _damaged(path, why)
     yield b"\n]" if text.bare else b"\n]" + _top(metadata) + b"}\n"
+
+
+def _damaged(path: str, why: str) -> TraceError:
+    return TraceError(f"{path} is damaged: {why}", "Copy or record it again: what cannot be read cannot be told to be harmless.")
 
 
 def _top(metadata: Mapping[str, Any]) -> bytes:
