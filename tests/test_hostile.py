@@ -20,12 +20,14 @@ SETTINGS = shared_files("hostile/*.toml")
 EVERY = """
 import sys
 from pathlib import Path
-from tests.cli.every_command import COMMANDS, advisor, line, parameters, reads, sane
+from tests.cli.every_command import COMMANDS, READ, advisor, line, parameters, reads, sane
 path, place = map(Path, sys.argv[1:])
 if path.suffix != ".toml":
     sane(advisor("analyze", path, "-f", "json", "-o", "report.json", cwd=place), "analyze")
+large = path.stat().st_size > 40_000  # where a file is an argument, each command reads it; where it is an option, those read it that are small
 for command in filter(reads, COMMANDS):
-    for name in {*parameters(command, Path), "trace", "memory", "kernels"} & {*parameters(command, str, Path)} - {"output", "rules"}:
+    places = {*READ} if large else {*READ, *parameters(command, Path), "memory", "kernels"} - {"output", "rules"}
+    for name in places & {*parameters(command, str, Path)}:
         sane(advisor(*line(command, place, place / "sample.json", **{name: str(path), "output": str(place / f"{command}-{name}.json")}), cwd=place), (command, name))
 """
 """Every command of the program with the file in each place."""

@@ -6,17 +6,20 @@ import ast
 import importlib
 import random
 import re
+import sys
 import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import advisor
 import advisor.reports
 import advisor.rules
+from tests.fuzz.targets import ANALYSED, check_analysis, check_redacted
 
 LENGTHS = (400, 1600, 6400)
 """Of the longest, one that takes quadratic time looks at 20 million pairs: tens of milliseconds."""
@@ -83,6 +86,30 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
     return found
 
 
+@cache
+def used_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
+    """Those that are made, or looked up, only where they are used: seen while a recording of each kind is read, judged, shown, given away."""
+    found: dict[re.Pattern[Any], tuple[str, frozenset[str]]] = {}
+    ours = tuple(str(Path(base).resolve()) for package in (advisor, advisor.rules, advisor.reports) for base in package.__path__)
+    compiled = re._compile  # type: ignore[attr-defined]
+
+    def seen(pattern: Any, flags: Any) -> re.Pattern[Any]:
+        made: re.Pattern[Any] = compiled(pattern, flags)
+        caller = sys._getframe(2)
+        if caller.f_code.co_filename.startswith(ours):
+            called = sys._getframe(1).f_code.co_name
+            found.setdefault(made, (f"{caller.f_globals['__name__']}, used", frozenset({called} & set(METHODS) or {"search", "match"})))
+        return made
+
+    with mock.patch.object(re, "_compile", seen):
+        for make in ANALYSED.values():
+            for number in range(3):
+                data = make(random.Random(number))
+                check_analysis(b"{}\n" + data)
+                check_redacted(data)
+    return found
+
+
 def texts(pattern: re.Pattern[Any], rng: random.Random) -> list[str]:
     """What is repeated: the pattern's own words, parts that patterns stumble over, and pairs of them."""
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
@@ -121,6 +148,10 @@ def steep(pattern: re.Pattern[Any], methods: frozenset[str], rng: random.Random)
     return ""
 
 
+def test_those_that_are_made_where_they_are_used_are_found():
+    assert {"advisor.views.replay.written_out, used", "advisor.sources.sniff, used"} <= {place for place, _ in used_patterns().values()}
+
+
 def test_they_are_found():
     where = {place for place, _ in all_patterns().values()}
     assert len(all_patterns()) > 100 and any(place.startswith("advisor.sources.redact.names.") for place in where) and any("inline" in place for place in where)
@@ -129,7 +160,7 @@ def test_they_are_found():
 @pytest.mark.parametrize("number", range(8))
 def test_time_is_in_proportion_to_the_text(number):
     rng = random.Random(number)
-    mine = sorted(all_patterns().items(), key=lambda item: item[1][0])[number::8]
+    mine = sorted({**used_patterns(), **all_patterns()}.items(), key=lambda item: item[1][0])[number::8]
     found = {f"{place}: {pattern.pattern!r:.80}": why for pattern, (place, methods) in mine if (why := steep(pattern, methods, rng))}
     assert not found, "\n".join(f"{place} {why}" for place, why in found.items())
 

@@ -164,13 +164,13 @@ class RankSummary:
             if not all(_PEERS.fullmatch(peers) for peers in facts.peers):
                 raise ValueError("it names peers that are no ranks")
             true = facts.true_step_us
-            if facts.steps != len(arrays["steps_us"]):
-                raise ValueError(f"it tells {len(arrays['steps_us'])} of {facts.steps} steps")
             if not 0 <= facts.step_us < float("inf"):
                 raise ValueError(f"its step takes {facts.step_us} µs")
             if not 0 <= true.low <= true.expected <= true.high < float("inf"):
                 raise ValueError(f"its step without a recording takes {true.low} to {true.high} µs")
             stored.check(arrays, _ARRAYS, {"kind": len(KINDS), **{name: len(getattr(facts, known)) for name, known in _LISTS.items()}})
+            if facts.steps != len(arrays["steps_us"]):
+                raise ValueError(f"it tells {len(arrays['steps_us'])} of {facts.steps} steps")
             return cls(facts, **{name: arrays[name] for name in _ARRAYS})
         except (ValueError, KeyError, msgspec.MsgspecError) as error:
             raise TraceError(f"the file is no summary of a rank: {error}", "Make it again: advisor analyze JOB --shard 1/4 -o DIR") from None

@@ -20,7 +20,7 @@ MIN_ROW = 16
 """Elements of a row: a reduction over fewer is not a norm over features or classes."""
 
 _TOKENS = {
-    "cast": (r"^(copy|_to_copy|to)$", r"(direct|float\w*|half)_copy_kernel|\bLoadWithCast"),
+    "cast": (r"^(copy|_to_copy|to)$", r"(direct|float\w{0,40}|half)_copy_kernel|\bLoadWithCast"),
     "pow": (r"^(pow|square)$", r"pow_tensor_scalar|square_kernel"),
     "mul": (r"^mul$", r"MulFunctor"),
     "div": (r"^(div|true_divide)$", r"DivFunctor"),
