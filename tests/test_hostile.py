@@ -98,3 +98,40 @@ def test_files_that_lie_around_are_no_modules(tmp_path):
     done = subprocess.run([sys.executable, script, trace], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and int(done.stdout) > 0, done.stderr
     assert not list(tmp_path.glob("*.ran"))
+
+
+def test_no_command_imports_what_lies_where_one_stands(tmp_path):
+    """As the installed command runs: its own directory is on the path, the current one is not, whatever is imported late."""
+    place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
+    place.mkdir()
+    elsewhere.mkdir()
+    installed = (
+        "numpy",
+        "pandas",
+        "msgspec",
+        "jinja2",
+        "rich",
+        "typer",
+        "click",
+        "isal",
+        "networkx",
+        "torch",
+        "jax",
+        "mcp",
+        "distributed",
+        "fsspec",
+        "backports",
+        "markupsafe",
+    )
+    for name in (*sys.stdlib_module_names, *installed):
+        (place / f"{name}.py").write_text(f"open({str(place / name)!r} + '.ran', 'w').close()\n")
+    (place / "sample.json").write_text(json.dumps(examples.training(3)))
+    (elsewhere / "advisor-command").write_text(
+        f"import sys\nsys.path.append({str(ROOT)!r})\nfrom pathlib import Path\nfrom tests.cli.every_command import COMMANDS, QUICK, advisor, line\nplace = Path({str(place)!r})\n"
+        "for command in COMMANDS:\n"
+        "    if command not in QUICK:\n"
+        "        advisor(*line(command, place, place / 'sample.json'), cwd=place)\n"
+    )
+    done = subprocess.run([sys.executable, elsewhere / "advisor-command"], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not list(place.glob("*.ran"))
