@@ -22,8 +22,17 @@ class Format(Protocol[Shown]):
         """What is shown, in this format."""
 
 
+class _Found:
+    """A format's module, imported once it is asked for more than its name: who writes JSON does without what draws pages."""
+
+    def __init__(self, package: str, name: str) -> None:
+        self._module, self.NAME = f"{package}.{name}", name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)
+
+
 def formats_in(package: str, path: Iterable[str]) -> dict[str, Format[Any]]:
-    """The modules of a package that do not start with an underscore, by the name of their format."""
-    modules = [importlib.import_module(f"{package}.{found.name}") for found in pkgutil.iter_modules(path) if not found.ispkg and not found.name.startswith("_")]
-    found = [cast("Format[Any]", module) for module in modules]
-    return {form.NAME: form for form in sorted(found, key=lambda form: form.NAME)}
+    """The modules of a package that do not start with an underscore, by the name of their format, which is the file's."""
+    names = sorted(found.name for found in pkgutil.iter_modules(path) if not found.ispkg and not found.name.startswith("_"))
+    return {name: cast("Format[Any]", _Found(package, name)) for name in names}

@@ -181,9 +181,10 @@ def redact(
 def _write(report: Report, name: str, target: Path | None, quiet: bool = False) -> None:
     """Text is as wide as the terminal that it goes to, and coloured there."""
     from advisor.reports import formats
-    from advisor.reports.report import text
 
-    if name == text.NAME and target is None and sys.stdout.isatty():
+    if name == "text" and target is None and sys.stdout.isatty():
+        from advisor.reports.report import text
+
         width = os.get_terminal_size().columns
         write(text.render(report, width=width, color="NO_COLOR" not in os.environ), None)
     else:

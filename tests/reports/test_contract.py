@@ -46,6 +46,11 @@ def test_there_is_a_nasty_one_of_all_that_formats_show(package: str) -> None:
 
 
 @pytest.mark.parametrize(("package", "name"), INSTALLED)
+def test_a_format_is_called_as_its_file(package: str, name: str) -> None:
+    assert name == importlib.import_module(f"advisor.reports.{package}.{name}").NAME
+
+
+@pytest.mark.parametrize(("package", "name"), INSTALLED)
 def test_no_name_of_a_trace_acts(package: str, name: str) -> None:
     form = formats(package)[name]
     for thing in made(package):

@@ -21,6 +21,7 @@ from advisor.knowledge.devices import RATES, find
 from advisor.knowledge.how_to_record import RECORD_LINES
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
+from advisor.report.charts import Picture
 from advisor.report.model import (
     SEVERITIES,
     AnySaving,
@@ -37,7 +38,6 @@ from advisor.report.model import (
     Window,
 )
 from advisor.report.roofline import rates
-from advisor.views.charts.build import picture
 from advisor.views.charts.memory import TracedPeaks
 from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth
@@ -186,7 +186,14 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     )
     made = msgspec.structs.replace(made, rates=rates(made))
     made = msgspec.structs.replace(made, checklist=checklist(made))
-    return consistent(made).with_picture(lambda: picture(workspace, [f.finding for f in found]))
+    return consistent(made).with_picture(lambda: _picture(workspace, found))
+
+
+def _picture(workspace: Workspace, found: list[Judged]) -> Picture:
+    # Most reports are never drawn.
+    from advisor.views.charts.build import picture
+
+    return picture(workspace, [f.finding for f in found])
 
 
 def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:
