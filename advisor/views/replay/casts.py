@@ -77,14 +77,15 @@ class Casts:
     @classmethod
     def build(cls, work: GpuWork, arguments: Arguments) -> Casts:
         staged = {int(o) for o in work.op[~work.kernel]}
-        known: dict[tuple[str, ...], tuple[str, str, tuple[int, ...]] | None] = {}
+        known: dict[tuple[int, ...], tuple[str, str, tuple[int, ...]] | None] = {}
         found = []
+        columns = [work.timeline.cpu_ops[column].cat.codes.to_numpy() for column in ("types", "dims", "strides")]
         for position in np.flatnonzero(work.kernel & work.launched_by(lambda name: name == "aten::copy_")).tolist():
             op = int(work.op[position])
             if staged & set(_outside(work.ops, op).casting):  # part of a copy from or to the host
                 continue
             # Layers repeat: each distinct op is judged once.
-            key = tuple(str(work.timeline.cpu_ops[column].iat[op]) for column in ("types", "dims", "strides"))
+            key = tuple(int(codes[op]) for codes in columns)
             if key not in known:
                 known[key] = _types_alone(arguments.types(op), arguments.shapes(op), arguments.strides(op))
             if cast := known[key]:

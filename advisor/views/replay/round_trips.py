@@ -71,9 +71,10 @@ class RoundTrips:
 
 
 def _pairs(work: GpuWork) -> Iterator[tuple[int, int]]:
-    frame = work.timeline.cpu_ops
+    dims, strides = (work.timeline.cpu_ops[column].cat for column in ("dims", "strides"))
+    of_dims, of_strides = dims.codes.to_numpy(), strides.codes.to_numpy()
     copies = work.launched_by("aten::copy_".__eq__) & work.kernel
-    turns: dict[tuple[str, str], Turn | None] = {}
+    turns: dict[tuple[int, int], Turn | None] = {}
     indifferent = work.of(*_INDIFFERENT)
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
@@ -85,9 +86,9 @@ def _pairs(work: GpuWork) -> Iterator[tuple[int, int]]:
             if not copies[k]:
                 continue
             op = int(work.op[k])
-            key = str(frame["dims"].iat[op]), str(frame["strides"].iat[op])
+            key = int(of_dims[op]), int(of_strides[op])
             if key not in turns:
-                turns[key] = _turn(*key)
+                turns[key] = _turn(str(dims.categories[key[0]]), str(strides.categories[key[1]]))
             turn = turns[key]
             if turn is None:
                 continue

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import pandas as pd
 
 from advisor.intervals import Floats, Ints, nest
 from advisor.knowledge.library_files import IN_LIBRARY
@@ -68,6 +69,28 @@ class Sources:
         """Starts of `rows`, so that a look-up costs a binary search alone."""
         return {thread: self._times[0][rows] for thread, rows in self.rows.items()}
 
+    # As arrays and lists: taking one value out of a table costs tens of microseconds.
+    @cached_property
+    def _names(self) -> tuple[list[str], Ints]:
+        names = self.timeline.python_calls["name"].cat
+        return list(map(str, names.categories)), names.codes.to_numpy()
+
+    @cached_property
+    def _calls(self) -> tuple[Ints, Ints, Floats]:
+        """Process, thread and start of each runtime call."""
+        return _placed(self.timeline.api_calls)
+
+    @cached_property
+    def _ops(self) -> tuple[Ints, Ints, Floats]:
+        return _placed(self.timeline.cpu_ops)
+
+    @cached_property
+    def _sequences(self) -> tuple[Ints, Ints, Ints]:
+        """The number of each op that autograd runs backwards, the ops in order of it, and it in that order."""
+        sequence = self.timeline.cpu_ops["sequence"].to_numpy()
+        order = np.argsort(sequence, kind="stable")
+        return sequence, order, sequence[order]
+
     @cached_property
     def _parents(self) -> Ints:
         """The frame around each: as the profiler recorded it, by time where it did not."""
@@ -84,9 +107,7 @@ class Sources:
         """The user's line that made a runtime call; for a call of a backward pass, the line of its forward op."""
         if call < 0:
             return None
-        calls = self.timeline.api_calls
-        row = calls.iloc[call]
-        found = self._at(int(row["pid"]), int(row["tid"]), float(row["start_us"]))
+        found = self._at(*(column[call].item() for column in self._calls))
         return found or self._forward_line(int(self.ops.of_call[call]))
 
     def most_common(self, calls: Iterable[int]) -> SourceLine | None:
@@ -97,20 +118,18 @@ class Sources:
         return lines.most_common(1)[0][0] if lines else None
 
     def _forward_line(self, op: int) -> SourceLine | None:
-        ops = self.timeline.cpu_ops
+        sequences, by_sequence, sorted_sequences = self._sequences
         sequence = -1
         while op >= 0 and sequence < 0:
-            sequence = int(ops["sequence"].iloc[op])
+            sequence = int(sequences[op])
             root = op
             op = int(self.ops.parent[op])
         if sequence < 0:
             return None
-        thread = int(ops["tid"].iloc[root])
-        same = np.flatnonzero((ops["sequence"].to_numpy() == sequence) & (ops["tid"].to_numpy() != thread))
-        if not len(same):
-            return None
-        row = ops.iloc[int(same[0])]
-        return self._at(int(row["pid"]), int(row["tid"]), float(row["start_us"]))
+        pid, tid, start = self._ops
+        low, high = (int(np.searchsorted(sorted_sequences, sequence, side)) for side in ("left", "right"))
+        forward = next((row for row in by_sequence[low:high].tolist() if tid[row] != tid[root]), None)
+        return None if forward is None else self._at(int(pid[forward]), int(tid[forward]), float(start[forward]))
 
     def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
         mine = self.rows.get((pid, tid))
@@ -119,12 +138,16 @@ class Sources:
         _, end = self._times
         i = int(np.searchsorted(self._starts[pid, tid], time_us, side="right")) - 1
         row = int(mine[i]) if i >= 0 else -1
-        names = self.timeline.python_calls["name"]
+        names, codes = self._names
         while row >= 0:
-            if end[row] > time_us and (line := user_frame(str(names.iloc[row]))):
+            if end[row] > time_us and (line := user_frame(names[codes[row]])):
                 return line
             row = int(self._parents[row])
         return None
+
+
+def _placed(frame: pd.DataFrame) -> tuple[Ints, Ints, Floats]:
+    return frame["pid"].to_numpy(), frame["tid"].to_numpy(), frame["start_us"].to_numpy()
 
 
 def _outer_first(threads: Ints, starts: Floats, durations: Floats) -> Ints:
