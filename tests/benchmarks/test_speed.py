@@ -17,11 +17,11 @@ from tests.benchmarks.yardstick import Spread
 
 MB = 20
 ROUNDS = 3
-RATIOS = {"load": 25.0, "rules": 52.0, "report": 1.0, "html": 19.0}
+RATIOS = {"load": 25.0, "rules": 34.0, "report": 1.0, "html": 19.0}
 """To the warm parse. Of a trace this small, half of what views and rules take is the same for any trace."""
 
 SMALL_MB = 5
-STARTS = 18.0
+STARTS = 16.0
 """A small trace's analysis as the command runs it, in imports of numpy."""
 
 LARGE_MB = 50
