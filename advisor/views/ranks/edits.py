@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from advisor.views.ranks.lane import PARTS
-
-if TYPE_CHECKING:
-    from advisor.views.ranks.replay import JobSchedule
+from advisor.views.ranks.schedule import JobSchedule
 
 OWN = tuple(part for part in PARTS if part != "communication")
 HOST_PARTS = ("launch", "host", "sync", "data-loading")

@@ -20,7 +20,7 @@ from advisor.report.model import RankCost, Slowdown
 from advisor.views.ranks.edits import Evened
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
-from advisor.views.ranks.replay import JobSchedule
+from advisor.views.ranks.schedule import JobSchedule
 
 WORST_SHARE = 0.03
 """Of the ranks, the slowest that count as stragglers together; one at least."""
