@@ -40,6 +40,11 @@ def test_sources_views_and_reports_never_import_each_other(home):
         assert not [name for name in imported(path) if name.startswith(others)], path
 
 
+def test_no_two_modules_import_each_other_not_even_for_types_or_late():
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): imported(path) for path in PACKAGE if path.name != "__init__.py"}
+    assert not [(one, other) for one, names in modules.items() for other in names & modules.keys() if one < other and one in modules[other]]
+
+
 def test_nothing_in_the_package_imports_a_rule_or_a_format_by_name():
     for path in PACKAGE:
         names = [n for n in imported(path) if n.startswith(("advisor.rules.", "advisor.reports."))]

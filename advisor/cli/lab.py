@@ -153,7 +153,7 @@ def attention(
 
     kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
     if dtype not in kinds:
-        raise UsageError(f"--dtype {dtype} is none", f"Give one of {', '.join(kinds)}.")
+        raise UsageError(f"--dtype {dtype} is not known", f"Give one of {', '.join(kinds)}.")
     check_measured(format, output, force)
     if output_dir:
         make_directory(output_dir)
@@ -203,7 +203,7 @@ def _check_steps(steps: str) -> None:
     from advisor.lab.find_steps import Steps
 
     if steps not in get_args(Steps):
-        raise UsageError(f"--steps {steps} is none", f"Give one of {', '.join(get_args(Steps))}.")
+        raise UsageError(f"--steps {steps} is not known", f"Give one of {', '.join(get_args(Steps))}.")
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -41,7 +41,7 @@ class Trend:
 
 
 def read(directory: Path) -> Trend:
-    """The history of a directory. Raises UsageError where it is none or holds no report."""
+    """The history of a directory. Raises UsageError where it is no directory or holds no report."""
     if not directory.is_dir():
         raise UsageError(f"there is no directory {directory}", "Add a first report: advisor history DIR --add REPORT.json")
     entries, skipped = [], []

@@ -64,12 +64,12 @@ def run(
 ) -> Report:
     """Run those of the rules that speak of such a recording. One that raises is reported as failed and the others go on.
 
-    options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are lived with.
+    options: keyword options by rule id, over the rules' defaults. allow: by rule id, why its findings are accepted.
     step_ms: the step time measured without a profiler, where the recording does not hold it: everything is in that time.
     devices: peak rates that the user gave, before those that are known.
     """
     if step_ms is not None and not 0 < step_ms < np.inf:
-        raise UsageError(f"a step of {step_ms} ms is none", "Give the step time in ms, as measured without a profiler.")
+        raise UsageError(f"{step_ms} ms is no step time", "Give the step time in ms, as measured without a profiler.")
     rules, options = list(rules), options or {}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
     if recording.kind == "job":

@@ -15,7 +15,7 @@ from advisor.lab.clock import device_in_use, synchronize
 def benchmark_function(fn: Callable[..., object], args: Sequence[Any], warmup: int, iterations: int) -> float:
     """Mean seconds of `iterations` calls of `fn(*args)`, waited for each, after `warmup` calls (compilation included)."""
     if iterations < 1:
-        raise UsageError(f"the mean of {iterations} calls is none", "Give 1 iteration or more.")
+        raise UsageError(f"{iterations} calls have no mean", "Give 1 iteration or more.")
     call = waited_for(fn, args, "cpu")
     for _ in range(warmup):
         call()
@@ -29,7 +29,7 @@ def benchmark_function(fn: Callable[..., object], args: Sequence[Any], warmup: i
 def benchmark_fn(fn: Callable[..., object], args: Sequence[Any], num_warmup: int = 5, num_runs: int = 100) -> float:
     """The same for JAX: every array of the result, whatever its tree, is waited for (`jax.block_until_ready`)."""
     if num_runs < 1:
-        raise UsageError(f"the mean of {num_runs} calls is none", "Give 1 run or more.")
+        raise UsageError(f"{num_runs} calls have no mean", "Give 1 run or more.")
     call = waited_for(fn, args, "jax")
     for _ in range(num_warmup):
         call()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLOCK_MOVED = 0.03
-"""A device clock that differs by more than this between two functions makes a difference that is none of theirs."""
+"""A device clock that differs by more than this between two functions may be all that makes them differ."""
 
 
 def _four(value: float) -> str:

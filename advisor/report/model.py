@@ -832,7 +832,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The report's lists as DataFrames by name; see `advisor.report.tables`."""
         from advisor.report.tables import tables
 
-        return tables(self)
+        return tables({name: getattr(self, name) for name in self.__struct_fields__}, self.picture)
 
     def __repr__(self) -> str:
         head = self.headline
@@ -856,7 +856,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def from_json(cls, data: bytes) -> Report:
-        """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is none."""
+        """Read a saved report. Raises msgspec.DecodeError or ValidationError where it is no report."""
         return msgspec.convert(_upgraded(msgspec.json.decode(data)), cls)
 
 

@@ -20,7 +20,7 @@ _CAPTURES = (".json", ".json.gz", ".sqlite")
 
 
 def read_report(path: Path) -> Report:
-    """A report saved with `--format json`. Raises TraceError where the file is none, or of another schema."""
+    """A report saved with `--format json`. Raises TraceError where the file is no report, or of another schema."""
     try:
         loaded = Report.from_json(path.read_bytes())
     except OSError as error:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import msgspec
 import pandas as pd
 
-from advisor.report.model import Evidence, Report
+from advisor.report.charts import Picture
 
 
-def tables(report: Report) -> dict[str, pd.DataFrame]:
-    """`findings`, `evidence`, `time`, `kernels`, `health`, every other list of the report that holds rows (`ops`, `breakdown`, `ranks`, …),
-    `at_peak` of a memory snapshot, and `steps`, `copies` where the report was not saved.
+def tables(report: Mapping[str, Any], picture: Picture | None) -> dict[str, pd.DataFrame]:
+    """Of a report's fields by name: `findings`, `evidence`, `time`, `kernels`, `health`, every other list that holds rows (`ops`,
+    `breakdown`, `ranks`, …), `at_peak` of a memory snapshot, and `steps`, `copies` where the report was not saved.
 
     Columns are the fields of the JSON report, nested ones joined by a dot; times in µs.
     """
     made = {
-        "findings": _flat([{**msgspec.to_builtins(f), "evidence": len(f.evidence)} for f in report.findings]),
-        "evidence": _flat([{"rule": f.rule, **_evidence(e)} for f in report.findings for e in f.evidence]),
-        "time": _flat([msgspec.to_builtins(row) for row in report.time or ()]),
-        "kernels": _flat([msgspec.to_builtins(row) for row in report.kernels]),
-        "health": _flat([msgspec.to_builtins(row) for row in report.health]),
+        "findings": _flat([{**msgspec.to_builtins(f), "evidence": len(f.evidence)} for f in report["findings"]]),
+        "evidence": _flat([{"rule": f.rule, **_evidence(e)} for f in report["findings"] for e in f.evidence]),
+        "time": _flat([msgspec.to_builtins(row) for row in report["time"] or ()]),
+        "kernels": _flat([msgspec.to_builtins(row) for row in report["kernels"]]),
+        "health": _flat([msgspec.to_builtins(row) for row in report["health"]]),
     }
     for name in ("ops", "critical_path", "breakdown", "utilization", "ranks", "collectives", "checklist", "clear", "skipped", "failed", "devices"):
-        if rows := getattr(report, name):
+        if rows := report[name]:
             made[name] = _flat([msgspec.to_builtins(row) for row in rows])
-    if report.memory:
-        made["at_peak"] = _flat([msgspec.to_builtins(row) for row in report.memory.at_peak])
-    if picture := report.picture:
+    if memory := report["memory"]:
+        made["at_peak"] = _flat([msgspec.to_builtins(row) for row in memory.at_peak])
+    if picture:
         times = picture.steps
         columns = ("period_us", "compute_us", "communication_us", "copy_us", "memset_us", "idle_us", "outlier")
         made["steps"] = pd.DataFrame({name: getattr(times, name) for name in columns})
@@ -57,7 +57,7 @@ def _texts(values: list[Any]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-def _evidence(evidence: Evidence) -> dict[str, Any]:
+def _evidence(evidence: msgspec.Struct) -> dict[str, Any]:
     row: dict[str, Any] = msgspec.to_builtins(evidence)
     source = row.pop("source")
     return {**row, "file": source["file"] if source else "", "line": source["line"] if source else -1}

@@ -31,7 +31,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"a field has wire type {wire}, which is none")
+            raise ValueError(f"a field has wire type {wire}, which does not exist")
         if size > end - at:
             raise ValueError(f"a field says that it has {size:,} bytes where {end - at:,} are left")
         yield number, message[at : at + size]

@@ -97,7 +97,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def raw_name(section: str, name: str) -> str:
-    """The raw page's name of a metric; with `--metrics` that is the name already, and what stands not here keeps its own."""
+    """The raw page's name of a metric; with `--metrics` that is the name already, and what is not listed here keeps its own."""
     return name if "__" in name else _SECTIONS.get(section, {}).get(name, f"{section}: {name}")
 
 

@@ -230,7 +230,7 @@ def _frame(
 
 
 def _without_outer_frames(host: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
-    """The slices less those Python frames that only lead to another one that is open as good as all the time."""
+    """The slices less those Python frames that only lead to another one that is open for nearly all of their time."""
     shown = np.minimum(host["start"] + host["dur"], end_us) - np.maximum(host["start"], start_us)
     around = host[(host["kind"] == "python") & (shown >= AROUND * (end_us - start_us))].sort_values("dur", kind="stable")
     kept: pd.DataFrame = host.drop(around.index[around.duplicated(["process", "track"])])

@@ -34,7 +34,7 @@ SAME_WORK = 1.05
 class Culprit:
     """at: position of the rank. gain: share of the job's step that is saved with this rank as fast as the median of the others.
     by_cause: the same gain for each cause alone. excess_us: a step as it runs when nobody records, by cause. steady: in every step.
-    late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is none.
+    late_share: of all lateness in collectives, its own; 1 where only messages join the ranks. A rank that nobody waits for is no culprit.
     uneven_work: it is given more to do than the others (kernels, threads or tokens), rather than slower at the same.
     conserved: what it had less the others would get: tokens of experts, layers of a pipeline.
     dispatch: its host's excess is the cost of issuing kernels, all over the step, which recording itself makes; not work of the

@@ -26,7 +26,7 @@ LEAST_MATCHED = 0.6
 """Where fewer of the collectives than this fit, those that do may fit by chance."""
 
 SAME_CLOCK_US = 50.0
-"""Offsets up to this, or up to three times their own spread, are none: the ranks share a clock."""
+"""Offsets up to this, or up to three times their own spread, count as zero: the ranks share a clock."""
 
 CLOCK_PRICE = 1e-3
 """µs of spread that a µs of clock offset is worth where shifts fit alike: hosts differ by milliseconds, steps too."""

@@ -50,7 +50,7 @@ _FINITE = ("start_us", "end_us", "segment_start_us", "segment_end_us", "own", "s
 
 
 def unpacked(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz`. Raises ValueError where it is none, or holds more than `MOST_BYTES`."""
+    """The arrays of an `.npz`. Raises ValueError where they are no such file, or hold more than `MOST_BYTES`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:

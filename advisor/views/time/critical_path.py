@@ -31,7 +31,7 @@ HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation",
 class CriticalPath:
     """The path from the start of the window to the end of its last work, in order of time. The links follow without a gap.
 
-    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is none. unrecorded: the parts
+    links: (n,) kinds. start_us, end_us: (n,). op_row: (n,) row of `gpu_ops`, -1 where the link is no op. unrecorded: the parts
     of the path of a step that nobody records, where recording slowed the host so much that the path in the trace is another.
     """
 

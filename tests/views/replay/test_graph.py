@@ -10,18 +10,27 @@ from hypothesis import strategies as st
 import advisor
 from advisor.views.replay import simulate
 from advisor.views.replay.build import Replay
-from advisor.views.replay.graph import graph, times_us
 from advisor.views.replay.longest_path import longest_path
+from advisor.views.replay.schedule import START
 from tests.build import Trace
 from tests.paths import ROOT
 from tests.views.replay.test_simulate import schedules
+
+
+def times_us(made):
+    """When each node of a graph is reached, in µs from the start."""
+    at = {START: 0.0}
+    for node in nx.topological_sort(made):
+        if node != START:
+            at[node] = max(at[before] + edge["us"] for before, _, edge in made.in_edges(node, data=True))
+    return at
 
 
 @settings(max_examples=200, deadline=None)
 @given(schedules(), st.integers(1, 3))
 def test_the_graph_is_an_oracle_of_the_replay(schedule, repeats):
     finished, _ = simulate.run(schedule, repeats, 0.0, {})
-    at = times_us(graph(schedule, repeats))
+    at = times_us(schedule.graph(repeats))
     for r, end in enumerate(finished):  # it stops once repeats are equal
         assert at[f"{r}:done"] == pytest.approx(end, abs=1e-6)
 
@@ -29,10 +38,10 @@ def test_the_graph_is_an_oracle_of_the_replay(schedule, repeats):
 @settings(max_examples=100, deadline=None)
 @given(schedules())
 def test_the_longest_path_is_as_long_as_that_of_the_graph(schedule):
-    at = times_us(graph(schedule, 4))
+    at = times_us(schedule.graph(4))
     assert longest_path(schedule).us.sum() == pytest.approx(at["2:done"] - at["1:done"], abs=1e-6)
     alone = replace(schedule, periodic=False)
-    longest = nx.dag_longest_path_length(graph(alone), weight="us")
+    longest = nx.dag_longest_path_length(alone.graph(), weight="us")
     assert longest_path(alone).us.sum() == pytest.approx(longest, abs=1e-6)
 
 
