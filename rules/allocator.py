@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
@@ -57,7 +58,8 @@ def allocator(
     Allocating and freeing calls of the runtime and driver on the threads that launch, inside the window. The step is
     replayed without them and what they wait for (`low`: the calls' own time stays for every second one). Reported where
     there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
-    gains `min_saving_share` ({min_saving_share}). A memory snapshot of the same program, given with `--memory`, says why the allocator
+    gains `min_saving_share` ({min_saving_share}). In a recording without steps only calls between launches of one and the same
+    kernel count, and only where memory is given back there again and again: a cache that fills frees nothing. A memory snapshot of the same program, given with `--memory`, says why the allocator
     asks: a cache that is emptied, requests that failed, a buffer that is copied to grow, or sizes that do not come again.
 
     How to fix it
@@ -72,13 +74,14 @@ def allocator(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
     chosen = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    if not steps.repeats:
+        chosen = _looped(work, calls, chosen)
     per_step = len(chosen) / work.schedule.steps
-    if per_step < min_per_step or not steps.repeats:
+    if per_step < min_per_step:
         return Clear(
             why=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
-            + ("" if steps.repeats else " in a repeated step")
             if len(chosen)
-            else "no call in the window allocates or frees device memory"
+            else "no call in the window allocates or frees device memory" + ("" if steps.repeats else " again and again")
         )
     emptying = matches(timeline.python_calls, _EMPTIES)
     wrapped = WithDispatch(replay.outside(spans_of(timeline.python_calls, emptying)))
@@ -97,6 +100,28 @@ def allocator(
         confidence=0.85,
         fix=_explained(for_program(program, "allocator", _fix(names, bool(emptying.any()))), beside),
     )
+
+
+FEWEST_FREES = 8
+"""Memory that is given back so often, while the same kernel comes again and again, is given back in a loop."""
+
+
+def _looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
+    """Of allocating and freeing calls, those between the first and the last launch of a kernel that is launched as often as memory
+    is given back in between; none where no kernel is."""
+    names = work.column("name")[work.kernel].astype(str)
+    launched = work.schedule.op_call[work.kernel]
+    freeing = chosen[[bool(_FREES.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen
+    inside = np.zeros(len(chosen), bool)
+    for name in np.unique(names):
+        at = np.sort(launched[names == name])
+        if len(at) < FEWEST_FREES:
+            continue
+        # Freed between two launches of the kernel, and that in most of its rounds.
+        rounds = np.unique(np.searchsorted(at, freeing))
+        if np.count_nonzero((rounds > 0) & (rounds < len(at))) >= max(FEWEST_FREES, (len(at) - 1) / 2):
+            inside |= (chosen > at[0]) & (chosen < at[-1])
+    return chosen[inside]
 
 
 def _explained(fix: Fix, beside: MemoryBeside | None) -> Fix:

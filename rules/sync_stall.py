@@ -19,6 +19,7 @@ from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
 POWER_LIMITED_SHARE = 0.9
@@ -37,6 +38,7 @@ def sync_stall(
     replay: Replay,
     witness: Witness,
     program: Program,
+    startup: StartUp,
     *,
     min_saving_share: float = 0.01,
     min_per_step: float = 2.0,
@@ -57,7 +59,8 @@ def sync_stall(
     as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
-    recording without steps, waits for the whole device outside any op are left out: they time the run. In one of a single step,
+    recording without steps, waits for the whole device outside any op are left out: they time the run. So are those of convolutions
+    that try algorithms, which happens once. In a recording of a single step,
     so are waits after its last launch: what they hold up was not recorded.
 
     How to fix it
@@ -80,6 +83,7 @@ def sync_stall(
         # Around a single run, waiting for the whole device is how the run is timed.
         whole = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]]
         waits = waits[~whole | (calls.op[waits] >= 0)]
+    waits = waits[~calls.inside(waits, startup.once)]
     if steps.steps == 1:
         # Nothing that was recorded comes after it: what the next step would gain was not seen.
         waits = waits[waits < work.schedule.op_call.max(initial=-1)]

@@ -63,8 +63,8 @@ class Trace:
     def python(self, name: str, start: float, dur: float, tid: int = MAIN) -> Trace:
         return self._add("python_calls", name=name, pid=PID, tid=tid, start_us=start, dur_us=dur)
 
-    def overhead(self, name: str, start: float, dur: float) -> Trace:
-        return self._add("overheads", name=name, pid=PID, tid=MAIN, start_us=start, dur_us=dur)
+    def overhead(self, name: str, start: float, dur: float, pid: int = PID, tid: int = MAIN) -> Trace:
+        return self._add("overheads", name=name, pid=pid, tid=tid, start_us=start, dur_us=dur)
 
     def timeline(self) -> Timeline:
         tables = {}

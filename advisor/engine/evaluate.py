@@ -13,7 +13,7 @@ from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms_of_jax
+from advisor.engine.terms import in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import Unavailable
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.recording import Recording
@@ -53,6 +53,8 @@ def evaluate(
         outcomes.skipped += [Skipped(rule=rule.id, why=why) for rule in rules if speaks_of(rule.function, part)]
         return kind.report(workspace, recording, outcomes)
     made = kind.report(workspace, recording, outcomes)
+    if made.window is not None and made.window.basis == "whole":
+        made = in_terms_of_one_run(made)
     of_jax = made.source.format == "jax" or (workspace.can(Program.build) and workspace.get(Program).framework == "jax")
     return in_terms_of_jax(made) if of_jax else made
 

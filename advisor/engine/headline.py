@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from advisor.engine.rule import Judged
+from advisor.engine.outcome import Outcomes
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.views.health import MOSTLY_ONCE, TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
-from advisor.views.time.bound import Bound
+from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -29,10 +29,17 @@ IDLE_CAPTURE = 0.95
 time like this is mostly what lies around the steps."""
 
 
-def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Failed] = ()) -> Headline:
+SPOKEN_OF = 0.1
+"""Findings that gain less than this of the time for which the device idles do not speak of it."""
+
+IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap", "sync-stall"))
+"""Rules that speak of idle time. Where only others were run, their silence says nothing."""
+
+
+def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
-    counted = [f for f in found if f.edits and f.counted and f.finding.shortens and f.finding.status == "found"]
+    counted = [f for f in outcomes.found if f.edits and f.counted and f.finding.shortens and not f.finding.allowed]
     edits = [f.edits for f in counted]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
@@ -46,8 +53,21 @@ def headline(workspace: Workspace, found: Sequence[Judged], failed: Sequence[Fai
     predicted = Prediction(
         low=step - max(min(high, most), expected), expected=step - expected, high=step - min(max(low, *(s.low for s in each), 0.0), expected)
     )
-    judged, why = judge(workspace, failed)
+    judged, why = judge(workspace, outcomes.failed)
+    if judged == "yes" and (silent := _silent(bound, step, outcomes)):
+        judged, why = "partly", silent
     return Headline(bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
+
+
+def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
+    """What is said where the device idles for most of the step and no finding speaks of that; "" elsewhere. Silence is for steps that
+    use the device well."""
+    if bound.shares.idle < HALF or not outcomes.ran >= IDLE_RULES:
+        return ""
+    gained_us = sum(f.finding.saving.expected for f in outcomes.found if f.finding.shortens)
+    if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
+        return ""
+    return f"the GPU is idle for {bound.shares.idle:.0%} of the time, and no finding says how to use that"
 
 
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
@@ -65,7 +85,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     broken = [check for check in checks.results if check.status == "failed"]
     once = startup.once_share(steps.start_us, steps.end_us)
     if once > MOSTLY_ONCE and {check.check for check in broken} <= {"start-up"}:
-        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts"
+        return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts, trying algorithms, capturing graphs"
     if broken:
         touched = {part for check in broken for part in check.touches}
         told = f"the trace fails {', '.join(check.check for check in broken)}"

@@ -16,3 +16,9 @@ class Outcomes:
     clear: list[Clear] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The rules that ran, whatever became of them."""
+        others = (item.rule for rows in (self.clear, self.skipped, self.failed) for item in rows)
+        return frozenset((*others, *(f.finding.rule for f in self.found)))

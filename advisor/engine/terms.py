@@ -1,4 +1,5 @@
-"""A report in the terms of the program that was recorded: rules word fixes and hints for PyTorch, which most programs are written in."""
+"""A report in the terms of what was recorded: rules word fixes and hints for PyTorch, which most programs are written in, and findings
+for steps, which most recordings hold."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import msgspec
 
 from advisor.knowledge.data import load
 from advisor.report.model import Clear, Code, Finding, Fix, Health, Report, Skipped
+
+MOST_CHARACTERS = 240
+"""Of a summary, which fits one line."""
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
 _OF_TORCH = re.compile(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")
@@ -28,6 +32,35 @@ def in_terms_of_jax(report: Report) -> Report:
         health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
     )
     return made.with_picture_of(report)
+
+
+_OF_A_STEP = tuple(
+    (re.compile(pattern), said)
+    for pattern, said in (
+        (r"\b(?:of )?each ((?:[\d.,]+ ?)\S+) step\b", r"of the \1 traced"),
+        (r"\ba step of ((?:[\d.,]+ ?)\S+)", r"\1 traced"),
+        (r"\ba step\b", "in all"),
+        (r"\b(the|each|every|one) step\b", "the traced time"),
+    )
+)
+"""What rules say of a step, and how it is said of a recording in which none was found."""
+
+
+def in_terms_of_one_run(report: Report) -> Report:
+    """The report of a recording without steps, which is one window: nothing in it happens `a step`."""
+    made = msgspec.structs.replace(
+        report,
+        findings=tuple(msgspec.structs.replace(f, title=_of_one_run(f.title), summary=_of_one_run(f.summary)) for f in report.findings),
+        clear=tuple(msgspec.structs.replace(item, why=_of_one_run(item.why)) for item in report.clear),
+    )
+    return made.with_picture_of(report)
+
+
+def _of_one_run(text: str) -> str:
+    said = text
+    for pattern, replacement in _OF_A_STEP:
+        said = pattern.sub(replacement, said)
+    return said if len(said) <= MOST_CHARACTERS else text
 
 
 def hint_of_jax(hint: str) -> str:

@@ -170,6 +170,18 @@ def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
     return named
 
 
+_LIBRARY = re.compile(
+    r"(?<![a-z0-9])(cub|thrust|cudnn|cutlass\w*|cublas\w*|cusparse\w*|cufft|npp\w*|rocprim|hipcub|at|c10)(_?detail)?::|^_zn?k?[0-9]+(cub|thrust|cudnn|cutlass)"
+)
+
+
+@lru_cache(maxsize=1 << 16)
+def of_library(kernel_name: str) -> bool:
+    """Whether a kernel's own name shows a library's: what such names say is kept to. A programmer calls a kernel what he likes, and
+    `simulate_random_play` or `raycast` holds the words `random` and `cast`."""
+    return bool(_LIBRARY.search(_function_name(kernel_name)))
+
+
 _PRECISIONS = {
     "double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16", "signed char": "int8",
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",
@@ -201,6 +213,10 @@ _NVJET_OPERAND = {"t": "bf16", "h": "fp16", "q": "fp8"}
 # Tensile, ROCm: Cijk_<index order A>_<index order B>_<types>_…; the first letter is the type of A and B.
 _TENSILE = re.compile(r"^Cijk_A[a-z]+_B[a-z]+_(F8|B8|I8|4xi8|[DSHB])")
 _TENSILE_OPERAND = {"F8": "fp8", "B8": "fp8", "I8": "int8", "4xi8": "int8", "D": "fp64", "S": "fp32", "H": "fp16", "B": "bf16"}
+
+# Composable Kernel: template arguments, layouts first, then the types of A, B, accumulator and shuffle; bf16 is a 16-bit integer.
+_CK = re.compile(r"\bck::.{0,600}?[<, ](unsigned short|_float16|float|double|signed char)\b")
+_CK_OPERAND = {"unsigned short": "bf16", "_float16": "fp16", "float": "fp32", "double": "fp64", "signed char": "int8"}
 
 _HELPER = re.compile(
     r"splitkreduce|reducesplitk|reduce_1block|postgsu|compute\w{0,64}offsets|nchwtonhwc|nhwctonchw|nchw_helper|subtensorop"
@@ -238,6 +254,8 @@ def precision(kernel_name: str, input_types: str = "") -> str:
     by_token = next((precision for precision, pattern in _TOKENS if pattern.search(name)), "")
     if (nvjet := _NVJET.match(name)) and by_token in ("", "fp32"):
         by_token = _NVJET_OPERAND.get(nvjet[1][0], "")
+    if by_token == "fp32" and (ck := _CK.search(name)):
+        by_token = _CK_OPERAND[ck[1]]
     return by_token or _by_inputs(input_types)
 
 

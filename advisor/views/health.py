@@ -266,8 +266,8 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
     return Health(
         check=check,
         status=_status(share),
-        detail=f"{bad:,} of {len(rows):,} GPU ops overlap most of another one on their own stream, which no device does: "
-        "ranks were merged, or times are damaged",
+        detail=f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, where ops run in turn: the recorder "
+        "counted several queues as one, ranks were merged, or times are damaged",
         record_with="give the trace of one rank, as the profiler wrote it",
     )
 
@@ -315,7 +315,7 @@ def _startup(steps: Steps, startup: StartUp) -> Health:
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",
-        detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts), the longest "
+        detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts, trying algorithms, capturing graphs), the longest "
         f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
         touches=HOST,
         record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",

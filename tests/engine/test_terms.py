@@ -7,7 +7,7 @@ import pytest
 
 import advisor
 from advisor.engine.rule import catalog
-from advisor.engine.terms import hint_of_jax, in_terms_of_jax
+from advisor.engine.terms import _of_one_run, hint_of_jax, in_terms_of_jax
 from advisor.knowledge.data import load
 from advisor.views.ranks.job import RECORD_RANKS
 from tests.analysed import analysed
@@ -63,3 +63,19 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
     slow = next(f for f in analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz").findings)
     told = in_terms_of_jax(msgspec.structs.replace(report, findings=(msgspec.structs.replace(slow, rule="straggler", cause="data-loading"),)))
     assert "num_workers" in told.findings[0].fix.steps[0]
+
+
+@pytest.mark.parametrize(
+    ("of_a_step", "of_one_run"),
+    [
+        (
+            "62 GPU ops a step; the GPU waits 1.41 ms of each 4.66 ms step (30%) for the host",
+            "62 GPU ops in all; the GPU waits 1.41 ms of the 4.66 ms traced (30%) for the host",
+        ),
+        ("the loader takes 3.20 ms of a step of 42.0 ms", "the loader takes 3.20 ms of 42.0 ms traced"),
+        ("something else bounds the step.", "something else bounds the traced time."),
+        ("DeviceSynchronize a stepwise thing", "DeviceSynchronize a stepwise thing"),
+    ],
+)
+def test_without_steps_nothing_happens_a_step(of_a_step, of_one_run):
+    assert _of_one_run(of_a_step) == of_one_run

@@ -174,6 +174,9 @@ def test_fused_symmetric_memory_op_multiplies_too() -> None:
         ("Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_SN", FP32, "fp32", False),
         ("Cijk_Ailk_Bjlk_DB_MT64x64x16_SN", "", "fp64", None),
         ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "", "bf16", True),
+        # Composable Kernel: A and B are 16-bit integers (bf16), `float` is what they accumulate in.
+        ("void ck::kernel_moe_gemm<ck::GridwiseMoeGemm<ck::tensor_layout::gemm::RowMajor, unsigned short, unsigned short, float, ck::Tuple<float, float>>>(P)", "", "bf16", True),
+        ("void ck::kernel_gemm_xdl_cshuffle_v3<ck::Gridwise<float, float, float, float>>(P)", "", "fp32", True),
         # Undecided: the product is FP32 or TF32, the helper beside it neither.
         ("some_gemm_kernel", FP32, "", None),
         ("void splitKreduce_kernel<32, 16, int, float, float, float, float>(P)", FP32, "", None),

@@ -445,6 +445,45 @@ def test_allocations_outside_a_repeated_step_are_start_up():
     clear("allocator", trace)
 
 
+def unmarked(names, rounds=20):
+    """Without steps: rounds of a kernel of 50 µs and of the host's calls of 100 µs each, with pauses of no period."""
+    trace, at = Trace(), 0.0
+    for n in range(rounds):
+        trace.launch(at, at + 5, at + 55, "mine(float*)", dur=4)
+        for k, name in enumerate(names):
+            trace.call(name, at + 60 + 100 * k, 100)
+        if n % 3 == 0:
+            trace.launch(at + 260, at + 265, at + 270, f"other{n % 5}(float*)", dur=4)
+        at += 300 + 37 * (n * n % 7)
+    return trace
+
+
+def test_memory_that_a_run_without_steps_gives_back_again_and_again_is_found():
+    finding = found("allocator", unmarked(("cudaMalloc", "cudaFree")))
+    # Between the first and the last of twenty launches: nineteen rounds of two calls.
+    assert "38 calls in all hold the host" in finding.summary and "3.80 ms in all" in finding.summary
+
+
+def test_a_cache_that_fills_in_a_run_without_steps_frees_nothing():
+    assert "again and again" in clear("allocator", unmarked(("cudaMalloc", "cudaMalloc")))
+
+
+def trying(trace, at, steps):
+    """A convolution that waits for three kernels in turn in the first of these steps, then ten steps' worth of other work."""
+    for s in range(5):
+        t = at + 1500 * s
+        trace.step(t, 1499, s + 1).op("aten::cudnn_convolution", t + 1, 890)
+        for k in range(3 if s < steps else 0):
+            trace.launch(t + 10 + 250 * k, t + 20 + 250 * k, t + 120 + 250 * k, f"algorithm{k}").call("cudaEventSynchronize", t + 30 + 250 * k, 95)
+        trace.launch(t + 950, t + 960, t + 1400, "later")
+    return trace
+
+
+def test_waits_of_a_convolution_that_tries_algorithms_are_no_stalls():
+    assert "no call inside the window" in clear("sync-stall", trying(Trace(), 0, 1))
+    assert run("sync-stall", trying(Trace(), 0, 5)).findings, "in each step it is the program's way"
+
+
 # unfused-attention
 
 

@@ -168,7 +168,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
-        headline=headline(workspace, [f for f in found if not f.finding.allowed], outcomes.failed),
+        headline=headline(workspace, outcomes),
         findings=tuple(f.finding for f in found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans
+from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with
 from advisor.knowledge import recording_cost
+
+HALF = 0.5
+"""A pause that lies for more than this of it inside a wait is part of the wait."""
 
 
 @dataclass(frozen=True)
 class Pauses:
     """Disjoint spans without an event, less the first `quiet_us` of each. edges_us: (n,) when events begin and end, once each.
 
-    own: of places where the program usually pauses, or does so in each step. odd: of places, told by the events before and after,
-    that it usually passes without: there the recorder took memory for its next records, or the machine did something else.
+    own: of places where the program usually pauses, or does so in each step, and waits for something else of its own. odd: of
+    places, told by the events before and after, that it usually passes without: there the recorder took memory for its next
+    records, or the machine did something else.
     """
 
     edges_us: Floats
@@ -25,9 +29,10 @@ class Pauses:
     odd: Spans
 
     @classmethod
-    def of(cls, tables: Sequence[pd.DataFrame], steps: int) -> Pauses:
+    def of(cls, tables: Sequence[pd.DataFrame], steps: int, waits: Spans = EMPTY) -> Pauses:
         """Those of the events of one host in so many steps, in tables with `name`, `start_us` and `dur_us`. Marks of steps and
-        ranges among them make places of what a step does once."""
+        ranges among them make places of what a step does once. waits: where the host waits for what is not recorded, as for
+        processes that deliver several batches at a time: a pause there is the program's, however seldom."""
         limits = recording_cost.limits()
         at, what = _edges(tables)
         long = np.diff(at) > limits.quiet_us
@@ -40,7 +45,7 @@ class Pauses:
             here = known[np.minimum(found, len(known) - 1)] == place
             passes, pauses = np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
-            odd[long] = unusual[group]
+            odd[long] = unusual[group] & (overlap_with(at[:-1][long], at[1:][long], waits) < HALF * np.diff(at)[long])
         first, last = at[:-1] + limits.quiet_us, at[1:]
         return cls(at[np.r_[True, np.diff(at) > 0][: len(at)]], (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -11,9 +13,12 @@ from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
+from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
+
+_FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
 
 
 def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
@@ -67,7 +72,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
-    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier)
+    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, matches(calls, _FREES)[rows])
     return Schedule(
         call_row=rows,
         host_us=host_us,

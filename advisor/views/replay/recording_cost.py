@@ -35,6 +35,10 @@ SETTLED_AT_LEAST = 0.5
 """Steps that became faster by more than this while they were recorded differ in more than in how warm the recorder was."""
 
 
+MOSTLY = 0.75
+"""Of two steps the later one is shorter this often, where steps settle; in steps of any order half of the time."""
+
+
 @dataclass(frozen=True)
 class HostCost:
     """The host's time of a schedule, by whether recording can have stretched it.
@@ -44,8 +48,8 @@ class HostCost:
     that are not usual where they are (`Pauses`).
     less_us: (n_calls,) all three less what recording them cost, by the trace. needed_us: what a host needs for these
     events, None where they do not tell. python_call_us: what recording one Python call is taken to have added.
-    settled: the last step over the mean step, where they became shorter: the recorder, too, warms up. cold: whether the steps
-    are the program's first.
+    settled: the last step over the mean step, where they became shorter one after the other: the recorder, too, warms up. cold:
+    whether the steps are the program's first.
     """
 
     dispatch_us: Floats
@@ -126,7 +130,7 @@ class HostCost:
         ops, calls, python = (f["start_us"].to_numpy() for f in frames)
         marks = timeline.annotations.loc[host.on_threads(timeline.annotations), ["name", "start_us", "dur_us"]]
         # The last step that was recorded only closes the window.
-        pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats)
+        pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
         added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps))
         if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
@@ -154,9 +158,15 @@ class HostCost:
             needed_us=_needed_us(timeline.source, counts, float(recorded.sum()), float(less.sum()), added) if len(ops) else None,
             python_us=min(float(python_us.sum()), float((recorded - less).sum())),
             python_call_us=added.python_call_us,
-            settled=float(np.clip(steps.periods_us[-1] / steps.step_us, SETTLED_AT_LEAST, 1.0)) if steps.steps > 1 else 1.0,
+            settled=float(np.clip(steps.periods_us[-1] / steps.step_us, SETTLED_AT_LEAST, 1.0)) if _became_shorter(steps.periods_us) else 1.0,
             cold=steps.basis in ("detected", "whole") and steps.steps < FEW_STEPS,
         )
+
+
+def _became_shorter(periods_us: Floats) -> bool:
+    """Whether steps mostly took less time than those before them. A short last one after long and short ones in turn tells nothing."""
+    earlier, later = np.triu_indices(len(periods_us), 1)
+    return bool(len(earlier)) and float((periods_us[later] < periods_us[earlier]).mean()) >= MOSTLY
 
 
 def without_recording(cost: HostCost, recorded: Schedule) -> tuple[Schedule, Schedule, Schedule]:

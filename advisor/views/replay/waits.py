@@ -107,10 +107,13 @@ def host_rules(
     op_end: Floats,
     held: np.ndarray,
     earlier: Floats,
+    frees: np.ndarray,
 ) -> tuple[Ints, Floats, Floats]:
     """Which op each call waits for, how long it takes to return after that, and what it costs beside the wait.
 
     held: (n_ops,) whether the call that launched it was held until it was done. earlier: ends of what was launched before the window, sorted.
+    frees: (n_calls,) whether it frees device memory, for which the driver waits until the device is idle: one that found it so would
+    have waited, had the host come earlier.
     """
     n = len(roles)
     waits, tail = np.full(n, -1, np.int64), np.zeros(n)
@@ -129,7 +132,7 @@ def host_rules(
             target = int(own[np.argmax(op_end[own])]) if len(own) else -1
         else:
             target = _last_done(op_end, latest, first_op[i], end[i])
-            if target >= 0 and not is_sync[i] and op_end[target] < start[i]:
+            if target >= 0 and not (is_sync[i] or frees[i]) and op_end[target] < start[i]:
                 target = -1
         if target < 0:
             behind = int(np.searchsorted(earlier, end[i] + CLOCK_SKEW_US)) - 1

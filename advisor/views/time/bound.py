@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 from advisor.report.numbers import percent
 from advisor.views.replay.build import Replay
@@ -20,6 +20,7 @@ from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
@@ -28,6 +29,9 @@ HALF = 0.5
 
 WORTH_SAYING = 0.25
 """A second resource that holds a quarter of the step is said beside the first: fixing the first alone leaves it."""
+
+NO_DOUBT = 0.1
+"""Idle time that is below this at the most, unrecorded, is recording's."""
 
 _COPIES = {
     CopyKind.HTOD.value: "from the host to the device",
@@ -92,7 +96,7 @@ class Bound:
     @classmethod
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
-        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay,
+        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
@@ -104,7 +108,8 @@ class Bound:
         once = startup.once_share(steps.start_us, steps.end_us)
         if once > HALF:
             text = (
-                f"{percent(once)} of the {span} went into what happens once, as loading kernels and making contexts; the longest call "
+                f"{percent(once)} of the {span} went into what happens once, as loading kernels, making contexts, trying algorithms or capturing "
+                f"graphs; the longest call "
                 f"is {startup.longest(steps.start_us, steps.end_us)}."
             )
             return cls("start-up", text, shares, host_share)
@@ -112,8 +117,8 @@ class Bound:
         # What recording may have made is no verdict: then what the GPU does most is named, unless the likely idle time is most of the step.
         unsure = is_open and shares.idle < HALF
         largest = shares._replace(idle=0.0).largest if unsure else shares.largest
-        made = _made_of(timeline, steps, kernels, roofline, main.device)
-        paced = not is_open and largest in ("compute", "copy") and host_share > HALF and shares.idle >= WORTH_SAYING
+        made = _made_of(timeline, steps, kernels, roofline, program, main.device)
+        paced = not is_open and largest == "compute" and host_share > HALF and shares.idle >= WORTH_SAYING
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
@@ -150,8 +155,10 @@ def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
     seen = f" Recorded, the GPU is idle for {percent(recorded)}"
-    if most < WORTH_SAYING:
+    if most < NO_DOUBT:
         return f"{seen}: recording made that.", False
+    if most < WORTH_SAYING:
+        return f"{seen}; recording made most of that: unrecorded it is idle for {percent(least)} to {percent(most)}.", False
     if step.basis == "estimated" and least < likely / 2:
         return f"{seen}; recording may have made most of that: unrecorded it is idle for {percent(least)} to {percent(most)}.", True
     return f"{seen}: recording is part of that.", False
@@ -182,7 +189,7 @@ def _directions(timeline: Timeline, steps: Steps) -> str:
     return f", mostly {_COPIES[kind]}" if kind in _COPIES else ""
 
 
-def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofline, device: int) -> Made:
+def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofline, program: Program, device: int) -> Made:
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
     inside = (start >= steps.start_us) & (start < steps.end_us) & (ops["device"].to_numpy() == device) & kernels.compute
@@ -197,8 +204,10 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     dense = kernels.of(*DENSE)
     starved = dense & np.where(known, intensity < ridge, _vector_products(timeline))
     narrow = _narrow(timeline)
-    memory = (kernels.of(*MOVES_MEMORY) & ~narrow) | starved
-    unknown = kernels.of(Family.OTHER) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
+    # Without a framework most kernels are the program's own, and what their author called them is no proof of what they do.
+    told = kernels.of(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
+    memory = (told & ~narrow) | starved
+    unknown = (kernels.of(Family.OTHER) | (kernels.of(*MOVES_MEMORY) & ~told)) & (ops["kind"] != GpuKind.GRAPH.value).to_numpy()
     longest = ""
     if (inside & unknown).any():
         spent = ops[inside & unknown].groupby("name", observed=True)["dur_us"].sum()
@@ -213,6 +222,13 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
         narrow=share(narrow),
         longest_unknown=longest,
     )
+
+
+def _of_libraries(timeline: Timeline) -> np.ndarray:
+    """(n_gpu,) kernels that a library named."""
+    names = timeline.gpu_ops["name"].cat
+    found = np.array([of_library(str(name)) for name in names.categories], bool)
+    return found[names.codes.to_numpy()] if len(found) else np.zeros(len(timeline.gpu_ops), bool)
 
 
 NARROW, LONG_US = 0.5, 100.0

@@ -1,8 +1,8 @@
 """Why the device was idle: every gap in its work, split by what the host did meanwhile.
 
 A gap ends with the start of an op. If the host launched that op only after the gap began, the device was starved: the
-part before the launch belongs to what the host did then, the rest to the launch's own latency. If the op had been
-launched earlier, the device waited for other device work. What recording added to the host's part counts as `profiler`.
+part before the launch belongs to what the host did then, the rest to the launch's own latency, which lasts until its call
+returns. If the op had been launched earlier, the device waited for other device work. What recording added to the host's part counts as `profiler`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract
+from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
@@ -74,7 +75,7 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     next_op = _next_ops(timeline, device, end)
     launch = np.where(next_op >= 0, launches.start_us[next_op], np.nan)
     known = ~np.isnan(launch)
-    starved = known & (launch > start - CLOCK_SKEW_US)
+    starved = known & ((launch > start - CLOCK_SKEW_US) | (_launched_at(timeline, launches, next_op) > start + CLOCK_SKEW_US))
     # Up to the launch (or all of it, where no launch was recorded or the window ends): what the host did.
     issued = np.where(starved, np.clip(launch, start, end), np.where(known, start, end))
     causes = _of_host(timeline, host, (start, issued))
@@ -91,6 +92,17 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     frame["unknown"] += (end - start) - frame.sum(axis=1).to_numpy()
     frame["unknown"] = frame["unknown"].where(frame["unknown"].abs() > 1e-6, frame["unknown"].clip(lower=0.0))
     return start, end, next_op, frame
+
+
+def _launched_at(timeline: Timeline, launches: Launches, next_op: Ints) -> Floats:
+    """(n,) when the call returned that launched the op which ends each gap: an op is not queued before. -inf where that says
+    nothing: a copy's call also waits for the transfer, a graph's goes on while the graph runs."""
+    calls = timeline.api_calls
+    call = np.where(next_op >= 0, launches.call[next_op], -1)
+    mine = np.isin(call, launches.calls_with(ApiRole.LAUNCH)) & (call >= 0)
+    returned: Floats = np.full(len(next_op), -np.inf)
+    returned[mine] = (calls["start_us"] + calls["dur_us"]).to_numpy()[call[mine]]
+    return returned
 
 
 def _next_ops(timeline: Timeline, device: int, gap_end: Floats) -> Ints:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans, union
+from advisor.intervals import Floats, Ints, Spans, subtract, union
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.startup import StartUp
 
 CLOCK_SKEW_US = 1.0
 """Host and device clocks are aligned to about a microsecond: 1 to 2 µs lie between a launch and its op at the least."""
@@ -56,7 +57,7 @@ class HostActivity:
         return _on_threads(frame, self.threads)
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches) -> HostActivity:
+    def build(cls, timeline: Timeline, launches: Launches, startup: StartUp) -> HostActivity:
         calls, overheads = timeline.api_calls, timeline.overheads
         issuing = _issuing_threads(timeline, launches)
         here = _on_threads(calls, issuing)
@@ -66,11 +67,12 @@ class HostActivity:
         waiting[copying] = True
         allocating = launches.calls_with(cuda_api.ApiRole.ALLOCATION)
         return cls(
-            profiler=spans_of(overheads, ~matches(overheads, _NOT_PROFILER)),
+            profiler=spans_of(overheads, ~matches(overheads, _NOT_PROFILER) & _can_hold(overheads, issuing)),
             sync=spans_of(calls, here & waiting),
             allocator=spans_of(calls, allocating[here[allocating]]),
             data_loading=_loading(timeline, issuing),
-            launch=_dispatching(timeline, issuing, here),
+            # Loading a kernel or choosing an algorithm is done once: no cheaper way of issuing work saves it.
+            launch=subtract(_dispatching(timeline, issuing, here), startup.once),
             blocking_copies=copying,
             threads=issuing,
         )
@@ -117,6 +119,14 @@ def _issuing_threads(timeline: Timeline, launches: Launches) -> frozenset[tuple[
     pid, tid = frame["pid"].to_numpy()[rows], frame["tid"].to_numpy()[rows]
     first = Groups.by(pid, tid).first
     return frozenset(zip(pid[first].tolist(), tid[first].tolist(), strict=True))
+
+
+def _can_hold(overheads: pd.DataFrame, issuing: frozenset[tuple[int, int]]) -> np.ndarray:
+    """(n,) whether the recorder's work can keep those threads from issuing: it runs on one of them, or nobody knows where. What it
+    does for threads of other work, as preparing each new one, holds up those."""
+    known = (overheads["pid"].to_numpy() > 0) & (overheads["tid"].to_numpy() > 0)
+    found: np.ndarray = ~known | _on_threads(overheads, issuing)
+    return found
 
 
 def _on_threads(frame: pd.DataFrame, threads: frozenset[tuple[int, int]]) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""What happens once, when a program or its recording begins: work from before the capture, contexts made, kernels loaded."""
+"""What happens once, when a program or its recording begins: work from before the capture, contexts made, kernels loaded, algorithms
+tried, graphs captured."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,7 @@ from advisor.intervals import Floats, Mask, Spans, complement, length, overlap_w
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
+from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 
 HELD_UP_US = 1000.0
@@ -26,6 +29,15 @@ LOADING_US = 10_000.0
 FIRST_US, FIRST_TIMES = 2_000.0, 100.0
 """A kernel's first launch that takes this long, and this many times the median launch, loads its module; a host that was preempted
 loses as much only by chance."""
+
+_CONVOLUTION = re.compile(r"^aten::(cudnn|miopen)_convolution")
+_EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
+_STEP = re.compile(r"^ProfilerStep#")
+_STEP = re.compile(r"^ProfilerStep#")
+_BEGINS_CAPTURE, _ENDS_CAPTURE = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
+TRIALS = 3
+"""No convolution waits for events, but one that times this many algorithms to choose among them (`cudnn.benchmark`, MIOpen's find)
+does. It does so once for each shape."""
 
 IDLE_DURING = 0.9
 """A call that takes long while the device works waits for it; one-time work of the driver leaves the device idle."""
@@ -52,7 +64,7 @@ class StartUp:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
-        calls = _once(timeline, launches)
+        calls = (*_once(timeline, launches), *_tuned(timeline), *_captures(timeline))
         spans = union(np.array([c[1] for c in calls], float), np.array([c[2] for c in calls], float))
         return cls(*_earlier(timeline, launches), spans, calls)
 
@@ -89,6 +101,41 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
     long = long[idle >= IDLE_DURING]
     return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long.tolist())
+
+
+def _captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
+    """Stretches in which a thread captures a graph, which runs nothing and is done once for each."""
+    calls = timeline.api_calls
+    begins, ends = (np.flatnonzero(matches(calls, pattern)) for pattern in (_BEGINS_CAPTURE, _ENDS_CAPTURE))
+    thread, start, dur = calls["tid"].to_numpy(), calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    found = []
+    for row in begins.tolist():
+        later = ends[(thread[ends] == thread[row]) & (start[ends] > start[row])]
+        if len(later):
+            found.append(("the capture of a graph", float(start[row]), float(start[later[0]] + dur[later[0]])))
+    return tuple(found)
+
+
+def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
+    """Convolutions that try algorithms: each with the events that it waits for inside."""
+    ops, calls = timeline.cpu_ops, timeline.api_calls
+    rows = np.flatnonzero(matches(ops, _CONVOLUTION))
+    waits = np.flatnonzero(matches(calls, _EVENT_WAIT))
+    if not len(rows) or len(waits) < TRIALS:
+        return ()
+    start = ops["start_us"].to_numpy()[rows]
+    end = start + ops["dur_us"].to_numpy()[rows]
+    found = []
+    for pid, tid in {*zip(ops["pid"].to_numpy()[rows].tolist(), ops["tid"].to_numpy()[rows].tolist(), strict=True)}:
+        mine = np.flatnonzero((ops["pid"].to_numpy()[rows] == pid) & (ops["tid"].to_numpy()[rows] == tid))
+        here = waits[(calls["pid"].to_numpy()[waits] == pid) & (calls["tid"].to_numpy()[waits] == tid)]
+        at = np.sort(calls["start_us"].to_numpy()[here])
+        tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= TRIALS
+        found += [(f"{ops['name'].iat[int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
+    # Shapes that change from step to step are tried again in each: then it is the program's way.
+    marks = timeline.annotations[matches(timeline.annotations, _STEP)]
+    begun = np.searchsorted(np.sort(marks["start_us"].to_numpy()), [f[1] for f in found], side="right")
+    return tuple(found) if np.unique(begun).size < max(2, len(marks) / 2) else ()
 
 
 def _first_launches(ops: pd.DataFrame, launches: Launches, dur: Floats) -> Mask:

@@ -420,3 +420,16 @@ def test_an_event_that_was_recorded_on_the_waiting_stream_itself_says_nothing():
         trace.step(at, 99, s + 1).op("aten::mm", at, 20).launch(at + 5, at + 11, at + 30, dur=4)
         trace.call("cudaEventRecord", at + 40, 1).call("cudaStreamWaitEvent", at + 42, 1)
     assert (of(trace).after == -1).all()
+
+
+def test_memory_is_freed_when_the_device_is_idle_whether_the_host_came_late_or_not():
+    """The copy's wait is over when the call that frees is made: without that wait it would have waited itself."""
+    trace = Trace()
+    for s in range(STEPS):
+        at = 400.0 * s
+        trace.step(at, 399, s + 1).launch(at, at + 5, at + 205, "mine(float*)", dur=4)
+        trace.copy(at + 5, 208, at + 205, at + 209, kind="DtoH").call("cudaFree", at + 220, 50)
+    schedule = of(trace)
+    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree").to_numpy()[schedule.call_row])
+    assert len(freeing) and (schedule.waits_for[freeing] >= 0).all() and (schedule.tail_us[freeing] == 0).all()
+    assert schedule.call_us[freeing] == pytest.approx(50)

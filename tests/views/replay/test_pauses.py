@@ -31,3 +31,12 @@ def test_a_place_that_is_passed_seldom_tells_nothing():
 def test_short_pauses_are_none():
     made = pauses(0, 60, 120)
     assert not len(made.own[0]) and made.edges_us.tolist() == [0, 10, 60, 70, 120, 130]
+
+
+def test_a_pause_while_the_host_waits_for_a_batch_is_the_programs_however_seldom():
+    starts = (0, 20, 40, 60, 80, 200, 220)
+    events = pd.DataFrame({"name": pd.Categorical(list("a" * len(starts))), "start_us": np.array(starts, float), "dur_us": 10.0})
+    waiting = Pauses.of([events], 3, (np.array([85.0]), np.array([205.0])))
+    assert not len(waiting.odd[0]) and waiting.own[0].tolist() == [140.0]
+    elsewhere = Pauses.of([events], 3, (np.array([300.0]), np.array([400.0])))
+    assert elsewhere.odd[0].tolist() == [140.0]

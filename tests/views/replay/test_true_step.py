@@ -3,11 +3,13 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from advisor.knowledge import recording_cost
 from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.recording_cost import _became_shorter
 from advisor.views.replay.simulate import period_us
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.workspace import Workspace
@@ -152,3 +154,18 @@ def test_the_more_is_taken_off_the_less_weight_has_what_is_left():
         assert cost.low_us <= min(cost.estimates_us) and cost.high_us <= cost.recorded_us
     spread = recording_cost.spread()
     assert many.high_us / many.expected_us <= math.exp(spread.deviations * spread.needed)
+
+
+@pytest.mark.parametrize(
+    ("periods", "shorter"),
+    [
+        ((130.0, 120.0, 110.0), True),
+        ((100.0, 400.0, 90.0, 410.0, 80.0), False),
+        ((100.0,), False),
+        ((100.0, 100.0), False),
+        ((200.0, 120.0, 125.0, 110.0), True),
+    ],
+)
+def test_steps_settle_where_most_later_ones_are_shorter(periods, shorter):
+    # Of the fourth case's ten pairs six are shorter: long and short steps in turn, of which the last happens to be short.
+    assert _became_shorter(np.array(periods)) is shorter

@@ -126,3 +126,62 @@ def test_one_finding_gains_in_the_headline_what_it_gains_below():
     (finding,) = report.findings
     head = report.headline
     assert head.step_us - head.predicted_step_us.expected == pytest.approx(finding.saving.expected)
+
+
+def test_what_an_author_calls_a_kernel_is_no_proof_that_it_moves_memory():
+    def bound(*names, recorder="nsys"):
+        trace, at = Trace(recorder=recorder), 10.0
+        for n in range(40):
+            for k, name in enumerate(names):
+                trace.launch(2.0 * n + k, at, at + 100, name)
+                at += 100
+        return trace.get(Bound)
+
+    own = bound("simulate_random_play(int*, int)", "raycast_kernel(float*)")
+    assert own.name == "gpu-bound" and "all of that is of no known kind" in own.summary
+    assert bound("void cub::CUB_200200_800_NS::DeviceReduceKernel<cub::Policy>(int)").name == "memory-bound", "a library keeps to its names"
+    assert bound("raycast_kernel(float*)", recorder="kineto").name == "memory-bound", "and so does a framework"
+
+
+def test_copies_that_hold_the_host_are_not_the_hosts_pace():
+    def body(trace, at):
+        trace.copy(at, 590, at + 10, at + 590).launch(at + 600, at + 610, at + 650, ADD)
+
+    bound = repeat(1000, body).get(Bound)
+    assert bound.name == "copy-bound" and "kernels take longer" not in bound.summary
+
+
+def silent(**more):
+    """A device that works for a tenth of each step, in one kernel; the host does what no rule speaks of."""
+    return repeat(1000, lambda t, at: t.launch(at + 10, at + 20, at + 120, ADD).launch(at + 15, at + 125, at + 130, ADD), **more)
+
+
+def test_silence_about_idle_time_is_said():
+    report = run(silent().timeline(), built_in().values())
+    assert not [f for f in report.findings if f.shortens]
+    assert report.headline.judged == "partly" and "no finding says how to use that" in report.headline.judged_why
+    well_used = run(in_turn((ADD, 1000.0), (GEMM, 900.0)).timeline(), built_in().values())
+    assert well_used.headline.judged == "yes"
+    assert run(silent().timeline(), [built_in()["precision"]]).headline.judged == "yes", "the rules that would have spoken were not asked"
+    assert run(repeat(100, small_kernels).timeline(), built_in().values()).headline.judged == "yes", "a finding speaks"
+
+
+def test_what_recording_made_is_said_without_doubt_only_where_there_is_none():
+    from advisor.views.replay.true_step import TrueStep
+    from advisor.views.time.bound import _of_recording
+    from advisor.views.time.device_time import Partition
+    from advisor.views.trace.steps import Steps
+
+    trace = in_turn((ADD, 650.0))
+    steps, main = trace.get(Steps), trace.get(Partition).main
+    recorded = steps.step_us / 0.65
+    gaps = type(main)(**{**main.__dict__, "idle": (main.idle[0], main.idle[1] + 0.35 * recorded * steps.steps / max(len(main.idle[0]), 1))})
+    del gaps, recorded
+    for high, said in ((700.0, "recording made that"), (800.0, "recording made most of that: unrecorded it is idle for")):
+        step = TrueStep(650.0, 660.0, high, 1000.0, "estimated")
+        idle = type(
+            "Main",
+            (),
+            {"busy_us": 650.0 * steps.steps, "idle": (main.compute[0], main.compute[0] + 0.35 * (steps.end_us - steps.start_us) / len(main.compute[0]))},
+        )
+        assert said in _of_recording(idle, steps, step)[0]

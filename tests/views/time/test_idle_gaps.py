@@ -100,6 +100,11 @@ def test_the_profiler_flushed_its_buffers():
     assert rest(gap(op=(60, 440)).overhead("Activity Buffer Request", 200, 100)) == {"profiler": 100, "launch": 290}
 
 
+def test_what_the_profiler_does_on_other_threads_holds_nobody_up():
+    assert rest(gap(op=(60, 440)).overhead("TLS allocation", 200, 100, tid=WORKER)) == {"launch": 390}
+    assert rest(gap(op=(60, 440)).overhead("Activity Buffer Request", 200, 100, pid=-1, tid=0)) == {"profiler": 100, "launch": 290}, "nobody knows where"
+
+
 def test_one_time_loading_of_modules_is_not_the_profilers():
     assert rest(gap(op=(60, 440)).overhead("Lazy Function Loading", 200, 100)) == {"launch": 390}
 
@@ -114,6 +119,13 @@ def test_a_pageable_copy_holds_the_host_while_it_stages():
 def test_a_kernel_that_was_queued_waits_for_the_device():
     # Launched at 50, while the GPU was busy; an event of stream 9, on which nothing of ours runs, let it go at 500.
     assert rest(gap(op=(40, 20), at=50)) == {"dependency": 400, "launch": -10}
+
+
+def test_a_kernel_is_not_queued_before_its_call_returns():
+    # Called at 95 while the GPU was busy; but the call took until 495, as the first launch of a module does.
+    assert rest(gap(op=(60, 440), at=95, dur=400.0)) == {"launch": 390}
+    queued = Trace().op("aten::mm", 0, 5).launch(2, 5, 100).op("aten::mm", 90, 20).launch(95, 500, 600, dur=6.0)
+    assert causes(queued).causes["launch"].sum() == pytest.approx(3), "within the clocks' skew of the gap's start: it was queued"
 
 
 def test_a_kernel_on_another_stream_ends_the_gap():

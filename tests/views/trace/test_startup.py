@@ -59,3 +59,22 @@ def test_a_step_that_mostly_happens_once_says_nothing_of_the_host():
     report = run(trace.timeline(), built_in().values())
     assert report.headline.bottleneck == "start-up" and report.headline.judged != "yes"
     assert not [f for f in report.findings if f.severity in ("high", "medium")]
+
+
+def test_a_convolution_that_waits_for_three_events_tries_algorithms_once():
+    trace = Trace().op("aten::cudnn_convolution", 100, 500)
+    for k in range(3):
+        trace.call("cudaEventSynchronize", 150 + 100 * k, 50)
+    work(trace, 1_000)
+    assert trace.get(StartUp).calls == (("aten::cudnn_convolution that tries algorithms", 100.0, 600.0),)
+    assert trace.get(Steps).start_us >= 600
+    other = work(Trace().op("aten::mm", 100, 500).call("cudaEventSynchronize", 150, 50), 1_000)
+    assert not other.get(StartUp).calls
+
+
+def test_the_capture_of_a_graph_happens_once():
+    trace = work(Trace(), 10_000).call("cudaStreamBeginCapture", 100, 5)
+    for n in range(50):
+        trace.call("cudaLaunchKernel", 200 + 100 * n, 5)
+    trace.call("cudaStreamEndCapture", 6_000, 40)
+    assert trace.get(StartUp).calls == (("the capture of a graph", 100.0, 6_040.0),)
