@@ -9,6 +9,7 @@ from advisor.engine.outcome import Outcomes
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
+from advisor.report.numbers import percent
 from advisor.views.health import MOSTLY_ONCE, TraceHealth, captured_calls
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
@@ -67,7 +68,7 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     gained_us = sum(f.finding.saving.expected for f in outcomes.found if f.finding.shortens)
     if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
         return ""
-    return f"the GPU is idle for {bound.shares.idle:.0%} of the time, and no finding says how to use that"
+    return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
 
 
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
