@@ -59,7 +59,8 @@ def allocator(
     replayed without them and what they wait for (`low`: the calls' own time stays for every second one). Reported where
     there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
     gains `min_saving_share` ({min_saving_share}). In a recording without steps only calls between launches of one and the same
-    kernel count, and only where memory is given back there again and again: a cache that fills frees nothing. A memory snapshot of the same program, given with `--memory`, says why the allocator
+    kernel count, and only where memory is given back there again and again: a cache that fills frees nothing. A memory
+    snapshot of the same program, given with `--memory`, says why the allocator
     asks: a cache that is emptied, requests that failed, a buffer that is copied to grow, or sizes that do not come again.
 
     How to fix it
