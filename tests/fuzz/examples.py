@@ -7,6 +7,7 @@ import json
 import pickle
 import sqlite3
 import tempfile
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,12 @@ def training(steps: int = 4) -> dict[str, Any]:
             x("user_annotation", "Optimizer.step#AdamW.step", at + 500, 200),
             {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 7, "tid": 8, "ts": at + 60, "args": {"Total Reserved": 1 << 21, "Total Allocated": 1 << 20, "Bytes": 4096, "Device Id": 0, "Device Type": 1, "Addr": 140320923857408}},
         ]  # fmt: skip
-    return {**METADATA, "record_shapes": 1, "traceEvents": events}
+    return {**deepcopy(METADATA), "record_shapes": 1, "traceEvents": events}
 
 
 def kineto() -> list[dict[str, Any]]:
-    return [{**METADATA, "traceEvents": EVENTS}, {"schemaVersion": 1, "traceEvents": EVENTS}, training(1)]
+    # Changed in place by the fuzzer: the layouts' own tests read the same events.
+    return deepcopy([{**METADATA, "traceEvents": EVENTS}, {"schemaVersion": 1, "traceEvents": EVENTS}, training(1)])
 
 
 def jax_chrome() -> list[dict[str, Any]]:
