@@ -80,7 +80,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
         quiet=f"GradScaler waits {per_step:.1f} times a step",
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         confidence=0.8,
-        fix=_fix(timeline, fusable),
+        fix=_fix(timeline, fusable, update.name if update.name in HAVE_FUSED else "AdamW"),
     )
 
 
@@ -99,15 +99,18 @@ def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints
     return np.array(sorted(found), np.int64)
 
 
-def _fix(timeline: Timeline, fusable: bool) -> Fix:
+def _fix(timeline: Timeline, fusable: bool, optimizer: str) -> Fix:
     capable = any(d.compute_capability >= (8, 0) for d in timeline.devices)
     bf16 = ("Train in BF16 and drop the scaler: autocast(dtype=torch.bfloat16) has FP32's range.",) if capable else ()
     before = "with torch.autocast('cuda', torch.float16):\n    loss = loss_of(batch)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()"
     if fusable or not capable:
         return Fix(
             title="Let the optimizer take the scaler's flag",
-            steps=("Pass fused=True to the optimizer: it takes the scaler's flag on the GPU.", *(f"Or {way[0].lower()}{way[1:]}" for way in bf16)),
-            code=Code(before=before, after="optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits"),
+            steps=(
+                f"Pass fused=True to {optimizer if fusable else 'an optimizer that has it (Adam, AdamW, SGD)'}: it takes the scaler's flag on the GPU.",
+                *(f"Or {way[0].lower()}{way[1:]}" for way in bf16),
+            ),
+            code=Code(before=before, after=f"optimizer = torch.optim.{optimizer}(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits"),
             url="https://docs.pytorch.org/docs/stable/amp.html",
             risk="Rounding differs in the last bits.",
         )
