@@ -40,7 +40,8 @@ IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap",
 def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
-    counted = [f for f in outcomes.found if f.edits and f.counted and f.finding.shortens and not f.finding.allowed]
+    sure = [f for f in outcomes.found if f.finding.status == "found" and not f.finding.allowed]
+    counted = [f for f in sure if f.edits and f.counted and f.finding.shortens]
     edits = [f.edits for f in counted]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
