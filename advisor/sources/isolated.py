@@ -25,11 +25,13 @@ _START = (
 def start(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start `module.serve()` in another interpreter, with pipes to its standard input and output. Raises OSError where it cannot.
 
-    Isolated: neither the current directory nor the environment says where its modules come from.
+    Isolated: neither the current directory nor the environment says where its modules come from. Whether it may leave what it
+    compiles beside them, which the environment may say too, this process says.
     """
     root = str(Path(__file__).parents[2])
+    flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
     return subprocess.Popen(
-        [sys.executable, "-I", "-c", _START, module, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0
+        [sys.executable, *flags, "-c", _START, module, root, *_elsewhere(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0
     )
 
 

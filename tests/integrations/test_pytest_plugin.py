@@ -17,7 +17,7 @@ def test_each_budget_is_a_test(tmp_path: Path) -> None:
     trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "advisor.integrations.pytest_plugin", "-p", "no:cacheprovider", "-v", f"--advisor-budgets={trace}", "."],
-        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
