@@ -78,7 +78,7 @@ def allocator(
     if not steps.repeats:
         chosen = _looped(work, calls, chosen)
     per_step = len(chosen) / work.schedule.steps
-    if per_step < min_per_step:
+    if per_step < min_per_step or not len(chosen):
         return Clear(
             why=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} device memory; reported from {min_per_step:.0f}"
             if len(chosen)

@@ -106,8 +106,9 @@ def launch_gap(
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
     waiting = gaps.causes["launch"].to_numpy()
+    big = np.flatnonzero((waiting > 0) & (gaps.next_op >= 0))
     share = gaps.share("launch")
-    if share < min_idle_share:
+    if share < min_idle_share or not len(big):
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
     frame = timeline.gpu_ops
     inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
@@ -122,7 +123,6 @@ def launch_gap(
     lost_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
     pauses_us = lost_us - float(waiting.sum()) / steps.steps
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    big = np.flatnonzero((waiting > 0) & (gaps.next_op >= 0))
     next_op = gaps.next_op[big]
     return Found(
         title="The GPU waits for the host to launch kernels",

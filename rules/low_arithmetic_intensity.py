@@ -71,7 +71,7 @@ def low_arithmetic_intensity(
     ridge = np.array([ridges[p] for p in precision])
     starved = dense & (intensity < max_of_ridge * ridge)
     share = float(dur_us[starved].sum()) / work.busy_us
-    if share < min_busy_share:
+    if share < min_busy_share or not starved.any():
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
         return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}")

@@ -69,14 +69,14 @@ def memory_activations(
     lives = replay.recorded
     without_scores = lives.without(scores.rows)
     freed = peak - replay.allocated(without_scores)
-    if scores.kept and freed >= max(min_share / 2 * peak, least_bytes):
+    if scores.kept and freed >= max(min_share / 2 * peak, least_bytes, 1):
         found.append(_scores(attribution, scores, peak, freed))
         lives = without_scores
     layers = forward.found
     if layers is not None and layers.per_pass > 1:
         before = replay.allocated(lives)
         expected = before - replay.allocated(checkpointed(attribution, lives, layers))
-        if expected >= max(min_share * peak, least_bytes):
+        if expected >= max(min_share * peak, least_bytes, 1):
             low = before - replay.allocated(checkpointed(attribution, lives, layers, together=2 if layers.alike else UNLIKE))
             inner = np.zeros(len(device.allocations), bool)
             inner[layers.row[~layers.boundary]] = True

@@ -45,11 +45,11 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     idle = peak - device.peak_allocated
     if replay.settings.expandable:
         return Clear(why=f"segments are expandable already; {size(max(idle, 0))} are reserved beyond the peak of what is allocated")
-    if idle < max(min_share * peak, least_bytes):
+    if idle < max(min_share * peak, least_bytes, 1):
         return Clear(why=f"{size(max(idle, 0))} of {size(peak)} are reserved beyond the peak of what is allocated")
     after = replay.expandable
     expected = peak - after.reserved
-    if expected < max(min_share * peak, least_bytes):
+    if expected < max(min_share * peak, least_bytes, 1):
         return Clear(why=f"expandable segments would free {size(max(expected, 0))} of {size(peak)} reserved")
     left = max(after.reserved - after.allocated, 0)
     saving = saved(peak, expected - left, expected, peak - after.allocated, "segments that no request fits", "reserved")

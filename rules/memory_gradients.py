@@ -60,7 +60,7 @@ def memory_gradients(
     stepped = np.searchsorted(updates, np.minimum(a.freed, len(device.events))) > np.searchsorted(updates, np.maximum(a.born, 0))
     rows &= stepped
     expected = peak - replay.allocated(_dropped(attribution, replay.recorded, rows, backward)) if rows.any() else 0
-    if expected < max(min_share * peak, least_bytes):
+    if expected < max(min_share * peak, least_bytes, 1):
         return Clear(why=f"gradients that outlive their update hold {size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)}")
     saving = saved(peak, 0.5 * expected, expected, int(a.size[rows & device.at_peak].sum()), "gradients between steps")
     return Found(

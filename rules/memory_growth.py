@@ -55,7 +55,7 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     whole = device.peak_reserved if of == "reserved" else device.peak_allocated
     expected = freed(_preallocated(lives, growth, 1))
     copies = sum(len(chain.rows) for chain in growth.chains)
-    if expected < max(min_share * whole, least_bytes):
+    if expected < max(min_share * whole, least_bytes, 1):
         return Clear(why=f"{copies} copies of growing buffers cost {size(max(expected, 0))} of {size(whole)} {of}")
     saving = saved(whole, freed(_preallocated(lives, growth, 2)), expected, 1.05 * expected, "the copies of growing buffers", of)
     rows = np.zeros(len(device.allocations), bool)

@@ -64,7 +64,7 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
     share = float(work.dur_us[shown].sum()) / work.busy_us
     again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
-    if share < min_layout_share:
+    if share < min_layout_share or not len(shown):
         if again:
             return again
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else ""))

@@ -54,8 +54,8 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     evaluates = not attribution.backwards
     end = _evaluated(device.allocations) if evaluates else np.minimum(device.allocations.freed, steps.end[leaks.step])
     expected = peak - replay.allocated(lives.freed_at(leaks.rows, end))
-    if not leaks.rows.any() or expected < max(min_share * peak, least_bytes):
-        return Clear(why=f"over {len(steps)} steps no place leaves behind {size(max(min_share * peak, least_bytes))} or more")
+    if not leaks.rows.any() or expected < max(min_share * peak, least_bytes, 1):
+        return Clear(why=f"over {len(steps)} steps no place leaves behind {size(max(min_share * peak, least_bytes, 1))} or more")
     later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])
     low = peak - replay.allocated(lives.freed_at(leaks.rows, later))
     high = peak - replay.allocated(lives.without(leaks.rows))

@@ -64,7 +64,7 @@ def memory_optimizer_state(
     eighth = (a.size * (1 - EIGHT_BIT)).astype("i8")
     small = peak - replay.allocated(lives.resized(state, eighth))
     both = peak - replay.allocated(lives.resized(state, eighth).without(temporary))
-    if fused >= max(min_share * peak, least_bytes):
+    if fused >= max(min_share * peak, least_bytes, 1):
         saving = saved(peak, 0.8 * fused, fused, max(both, fused), "the temporaries of the update")
         summary = (
             f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {size(held)} of state "

@@ -75,7 +75,7 @@ def memory_transient(
     a = device.allocations
     if not scores.kept:
         freed = peak - replay.allocated(lives.without(scores.rows))
-        if freed >= max(min_share * peak, least_bytes):
+        if freed >= max(min_share * peak, least_bytes, 1):
             held = size(int(a.size[scores.rows & device.at_peak].sum()))
             return Found(
                 title="Attention forms its N × N scores",
@@ -90,7 +90,7 @@ def memory_transient(
     parts = [replay.allocated_curve(lives.resized(rows, a.size // k)) for k in (4, CHUNKS)]
     expected = peak - int(parts[1].max())
     moment = above(attribution, int(parts[1].max()), steps)
-    if expected < max(min_share * peak, least_bytes) or moment.share > MOMENT or moment.times > MOMENTS:
+    if expected < max(min_share * peak, least_bytes, 1) or moment.share > MOMENT or moment.times > MOMENTS:
         return Clear(
             why=f"in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}, for {percent(moment.share)} of a step"
         )

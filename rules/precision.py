@@ -81,7 +81,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     chosen, now, dur = products.at, products.now, products.dur_us
     share = float(dur.sum()) / work.busy_us
     quiet = f"products and convolutions in FP32 or TF32 take {percent(share)} of busy time"
-    if share < min_busy_share:
+    if share < min_busy_share or not len(chosen):
         others = f"; the others run in {', '.join(products.others)}" if products.others else ""
         return Clear(why=f"{quiet}, reported from {min_busy_share:.0%}{others}")
     device = work.device_at(chosen[0])

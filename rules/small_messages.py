@@ -29,7 +29,7 @@ def small_messages(
     job: Job,
     *,
     small_mib: Annotated[float, Range(0.0)] = 4.0,
-    bucket_mib: Annotated[float, Range(0.0)] = 25.0,
+    bucket_mib: Annotated[float, Range(0.1)] = 25.0,
     min_calls: Annotated[int, Range(2)] = 16,
 ) -> Outcome:
     """Many small collectives instead of a few large ones

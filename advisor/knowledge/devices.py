@@ -147,6 +147,9 @@ _CONSUMER = re.compile(r"GeForce|RTX [2-5]0[5-9]0", re.IGNORECASE)
 _ESTIMATE = 0.6
 """What large products reach of an estimated peak: less than of a known one, as the clock is not known."""
 
+_MOST_MULTIPROCESSORS = 1024
+"""Several times what the largest GPU has: a count beyond it is none."""
+
 
 def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> Peaks | None:
     """The GPU by its name; else its arithmetic rates by generation, multiprocessors and a usual clock, None where that is not known
@@ -155,7 +158,7 @@ def of_device(name: str, compute_capability: tuple[int, int], sm_count: int) -> 
     if known and known.sm_count not in (0, sm_count):
         known = None
     generation = _GENERATIONS.get(compute_capability)
-    if known or generation is None or sm_count <= 0 or "amd" in name.lower() or "radeon" in name.lower():
+    if known or generation is None or not 0 < sm_count <= _MOST_MULTIPROCESSORS or "amd" in name.lower() or "radeon" in name.lower():
         return known
     cores, tensor, ghz = generation
     fp32, fp16 = (sm_count * flop * ghz / 1000 for flop in (cores, tensor / (2 if _CONSUMER.search(name) else 1)))

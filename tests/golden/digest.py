@@ -15,7 +15,7 @@ from tests.paths import ROOT
 
 SAMPLES = ROOT / "samples"
 FOLDER = Path(__file__).parent / "samples"
-NO_RECORDINGS = {".py", ".cu", ".md", ".toml", ".json"}
+NO_RECORDINGS = {".py", ".pyc", ".cu", ".md", ".toml", ".json"}
 DIGITS = 6
 """Significant ones of every number: versions of numpy add up in other orders."""
 

@@ -2,12 +2,15 @@
 
 import inspect
 import json
+from math import isfinite
 from statistics import median
 
 import pytest
 
 from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from advisor.lab.coverage import reasons
+from advisor.sources import read
 from tests.analysed import analysed
 from tests.paths import ROOT
 
@@ -103,6 +106,22 @@ def test_a_rule_fits_on_a_few_screens():
     lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "rules").glob("[!_]*.py")}
     assert not {name: n for name, n in lines.items() if n > MOST_LINES}, f"longer than {MOST_LINES} lines: move what it derives into advisor/views"
     assert median(lines.values()) < 150
+
+
+ENDS = ("allocator/slow.json.gz", "amp-scaler-sync/slow.json.gz", "dtype-casts/slow.json.gz", "memory/adam_state.slow.pickle.gz", "memory/attention_scores.slow.pickle.gz")  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize("sample", ENDS)
+def test_no_rule_fails_at_the_ends_of_its_options(sample, end):
+    """A threshold of nothing asks for what is not there."""
+    given = {name: {option: at_end(rule, option, end) for option in rule.ranges} for name, rule in RULES.items() if rule.ranges}
+    assert run(read(SAMPLES / sample), RULES.values(), given).failed == ()
+
+
+def at_end(rule, option, end):
+    limit = getattr(rule.ranges[option], end)
+    return type(rule.options[option])(limit if isfinite(limit) else 1 << 40)
 
 
 def test_rules_that_another_explains_exist():

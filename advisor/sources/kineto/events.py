@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -173,8 +174,11 @@ def parse(piece: bytes) -> list[Event]:
     try:
         return _EVENTS.decode(text)
     except msgspec.ValidationError:
-        return _parse_odd_types(text)
+        return _parse_odd_types(_paired(text))
     except _FAILURES as error:
+        paired = _paired(text)
+        if paired != text:
+            return parse(paired[1:-1])
         raise MalformedError(str(error)) from None
 
 
@@ -184,7 +188,15 @@ def parse_times(piece: bytes) -> list[Times]:
     try:
         return _TIMES.decode(text)
     except _FAILURES:  # what only the lenient way through `parse` accepted
-        return [_as_times(item) for item in _lenient(text, parse_float=str, parse_constant=str) if isinstance(item, dict)]
+        return [_as_times(item) for item in _lenient(_paired(text), parse_float=str, parse_constant=str) if isinstance(item, dict)]
+
+
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL)
+
+
+def _paired(text: bytes) -> bytes:
+    """The text with `?` for each escaped half of a surrogate pair without its other half, which is no character."""
+    return _ESCAPE.sub(lambda found: b"?" if found["half"] else found[0], text)
 
 
 def _parse_odd_types(text: bytes) -> list[Event]:

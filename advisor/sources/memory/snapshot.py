@@ -32,6 +32,8 @@ _ACTIONS = {
 }
 _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
+_MOST_BYTES = 1 << 50
+"""A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
 
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
@@ -109,21 +111,28 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
     blocks, at = [], address
     for block in segment["blocks"]:
         at = int(block.get("address", at))
-        size, state = int(block["size"]), block["state"]
+        size, state = _size(block["size"]), block["state"]
         frames = block.get("frames") or next((h.get("frames") for h in block.get("history") or ()), None)
         allocated = state in _ALLOCATED
-        blocks.append(Block(at, size, int(block.get("requested_size", size)), allocated, allocated or state in _IN_USE, stacks.index(frames)))
+        blocks.append(Block(at, size, _size(block.get("requested_size", size)), allocated, allocated or state in _IN_USE, stacks.index(frames)))
         at += size
     first, second = segment.get("segment_pool_id") or (0, 0)
     return Segment(
         address=address,
-        size=int(segment["total_size"]),
+        size=_size(segment["total_size"]),
         stream=int(segment.get("stream", 0)),
         large=segment.get("segment_type", "large") == "large",
         pool=(int(first), int(second)),
         expandable=bool(segment.get("is_expandable", False)),
         blocks=tuple(blocks),
     )
+
+
+def _size(value: Any) -> int:
+    """Raises ValueError for what is no number of bytes of a GPU's memory."""
+    if abs(int(value)) > _MOST_BYTES:
+        raise ValueError(f"{value} is no size of a GPU's memory")
+    return int(value)
 
 
 class _Rows(NamedTuple):
@@ -184,6 +193,8 @@ def _events(trace: list[dict[str, Any] | _Rows], stacks: _Stacks) -> Events:
     parts = [part if isinstance(part, _Rows) else _columns([part]) for part in trace] or [_columns([])]
     *columns, frames = zip(*parts, strict=True)
     action, address, size, stream, time_us = map(np.concatenate, columns)
+    for extreme in (size.min(), size.max()) if len(size) else ():
+        _size(extreme)
     stack = np.fromiter((stacks.index(one) for part in frames for one in part), "i4", len(action))
     return Events(action, address, size, stream, time_us, stack)
 

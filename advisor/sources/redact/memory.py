@@ -14,8 +14,9 @@ from advisor.sources.redact.names import Names
 from advisor.sources.sniff import PPROF_HEAD
 from advisor.sources.stream import Stream
 
-_STATES = frozenset({"active_allocated", "active_pending_free", "active_awaiting_free", "inactive"})
-_ACTIONS = frozenset(snapshot._ACTIONS) | {"snapshot"}
+# Tuples: what a damaged file holds instead may not be hashable.
+_STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
+_ACTIONS = (*snapshot._ACTIONS, "snapshot")
 _SEGMENT_NUMBERS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "is_expandable")
 _EVENT_NUMBERS = ("addr", "size", "stream", "time_us")
 _SETTINGS = ("expandable_segments", "max_split_size", "garbage_collection_threshold")
