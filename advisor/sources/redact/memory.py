@@ -29,7 +29,10 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     if head.startswith(PPROF_HEAD):
         pprof.read(data, path)
-        return _profile(data, names)
+        try:
+            return iter([*_profile(data, names)])
+        except (ValueError, IndexError, KeyError) as error:  # in what nothing refers to, the reader looks at less
+            raise TraceError(f"{path} is a damaged memory profile: {str(error)[:120]}", pprof.RECORD) from None
     value = loads(data, path)
     snapshot.from_value(value, path, len(data))
     return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
