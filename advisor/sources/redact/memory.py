@@ -27,15 +27,15 @@ def redacted(stream: Stream, head: bytes, path: str, names: Names) -> Iterator[b
     data = b"".join(iter(lambda: stream.read(1 << 24), b""))
     if stream.truncated:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
-    if head.startswith(PPROF_HEAD):
-        pprof.read(data, path)
-        try:
+    try:
+        if head.startswith(PPROF_HEAD):
+            pprof.read(data, path)
             return iter([*_profile(data, names)])
-        except (ValueError, IndexError, KeyError) as error:  # in what nothing refers to, the reader looks at less
-            raise TraceError(f"{path} is a damaged memory profile: {str(error)[:120]}", pprof.RECORD) from None
-    value = loads(data, path)
-    snapshot.from_value(value, path, len(data))
-    return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
+        value = loads(data, path)
+        snapshot.from_value(value, path, len(data))
+        return iter((pickle.dumps(_Snapshot(names).of(value), 4),))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+        raise TraceError(f"{path} is damaged where the reader does not look: {type(error).__name__}: {str(error)[:120]}", "Record it again.") from None
 
 
 class _Snapshot:
