@@ -35,7 +35,9 @@ def test_a_source_is_registered(package: ModuleType) -> None:
 def smallest() -> dict[str, Path]:
     """The smallest sample that each source is the first to recognise."""
     found: dict[str, Path] = {}
-    files = [path for path in (ROOT / "samples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".cu", ".md") and path.name != "manifest.json"]
+    files = [
+        path for path in (ROOT / "samples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".cu", ".md") and path.name != "manifest.json"
+    ]
     for path in sorted(files, key=lambda path: (path.stat().st_size, path)):
         with path.open("rb") as file:
             source = source_of(Stream(file, None, DEFAULT_MAX_BYTES).peek(SNIFF_BYTES))
