@@ -22,7 +22,7 @@ from advisor.report.model import (
     Saving,
     ShareSaved,
 )
-from advisor.report.numbers import counted, duration, interval, percent, share, size, speedup
+from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
 
 _BUSY = (
     ("compute", "Compute"),
@@ -67,13 +67,18 @@ _LINKS = {
 def change(part: Change) -> str:
     """What one part of a fix does to a step, in a line."""
     figures = (
-        (part.ops_removed, f"{part.ops_removed:.3g} GPU ops less"),
-        (part.ops_changed, f"{part.ops_changed:.3g} GPU ops changed"),
-        (part.waits_removed, f"{part.waits_removed:.3g} waits of the host less"),
+        (part.ops_removed, f"{_mean(part.ops_removed, 'GPU op')} fewer"),
+        (part.ops_changed, f"{_mean(part.ops_changed, 'GPU op')} changed"),
+        (part.waits_removed, f"{_mean(part.waits_removed, 'wait')} of the host fewer"),
         (part.gpu_us, f"{duration(abs(part.gpu_us))} {'less' if part.gpu_us > 0 else 'more'} work on the GPU"),
         (part.host_us, f"{duration(abs(part.host_us))} {'less' if part.host_us > 0 else 'more'} work on the host"),
     )
     return f"{part.edit}: {', '.join(text for amount, text in figures if amount)}"
+
+
+def _mean(number: float, noun: str) -> str:
+    """`1 wait`, `1.50 waits`."""
+    return f"{(text := mean(number))} {noun if text == '1' else noun + 's'}"
 
 
 def link(kind: str) -> str:

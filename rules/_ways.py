@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.report.model import Code, Fix
+from advisor.report.numbers import counted
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 
@@ -27,7 +28,7 @@ def _ways(seen: Spellings) -> list[Way]:
         state = "(h, c)" if seen.cell == "lstm" else "h"
         found.append(Way(
             f"Run the recurrence as one nn.{module}",
-            f"Replace the loop over the cell ({seen.cells:.0f} calls a step) by nn.{module}: one call runs all time steps.",
+            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: one call runs all time steps.",
             Code(
                 before=f"for t in range(x.shape[1]):\n    {state.strip('()')} = cell(x[:, t], {state})",
                 after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True)  # once\n\nout, {state} = rnn(x)",

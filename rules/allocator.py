@@ -96,7 +96,7 @@ def allocator(
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",
-        quiet=f"{per_step:.0f} calls a step allocate or free memory",
+        quiet=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} memory",
         evidence=evidence,
         confidence=0.85,
         fix=_explained(for_program(program, "allocator", _fix(names, bool(emptying.any()))), beside),

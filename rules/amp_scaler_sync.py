@@ -13,7 +13,7 @@ from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, times
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
@@ -73,11 +73,11 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     no_wait = WithoutWaits(waits)
     fused = fused_optimizer(host_time, work, update) if fusable else Edits.same(combine())
     return Found(
-        summary=f"GradScaler reads whether a gradient was infinite {per_step:.0f} times a step and holds the host for "
+        summary=f"GradScaler reads whether a gradient was infinite {times(per_step)} a step and holds the host for "
         f"{duration(calls.us_a_step(waits))} as recorded; the GPU idles until the optimizer is launched.",
         edits=Edits(no_wait, combine(no_wait, fused.expected), combine(no_wait, fused.high)),
         removes="the scaler's wait for the backward pass",
-        quiet=f"GradScaler waits {per_step:.1f} times a step",
+        quiet=f"GradScaler waits {times(per_step)} a step",
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         confidence=0.8,
         fix=_fix(timeline, fusable, update.name if update.name in HAVE_FUSED else "AdamW"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
+from advisor.report.numbers import many
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import QUEUED, SPREAD, Atomics, atomics
 from advisor.views.kernels.limits import DRAM, L1, L2, Gain, relieved
@@ -58,7 +59,7 @@ def atomic_contention(
             return Fine(found.busiest)
         gain = _gain(kernel, found)
         return Seen(
-            f"does {found.operations:,.0f} atomic operations on few addresses: one slice of L2 is busy with them for {found.busiest:.0%} of the "
+            f"does {many(found.operations)} atomic operations on few addresses: one slice of L2 is busy with them for {found.busiest:.0%} of the "
             "time, and all else waits.",
             gain,
             0.9,

@@ -13,7 +13,7 @@ from advisor.intervals import Ints, Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, times
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -195,7 +195,7 @@ def _evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None) -> tup
 
 def _fix(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidence | None, workers: int, spans: Spans) -> Fix:
     url = "https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading"
-    cheaper = f"Make {slowest.label} cheaper: it runs {slowest.count} times in the window." if slowest else (
+    cheaper = f"Make {slowest.label} cheaper: it runs {times(slowest.count)} in the window." if slowest else (
         "Make the transforms cheaper: decode once and store the result, or move them to the GPU, batched."
     )  # fmt: skip
     pin = ("Set pin_memory=True: the trace shows copies from pageable memory.",) if pageable else ()

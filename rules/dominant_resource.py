@@ -69,7 +69,7 @@ def dominant_resource(
         if migrating
         else f"reaching {percent(reached)} of what the hardware allows"
         if reached is not None
-        else "how near the hardware's limit is not known"
+        else "reaching an unknown share of what the hardware allows"
     )
     what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
     return Found(

@@ -74,7 +74,7 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND)]
     spent = _by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
     if not spent:
-        return Clear(why=f"{quiet}; the fix would gain 0.0%: they are there on purpose, or for something the trace does not tell")
+        return Clear(why=f"{quiet}; the fix would gain nothing: they are there on purpose, or for something the trace does not tell")
     main = sorted(spent, key=lambda kind: -spent[kind])
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "

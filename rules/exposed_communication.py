@@ -145,7 +145,7 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     if gain < min_gain_share:
         return Clear(
             why=f"transfers that could run beside computing take {percent(exposure.transfer_us / exposure.step_us)} of the step; "
-            f"beside computing they would gain {gain:.1%}, reported from {min_gain_share:.0%}"
+            f"beside computing they would gain {percent(gain)}, reported from {min_gain_share:.0%}"
         )
     what = "gathers and scatters" if len(gathers) >= len(reduces) else "all-reduces"
     return Found(

@@ -13,7 +13,7 @@ from advisor.knowledge.alignment import ALIGNED_BYTES, Product, product_of
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Edit, Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -95,7 +95,7 @@ def gemm_alignment(
     slow = [p for p in wrong if bound[p] and limit[p] < max_rate_share * dur_us[p]]
     if not slow:
         return Clear(
-            why=f"{work.a_step(wrong):.0f} of {work.a_step(dense):.0f} products a step have rows off 16 bytes"
+            why=f"{work.a_step(wrong):.0f} of {counted(work.a_step(dense), 'product')} a step have rows off 16 bytes"
             + (f"; they reach {max_rate_share:.0%} of what is possible, are short or bound by memory" if wrong else "")
         )
     found = np.array(slow, np.int64)
@@ -116,7 +116,7 @@ def gemm_alignment(
         f"{float(limit[found].sum() / dur_us[found].sum()):.0%} of the rate of large products.",
         edits=Edits(at(low), at(None), at(1.0)),
         removes="loading rows that are not aligned",
-        quiet=f"{work.a_step(slow):.0f} products a step have rows off 16 bytes",
+        quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
         evidence=witness.of_gpu(rows[found], [_label(timeline, ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
         fix=_fix(worst),

@@ -13,7 +13,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -66,14 +66,14 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     once = len(adding) <= 1.1 * len(zeroing)
-    count = f"{work.a_step(zeroing):.0f} fills a step"
+    count = f"{counted(work.a_step(zeroing), 'fill')} a step"
     spent = duration(work.us_a_step(zeroing))
     return Found(
         summary=f"zero_grad launches {count}, {spent} of GPU time and "
         f"{duration(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
         edits=Edits(fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)),
         removes="filling gradients with zeros, and adding to them",
-        quiet=f"{count} zero gradients",
+        quiet=f"zero_grad launches {count}",
         evidence=witness.of_gpu(work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in zero_grad" for o in work.op[zeroing].tolist()]),
         # One step alone may hold the first, slow launch of each kernel.
         confidence=0.85 if steps.steps > 1 else 0.6,

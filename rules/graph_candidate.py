@@ -65,7 +65,7 @@ def graph_candidate(
     shapes = work.timeline.source.shapes
     return Found(
         title="A CUDA graph could replay the step",
-        summary=f"All {steps.steps} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
+        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
         f"the GPU waits for launches {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(CheaperDispatch(0.6), *(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US),) * 2),
         removes="launching the same kernels anew",

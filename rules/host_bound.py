@@ -8,7 +8,7 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -76,7 +76,7 @@ def host_bound(
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):
-        return Clear(why=f"the host works for itself in {busy} of {steps.steps} steps only; reported from {min_steps_share:.0%} of them, and two")
+        return Clear(why=f"the host works for itself in {busy} of {counted(steps.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two")
     known = all(w.kind != "unknown" for w in works)
     share = 1.0 if known else 0.5
     spent = duration(host_time.spent_us(spans))

@@ -11,7 +11,7 @@ from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, of_server, spelt
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
@@ -126,8 +126,8 @@ def launch_gap(
     next_op = gaps.next_op[big]
     return Found(
         title="The GPU waits for the host to launch kernels",
-        summary=f"{int(inside.sum() / steps.steps):,} GPU ops a step, with a median of "
-        f"{np.median(frame['dur_us'].to_numpy()[inside]):.2g} µs; the GPU waits {duration(waiting.sum() / steps.steps)} "
+        summary=f"{counted(inside.sum() / steps.steps, 'GPU op')} a step, with a median of "
+        f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}) for the host to issue the next one"
         + (f", and {duration(pauses_us)} in pauses that go with it." if pauses_us >= WORTH_SAYING * lost_us else "."),
         edits=_edits(program, graph, timeline, host_time, compiled, capturable),

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, three
 from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
@@ -73,7 +73,7 @@ def low_arithmetic_intensity(
     share = float(dur_us[starved].sum()) / work.busy_us
     if share < min_busy_share or not starved.any():
         known = dense & ~np.isnan(intensity)
-        typical = f", median intensity {np.median(intensity[known]):.0f} FLOP/byte" if known.any() else ""
+        typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
         return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}")
     shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
     found = np.flatnonzero(starved)
@@ -81,8 +81,8 @@ def low_arithmetic_intensity(
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
     ops = roofline.cost_op[rows[found]].tolist()
     return Found(
-        summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {middle:.1f} FLOP per byte where {limit:.0f} would keep "
-        f"the device busy; such work takes {share:.0%} of its time, reading {reached:.0f} GB/s.",
+        summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
+        f"the device busy; such work takes {share:.0%} of its time, reading {three(reached)} GB/s.",
         edits=Edits(Batched(FEW, shared), Batched(LIKELY, shared), Batched(MANY, shared)),
         removes="reading the same weights again for every request",
         evidence=witness.of_gpu(

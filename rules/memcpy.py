@@ -123,7 +123,7 @@ def memcpy(
         edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
-        quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of it not hidden behind compute",
+        quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
         fix=for_program(

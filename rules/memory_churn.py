@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import Action
 from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
-from advisor.report.numbers import duration, percent, size
+from advisor.report.numbers import counted, duration, percent, size, times
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import returned
 
@@ -44,7 +44,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     if not len(given):
         return Clear(why="no segment was given back to the driver")
     if rounds < min_rounds:
-        return Clear(why=f"cached segments were given back and asked for again {rounds} times; reported from {min_rounds}")
+        return Clear(why=f"cached segments were given back and asked for again {times(rounds)}; reported from {min_rounds}")
     waits = np.diff(events.time_us, prepend=events.time_us[:1])
     both = np.r_[given, asked[asked > starts[0]]]
     # The first event of a round has waited for the GPU to finish, which other work would have done as well.
@@ -52,12 +52,12 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     spent, waited = float(waits[np.setdiff1d(both, starts)].sum()), float(waits[starts[1:]].sum())
     share = spent / window if window else 0.0
     if share < min_time_share:
-        return Clear(why=f"{rounds} rounds of giving back and asking again took {percent(share)} of the window's time")
+        return Clear(why=f"{counted(rounds, 'round')} of giving back and asking again took {percent(share)} of the window's time")
     again = int(events.size[asked[asked > starts[0]]].sum())
     where = next((attribution.origins.of[int(events.stack[i])] for i in starts.tolist() if events.stack[i] >= 0), None)
     full = bool((events.action == Action.OOM).any())
     return Found(
-        summary=f"{rounds} times cached segments went back to the driver and {size(again / rounds)} were asked for again: "
+        summary=f"{times(rounds).capitalize()} cached segments went back to the driver and {size(again / rounds)} were asked for again: "
         f"{share:.0%} of the window's time, {duration(spent)}, passed in cudaMalloc and cudaFree.",
         confidence=0.85,
         saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree; of the time that the history covers"),

@@ -53,7 +53,7 @@ def memory_gradients(
     device, a, peak = attribution.device, attribution.device.allocations, attribution.device.peak_allocated
     backward = attribution.runs.starts_of(Phase.BACKWARD)
     if len(backward) < 2:
-        return Clear(why=f"the window holds {len(backward)} backward passes, and gradients are kept from one to the next")
+        return Clear(why=f"gradients are kept from one backward pass to the next, and the window holds {len(backward) or 'none'}")
     passes = np.searchsorted(backward, a.freed) - np.searchsorted(backward, np.maximum(a.born, 0), side="right")
     rows = attribution.of(Category.GRADIENTS) & (a.born >= 0) & (passes > 0)
     updates = _updates(snapshot, attribution)

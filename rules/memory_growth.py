@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import size
+from advisor.report.numbers import size, times
 from advisor.rules._memory import LEAST_BYTES, places, saved
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth
@@ -62,7 +62,7 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     rows[np.concatenate([chain.rows for chain in growth.chains])] = True
     largest = sum(int(device.allocations.requested[chain.rows].max()) for chain in growth.chains)
     return Found(
-        summary=f"{len(growth.chains)} buffer{'s' * (len(growth.chains) > 1)} of {size(largest)} in all were copied {copies} times to grow; "
+        summary=f"{len(growth.chains)} buffer{'s' * (len(growth.chains) > 1)} of {size(largest)} in all were copied {times(copies)} to grow; "
         f"{size(whole)} are {of}, and allocated once they would need {size(whole - expected)}.",
         confidence=0.9 if attribution.origins.native else 0.75,
         saving=saving,

@@ -96,11 +96,10 @@ def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: In
     cheaper = np.where(work.dur_us[there] < work.dur_us[back], there, back)
     return Found(
         title="Tensors are turned in memory and turned back",
-        summary=f"{len(there) / work.schedule.steps:.0f} round trips a step copy a "
-        f"tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; nothing between needs it.",
+        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; nothing between needs it.",
         edits=Edits(WithoutOps(cheaper), WithoutOps(both), WithoutOps(both)),
         removes="copies into another order and back",
-        quiet="copies there and back",
+        quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
         evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),
         confidence=0.85,
         fix=Fix(

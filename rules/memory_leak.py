@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.recordings.snapshot import Ints
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import size
+from advisor.report.numbers import counted, size
 from advisor.rules._memory import LEAST_BYTES, places, saved
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import Allocations
@@ -47,7 +47,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     device, steps = attribution.device, leaks.steps
     if len(steps) < FEWEST:
         raise Unavailable(
-            f"the history shows {len(steps)} steps, and growth needs {FEWEST}",
+            f"the history shows {counted(len(steps), 'step')}, and growth needs {FEWEST}",
             "torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
         )
     lives, peak = replay.recorded, device.peak_allocated

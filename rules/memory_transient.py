@@ -92,12 +92,12 @@ def memory_transient(
     moment = above(attribution, int(parts[1].max()), steps)
     if expected < max(min_share * peak, least_bytes, 1) or moment.share > MOMENT or moment.times > MOMENTS:
         return Clear(
-            why=f"in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}, for {percent(moment.share)} of a step"
+            why=f"made in parts, what is short-lived at the peak would free {size(max(expected, 0))} of {size(peak)}; memory is that high for {percent(moment.share)} of a step"
         )
     saving = saved(peak, peak - int(parts[0].max()), expected, peak - replay.allocated(lives.without(rows)), "tensors that live for a moment")
     loss = any(_LOSS.search(f"{o.op} {o.node} {o.function}") for o in (attribution.origin(int(r)) for r in np.flatnonzero(rows & device.at_peak)))
     return Found(
-        summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {moment.share:.0%} of a step"
+        summary=f"{size(int(a.size[rows & device.at_peak].sum()))} of the peak of {size(peak)} live for {percent(moment.share)} of a step"
         f"{': logits and what the loss makes of them' if loss else ''}; in {CHUNKS} parts the peak is {size(peak - expected)}.",
         confidence=0.8 if loss else 0.65,
         at_most="high" if expected >= worth_bytes else "low",

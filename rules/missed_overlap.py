@@ -8,8 +8,9 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import transfer_us
+from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -67,12 +68,14 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
         return Clear(why=f"{percent(share)} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
     serial = _in_runs(work, collective, overlapped, work.of(*_PRODUCTS), min_run)
     if not len(serial):
-        return Clear(why=f"{collective.sum() / work.schedule.steps:.0f} collectives a step, none of them in a run of {min_run} that overlaps no computing")
+        return Clear(
+            why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} a step, none of them in a run of {min_run} that overlaps no computing"
+        )
     transfer, dur_us = transfer_us(work, serial, WAITING), work.dur_us[serial]
     moving = float(transfer.sum()) / work.schedule.steps
     moves = f", of which {duration(moving)} move data" if duration(moving) != duration(work.us_a_step(serial)) else ""
     return Found(
-        summary=f"{work.a_step(serial):.0f} collectives a step run after what they could run beside, for {duration(work.us_a_step(serial))} of "
+        summary=f"{a_step(work.a_step(serial), 'collective', 'run')} after what could run beside it, for {duration(work.us_a_step(serial))} of "
         f"{duration(work.step_us)}{moves}; nothing runs meanwhile.",
         edits=Edits(*(WithDurations(serial, dur_us - share * transfer) for share in (LEAST_HIDDEN, HIDDEN, MOST_HIDDEN))),
         removes="collectives that could run beside the backward pass",

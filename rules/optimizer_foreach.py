@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -61,9 +61,9 @@ def optimizer_foreach(
         return Clear(why="no optimizer step inside the window")
     count = work.a_step(update.ops)
     if update.kind == "fused":
-        return Clear(why=f"{update.name or 'the optimizer'} is fused already: {count:.0f} kernels a step")
+        return Clear(why=f"{update.name or 'the optimizer'} is fused already: {counted(count, 'kernel')} a step")
     if update.kind == "other":
-        return Clear(why=f"the optimizer launches {count:.0f} kernels a step, and not one pattern a parameter")
+        return Clear(why=f"the optimizer launches {counted(count, 'kernel')} a step, and not one pattern a parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
         return Clear(why=f"the optimizer updates {update.parameters} parameters a step one by one; reported from {min_parameters}")
@@ -73,13 +73,13 @@ def optimizer_foreach(
     name = update.name or "The optimizer"
     return Found(
         title="The optimizer updates one parameter after the other" if looped else "The optimizer could be fused",
-        summary=f"{name} launches {count:,.0f} kernels a step for {update.parameters:,} parameters, {spent} of GPU time and "
+        summary=f"{name} launches {counted(count, 'kernel')} a step for {counted(update.parameters, 'parameter')}, {spent} of GPU time and "
         f"{duration(host_time.spent_us(update.spans))} of host time between them."
         if looped
-        else f"{name} runs {count:.0f} foreach kernels a step ({spent} of GPU time); fused kernels move each tensor once.",
+        else f"{name} runs {counted(count, 'foreach kernel')} a step ({spent} of GPU time); fused kernels move each tensor once.",
         edits=fused_optimizer(host_time, work, update),
         removes="launching and running the update of each parameter by itself",
-        quiet=f"the optimizer runs {'one parameter after the other' if looped else 'with foreach kernels'} ({count:.0f} kernels a step)",
+        quiet=f"the optimizer runs {'one parameter after the other' if looped else 'with foreach kernels'} ({counted(count, 'kernel')} a step)",
         evidence=witness.of_gpu(work.rows[update.ops], [work.name(k)[:80] for k in update.ops.tolist()]),
         confidence=0.9 if looped else 0.63,
         at_most="high" if looped else "low",

@@ -12,7 +12,7 @@ from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.kernel_names import Family, family, tensor_core
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
@@ -98,8 +98,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
     return Found(
         title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
-        summary=f"{work.a_step(chosen):.0f} products and convolutions a step run in {where} and take "
-        f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
+        summary=f"{counted(work.a_step(chosen), 'product or convolution', 'products and convolutions')} a step in {where} "
+        f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True),
             combine(products.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[products.forward], CAST_HOST_US)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several, WithoutHolding
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS
@@ -54,7 +54,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
     return Found(
-        summary=f"Hosts wait for {holds:.0f} collectives a step and only then issue what follows: GPUs idle {duration(refill)} of {duration(step_us)} for it.",
+        summary=f"Hosts wait for {counted(holds, 'collective')} a step and only then issue what follows: GPUs idle {duration(refill)} of {duration(step_us)} for it.",
         evidence=(
             Evidence(label="GPUs idle until the host has issued the next kernels, a step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)),
         ),
@@ -73,7 +73,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
         ),
         edits=JobEdits(WithoutHolding(0.5), expected, expected),
         removes="the host's waits for collectives",
-        quiet=f"hosts wait for {holds:.0f} collectives a step",
+        quiet=f"hosts wait for {counted(holds, 'collective')} a step",
         confidence=0.85,
         cause="host",
         ranks=job.numbers,

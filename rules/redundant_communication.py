@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration, times
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.job import Job
@@ -50,7 +50,7 @@ def redundant_communication(job: Job) -> Outcome:
     beside = LessComputing(((1 - 1 / passes) * float(np.median([s.facts.contended_us for s in job.ranks])),))
     edit = Several((Transfers(repeated, 0.0, issue_us), beside))
     return Found(
-        summary=f"Gradients are averaged {passes} times a step and used once: {len(repeated) / job.steps:.0f} all-reduces, {duration(moved)} of transfers, are for nothing.",
+        summary=f"Gradients are averaged {times(passes)} a step and used once: {counted(len(repeated) / job.steps, 'all-reduce is', 'all-reduces are')} for nothing, {duration(moved)} of transfers.",
         evidence=(
             Evidence(label="all-reduces of micro-batches before the last, a step", start_us=0.0, dur_us=moved, count=max(round(len(repeated) / job.steps), 1)),
         ),
@@ -66,7 +66,7 @@ def redundant_communication(job: Job) -> Outcome:
         ),
         edits=JobEdits(Transfers(repeated, 0.0), edit, edit),
         removes="averages of all micro-batches but the last",
-        quiet=f"gradients are averaged {passes} times a step",
+        quiet=f"gradients are averaged {times(passes)} a step",
         cause="communication",
         ranks=job.numbers,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Evidence, Fix
-from advisor.report.numbers import percent
+from advisor.report.numbers import counted, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
@@ -89,7 +89,7 @@ def slow_link(job: Job, *, large_mib: Annotated[float, Range(0.0)] = 4.0, min_ca
                 )  # fmt: skip
     compared = sum(len(groups) > 1 for groups in by_like.values())
     return Clear(
-        why=f"{compared} sizes compared between groups; the slowest is {best:.2f} times as slow as its like"
+        why=f"{counted(compared, 'size')} compared between groups; the slowest is {best:.2f} times as slow as its like"
         if compared
         else "no two groups of ranks move the same sizes: nothing to compare"
     )

@@ -9,7 +9,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
@@ -98,7 +98,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     families = np.asarray([FAMILIES[f] for f in work.kernels.family[work.rows[at]].tolist()], object)
     spent = {f: float(dur_us[families == f].sum()) for f in dict.fromkeys(families.tolist())}
     typical = (
-        f"{int(grids.blocks[worst])} blocks for {int(grids.sms[worst])} multiprocessors"
+        f"{counted(grids.blocks[worst], 'block')} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers
 from advisor.views.ranks.job import Job
@@ -80,7 +80,7 @@ def small_messages(
     low, expected, high = (Transfers(chosen, factor, fewer * issue_us * times) for times in ISSUES)
     kind = KINDS[int(matched.kind[rows[0]])].value
     return Found(
-        summary=f"{calls:.0f} {kind} collectives a step carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
+        summary=f"{counted(calls, f'{kind} collective')} a step carry {size / calls / 2**20:.2g} MiB each, {duration(float(np.median(matched.transfer_us[rows])))} "
         f"a piece; {left:.0f} of {bucket_mib:g} MiB would carry the same.",
         evidence=(
             Evidence(label=f"{kind} below {small_mib:g} MiB, a step", start_us=0.0, dur_us=best[0] / job.steps, count=max(round(calls), 1)),
@@ -102,8 +102,8 @@ def small_messages(
             risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",
         ),
         edits=JobEdits(low, expected, high),
-        removes=f"{fewer:.0f} of {calls:.0f} collectives a step",
-        quiet=f"{calls:.0f} small {kind} collectives a step",
+        removes=f"{fewer:.0f} of {counted(calls, 'collective')} a step",
+        quiet=f"{counted(calls, f'small {kind} collective')} a step",
         confidence=0.85,
         cause="communication",
         ranks=job.numbers,

@@ -6,7 +6,7 @@ import re
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import duration, percent, times
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.replay.build import Replay
@@ -93,7 +93,7 @@ def sync_stall(
     share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
     costs = share >= min_saving_share
     if not costs and (per_step < min_per_step or not steps.repeats):
-        return Clear(why=f"{per_step:.1f} waits a step; without them the step would gain {percent(share)}, reported from {min_saving_share:.0%}")
+        return Clear(why=f"the host waits {times(per_step)} a step; without that the step would gain {percent(share)}, reported from {min_saving_share:.0%}")
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
     rows = calls.rows[waits]
@@ -104,7 +104,7 @@ def sync_stall(
         + (
             "the GPU then idles until the host has launched again."
             if share >= MEDIUM_SHARE
-            else f"removing them alone gains {share:.0%}, because something else bounds the step."
+            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {share:.0%}, because something else bounds the step."
         ),
         edits=Edits(combine() if full else WithoutWaits(waits), removed, without_reads(work, calls, waits, removed, program)),
         removes="the host's waits for the GPU",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
+from advisor.report.numbers import many
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
@@ -56,7 +57,7 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
         gain = in_part(relieved(limits, _load_left(kernel, access), _load_left(kernel, access, twice=True)), min(busy / BUSY, 1.0))
         times = access.sectors / max(access.ideal, 1.0)
         return Seen(
-            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {access.sectors:,.0f} are excess.",
+            f"touches {times:.1f} times the {SECTOR_BYTES}-byte sectors that its data fill: {access.excess:.0%} of {many(access.sectors)} are excess.",
             gain,
             0.9 if busy >= BUSY else 0.75,
             _FIX,

@@ -88,7 +88,7 @@ def unfused_elementwise(
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
     members = np.concatenate(chains)
     spent, fused = work.us_a_step(members), float(durations[:, 1].sum()) / work.schedule.steps
-    count = f"{work.a_step(members):.0f} pointwise kernels a step"
+    count = f"{counted(work.a_step(members), 'pointwise kernel')} a step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
     own = (spent - fused) / work.step_us
     if own < min_gpu_share:
@@ -97,7 +97,7 @@ def unfused_elementwise(
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
-        f"{work.a_step(members) - work.a_step(chains):.0f} launches fewer.",
+        f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer.",
         edits=Edits(
             combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
             combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import numpy as np
@@ -11,7 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import duration
+from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
@@ -70,11 +70,11 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     count = work.a_step([c for c in chains if not c.backward])
     return Found(
         title=f"{kinds[0]} is written out where one op exists",
-        summary=f"{count:.0f} written-out {' and '.join(kinds)} a step run {work.a_step(members):.0f} kernels for "
-        f"{spent} of {duration(work.step_us)}; fused they would take {fused}.",
+        summary=f"{counted(count, f'{_both(kinds)} a step is', f'{_both(map(_several, kinds))} a step are')} written out in "
+        f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
         edits=_edits(work, chains, times, _around(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
-        quiet=f"{' and '.join(kinds)} written out take {spent} a step",
+        quiet=f"{_both(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.members)]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
         fix=_fix(kinds),
@@ -119,6 +119,14 @@ def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:
     for chain in chains:
         spent[chain.kind] = spent.get(chain.kind, 0.0) + float(work.dur_us[chain.members].sum())
     return sorted(spent, key=lambda kind: -spent[kind])
+
+
+def _both(kinds: Iterable[str]) -> str:
+    return " and ".join(kinds)
+
+
+def _several(kind: str) -> str:
+    return f"{kind}{'es' if kind.endswith('x') else 's'}"
 
 
 def _label(work: GpuWork, chain: Chain) -> str:

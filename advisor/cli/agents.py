@@ -11,7 +11,10 @@ import typer
 def mcp(
     root: Annotated[Path, typer.Option("--root", help="The folder whose traces may be read; nothing outside of it is.")] = Path(),
 ) -> None:
-    """Serve analyze, findings, explain, kernels and diff to an agent over the Model Context Protocol, on standard input and output."""
+    """Serve traces to an agent over the Model Context Protocol.
+
+    Its tools are analyze, findings, explain, kernels and diff, on standard input and output.
+    """
     from advisor.integrations.mcp_server import server
 
     server(root).run()

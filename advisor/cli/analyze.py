@@ -24,6 +24,7 @@ from advisor.cli.terminal import (
     OpenOption,
     OutputOption,
     RulesOption,
+    TextFormatOption,
     UnjudgedOption,
     WorkersOption,
     check_severity,
@@ -152,7 +153,7 @@ def analyze(
 
 def report(
     saved: Annotated[Path, typer.Argument(help="A report saved with --format json.")],
-    format: FormatOption = None,
+    format: TextFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -169,7 +170,10 @@ def redact(
     trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank.")],
     output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
 ) -> None:
-    """Write a copy to give away: without paths, hosts, users, command lines and environment, with the same analysis."""
+    """Write a copy to give away, with the same analysis.
+
+    It is without paths, hosts, users, command lines and environment.
+    """
     from advisor.engine import giveaway
 
     if not trace.exists():

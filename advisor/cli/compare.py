@@ -24,6 +24,7 @@ from advisor.cli.terminal import (
     unjudged,
 )
 from advisor.errors import UsageError
+from advisor.report.numbers import counted
 
 if TYPE_CHECKING:
     from advisor.compare.model import Comparison
@@ -48,9 +49,9 @@ def diff(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say what changed between two traces: the step, where the time went or came from, and what became of the findings.
+    """Say what changed between two traces.
 
-    Three captures or more a side tell the noise too.
+    The step, where the time went or came from, and what became of the findings. Three captures or more a side tell the noise too.
     """
     from advisor.compare.memory import compare_memory
     from advisor.reports import memory_comparison
@@ -84,7 +85,10 @@ def check(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Hold a trace against the budgets in [tool.advisor.budgets]; exit with 1 if one is crossed or cannot be told."""
+    """Hold a trace against budgets; exit with 1 if one is crossed.
+
+    They stand in [tool.advisor.budgets]. One that cannot be told is no success either.
+    """
     from advisor.compare import budgets
     from advisor.engine import settings
     from advisor.engine.rule import catalog
@@ -101,7 +105,7 @@ def check(
     for verdict in verdicts:
         print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]
-    say(f"{len(verdicts) - len(crossed)} of {len(verdicts)} budgets pass")
+    say(f"{len(verdicts) - len(crossed)} of {counted(len(verdicts), 'budget')} pass")
     if crossed or unjudged(reports[0], allow_unjudged):
         raise typer.Exit(1)
 
@@ -116,7 +120,7 @@ def history(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show how the step time and the findings moved from commit to commit."""
+    """Show how step and findings moved from commit to commit."""
     from advisor.compare import history as kept
     from advisor.reports.history import formats
 
@@ -130,7 +134,7 @@ def history(
         say(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""))
     trend = kept.read(directory)
     if trend.skipped:
-        say(f"advisor: {len(trend.skipped)} files of {directory} are no saved reports by commit")
+        say(f"advisor: no saved reports by commit: {counted(len(trend.skipped), 'file')} of {directory}")
     write(formats()[name].render(trend), target)
 
 

@@ -16,9 +16,9 @@ from advisor.cli.terminal import (
     ConfigOption,
     FailOnOption,
     ForceOption,
-    FormatOption,
     OutputOption,
     RulesOption,
+    TextFormatOption,
     UnjudgedOption,
     check_severity,
     destination,
@@ -109,7 +109,7 @@ def write_directory(report: Report, directory: Path) -> None:
 
 def merge(
     summaries: Annotated[Path, typer.Argument(help="The directory that shards wrote their summaries to.")],
-    format: FormatOption = None,
+    format: TextFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.")] = None,
@@ -118,7 +118,10 @@ def merge(
     fail_on: FailOnOption = None,
     allow_unjudged: UnjudgedOption = False,
 ) -> None:
-    """Judge a job from the summaries of its ranks, as `advisor analyze --shard` wrote them."""
+    """Judge a job from the summaries of its ranks.
+
+    `advisor analyze --shard` writes them.
+    """
     from advisor.engine.fleet import merged, stored
     from advisor.engine.run import run
     from advisor.reports import formats

@@ -25,7 +25,10 @@ def validate(
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Print true steps against those timed without a profiler, as Markdown.")] = False,
 ) -> None:
-    """Hold predicted savings against measured ones, over pairs with known step times; of jobs the replay against the recorded step too."""
+    """Hold predicted savings against measured ones.
+
+    Over pairs with known step times; of jobs the replay against the recorded step too.
+    """
     from advisor.lab import accuracy as ledger
     from advisor.lab import coverage, jobs, true_steps
     from advisor.report.numbers import counted
@@ -62,9 +65,9 @@ def record(
     light: Annotated[int, typer.Option(help="Steps to record with neither shapes nor stacks.")] = 5,
     deep: Annotated[int, typer.Option(help="Steps to record with shapes, stacks and memory.")] = 3,
 ) -> None:
-    """Run a PyTorch program, time its steps without a profiler, then record a few: no change of the script.
+    """Run a PyTorch program, time its steps, then record a few.
 
-    The program's output and exit code are its own. It ends when enough is recorded. Then: advisor analyze DIRECTORY
+    The script stays as it is, and steps are timed without a profiler. The program's output and exit code are its own. It ends when enough is recorded. Then: advisor analyze DIRECTORY
     """
     from advisor.lab.find_steps import Steps
     from advisor.lab.launch import launch
@@ -108,7 +111,10 @@ def bench(
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Time functions on the device that they use, side by side, or one over batch sizes."""
+    """Time functions side by side, or one over batch sizes.
+
+    On the device that they use.
+    """
     from advisor.lab.bench_batches import bench_batches
     from advisor.lab.bench_many import bench_all, bench_sizes
     from advisor.lab.page import lines, page, preformatted
@@ -147,7 +153,10 @@ def attention(
     output_dir: Annotated[Path | None, typer.Option(help="Where to write the plots, as SVG.")] = None,
     force: ForceOption = False,
 ) -> None:
-    """Measure attention on this machine: baseline, profile, cause, fixes, what they gain. Changes nothing."""
+    """Measure attention on this machine, and what makes it faster.
+
+    Baseline, profile, cause, fixes, what they gain. Changes nothing.
+    """
     from advisor.lab.attention import session as lab
     from advisor.lab.page import page, preformatted
 
@@ -185,7 +194,10 @@ def verify(
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Say what a change gains on this machine: both programs run by turns, steps timed without a profiler."""
+    """Say what a change gains on this machine.
+
+    Both programs run by turns, steps timed without a profiler.
+    """
     from advisor.lab import verify as lab
     from advisor.lab.page import page, preformatted
 

@@ -26,7 +26,10 @@ def explain(
     rules: RulesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the page of a rule, or what the rule says of one trace: the value, the threshold, and what it rests on."""
+    """Print the page of a rule, or what the rule says of one trace.
+
+    Of a trace: the value, the threshold, and what it rests on.
+    """
     from advisor.engine import settings
     from advisor.engine.rule import catalog
 

@@ -44,7 +44,9 @@ RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Pytho
 
 UnjudgedOption = Annotated[bool, typer.Option("--allow-unjudged", help="Pass although the trace could not be judged, or only in part.")]
 
-FormatOption = Annotated[str | None, format_option("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "gitlab", alone="text and an HTML file")]
+_FORMATS = ("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "gitlab")
+FormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text and an HTML file")]
+TextFormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text")]
 FailOnOption = Annotated[
     str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.", autocompletion=one_of("high", "medium", "low"))
 ]

@@ -71,14 +71,14 @@ def across(left: Report, right: Report) -> Across:
 def _where(report: Report) -> Where:
     window, step = report.traced, report.step_us
     rates = report.rates if report.rates and report.rates.known >= KNOWN else None
-    true_us = sum(time.window_us - time.idle.profiler for time in report.time or ()) or 1.0  # as the headline has it: without recording
+    true_us = sum(time.window_us - report.added_us(time) for time in report.time or ()) or 1.0
     return Where(
         path=report.source.path,
         device=", ".join(dict.fromkeys(device.name for device in report.devices)) or "no GPU",
         format=report.source.format,
         step_us=step,
         busy_us=report.work.kernel_us,
-        idle_share=sum(time.idle_us - time.idle.profiler for time in report.time or ()) / true_us,
+        idle_share=sum(time.idle_us - report.added_us(time) for time in report.time or ()) / true_us,
         kernels=report.work.kernels,
         flops=report.work.flops,
         of_peak_flops=rates.flops_busy if rates else None,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from advisor.compare.model import Comparison
 from advisor.errors import UsageError, no_such
 from advisor.report.model import SEVERITIES, Finding, Report
+from advisor.report.numbers import counted, duration, percent, size
 
 EXAMPLE = """
 [tool.advisor.budgets]
@@ -36,14 +37,17 @@ class Verdict:
 
 
 def _share(field: str, *of_ranks: str) -> Callable[[Report], float | None]:
-    """A share of the window by a device's field; of a job by the fields of its ranks that are the same."""
+    """A share of the window as it runs when nobody records, by a device's field; of a job by the fields of its ranks that are the same."""
 
     def of(report: Report) -> float | None:
         if report.kind == "job":
             whole = sum(rank.step_us for rank in report.ranks)
             return sum(getattr(rank, name) for rank in report.ranks for name in of_ranks) / whole if whole and of_ranks else None
-        window = sum(t.window_us for t in report.time or ())
-        return sum(getattr(t, field) for t in report.time or ()) / window if window else None
+        devices = report.time or ()
+        added = sum(report.added_us(time) for time in devices)
+        window = sum(time.window_us for time in devices) - added
+        spent = sum(getattr(time, field) for time in devices) - (added if field == "idle_us" else 0.0)
+        return spent / window if window > 0 else None
 
     return of
 
@@ -63,17 +67,27 @@ def _peak(name: str) -> Callable[[Report], float | None]:
     return of
 
 
-_MEASURES: Mapping[str, tuple[Callable[[Report], float | None], str]] = {
-    "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, "ms"),
-    "idle_share": (_share("idle_us", "input_us", "host_us", "other_us"), ""),
-    "exposed_copy_share": (_share("exposed_copy_us", "copy_us"), ""),
-    "exposed_comm_share": (_share("exposed_comm_us", "wait_us", "transfer_us"), ""),
-    "wait_share": (_waiting, ""),
-    "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, "kernels a step"),
-    "peak_bytes": (_peak("peak_allocated_bytes"), "bytes"),
-    "reserved_bytes": (_peak("peak_reserved_bytes"), "bytes"),
-    "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, "ms a step"),
+def _ms(value: float) -> str:
+    return duration(1000 * value)
+
+
+def _kernels(value: float) -> str:
+    return counted(value, "kernel")
+
+
+_MEASURES: Mapping[str, tuple[Callable[[Report], float | None], Callable[[float], str], str]] = {
+    "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, _ms, ""),
+    "idle_share": (_share("idle_us", "input_us", "host_us", "other_us"), percent, " of the step"),
+    "exposed_copy_share": (_share("exposed_copy_us", "copy_us"), percent, " of the step"),
+    "exposed_comm_share": (_share("exposed_comm_us", "wait_us", "transfer_us"), percent, " of the step"),
+    "wait_share": (_waiting, percent, " of the step"),
+    "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, _kernels, " a step"),
+    "peak_bytes": (_peak("peak_allocated_bytes"), size, ""),
+    "reserved_bytes": (_peak("peak_reserved_bytes"), size, ""),
+    "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, _ms, " a step"),
 }
+"""Of each budget what it limits, how its values are written, and of what they are."""
+
 REGRESSION = "regression_percent"
 FINDINGS = "findings"
 _ORDER: list[str] = [*SEVERITIES]
@@ -118,13 +132,13 @@ def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None
 
 
 def _measure(name: str, limit: float, report: Report) -> Verdict:
-    of, unit = _MEASURES[name]
+    of, write, per = _MEASURES[name]
     value = of(report)
     if value is None:
         return Verdict(name, "unknown", f"a recording of kind {report.kind} holds nothing to tell it from")
     if value <= limit:
-        return Verdict(name, "kept", f"{value:.3g} of {limit:g} {unit}".rstrip())
-    return Verdict(name, "crossed", f"{value:.3g} where {limit:g} {unit} is the limit, {value - limit:.3g} over".replace("  ", " "))
+        return Verdict(name, "kept", f"{write(value)}{per}, {write(limit)} allowed")
+    return Verdict(name, "crossed", f"{write(value)}{per}, {write(value - limit)} over the limit of {write(limit)}")
 
 
 def _regression(limit: float, against: Comparison | None) -> Verdict:

@@ -14,6 +14,7 @@ from advisor.compare.model import SCHEMA, FindingChange
 from advisor.errors import UsageError
 from advisor.report.encoded import as_json
 from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
+from advisor.report.numbers import percent
 
 By = Literal["category", "source line", "module and op"]
 
@@ -121,7 +122,7 @@ def _summary(before: Memory, allocated: int, reserved: int, categories: MemoryTa
 
     def told(change: int, whole: int, what: str) -> str:
         share = abs(change) / whole if whole else 0.0
-        return f"the peak {what} is {share:.1%} {'higher' if change > 0 else 'lower'}" if change else f"the peak {what} is the same"
+        return f"the peak {what} is {percent(share)} {'higher' if change > 0 else 'lower'}" if change else f"the peak {what} is the same"
 
     parts = f"{told(allocated, before.peak_allocated_bytes, 'allocated')}, {told(reserved, before.peak_reserved_bytes, 'reserved')}"
     most = next((row for row in categories.rows if row.change * allocated > 0), None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from advisor.knowledge.kernel_names import tensor_core
 from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent, three
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -214,7 +214,7 @@ def _throughput(report: Report) -> str:
     samples, step = report.work.samples if report.work else 0.0, report.headline.step_us
     if not samples or not step:
         return ""
-    return f" {samples:,.4g} samples a step by {report.work.samples_from}: {duration(step)} each step, {samples / step * 1e6:,.4g} samples/s."
+    return f" {counted(samples, 'sample')} a step by {report.work.samples_from}: {duration(step)} each step, {three(samples / step * 1e6)} samples/s."
 
 
 def _used(report: Report) -> Answer:

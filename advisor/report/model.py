@@ -817,6 +817,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The step that savings are parts of; 0 where nothing has steps."""
         return self.headline.step_us or 0.0
 
+    def added_us(self, time: DeviceTime) -> float:
+        """What recording added to the device's window, all of it idle time."""
+        return min(self.window.recording_us * self.window.steps, time.idle.profiler) if self.window else 0.0
+
     def whole(self, saving: AnySaving) -> float:
         """What a saving is a part of, in its unit."""
         if isinstance(saving, BytesSaved):

@@ -74,6 +74,22 @@ def counted(number: float, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def many(number: float) -> str:
+    """A count of which nobody reads all digits: `131,072`, `35.7 million`."""
+    scale, word = next((pair for pair in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")) if number >= 0.9995 * pair[0]), (1.0, ""))
+    return f"{three(number / scale)} {word}" if word else f"{number:,.0f}"
+
+
+def mean(number: float) -> str:
+    """A mean count: `12`, `1,234`, and `1.50` where it is small and not whole."""
+    return f"{number:,.0f}" if number >= 99.5 or round(number, 2) == round(number) else three(number)
+
+
+def times(number: float) -> str:
+    """How often, in the mean: `once`, `3 times`, `1.50 times`."""
+    return "once" if mean(number) == "1" else f"{mean(number)} times"
+
+
 def rate(value: float) -> str:
     """A rate that is 0 where it is not known."""
     return three(value) if isfinite(value) and value > 0 else UNKNOWN

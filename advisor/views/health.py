@@ -13,7 +13,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Health
-from advisor.report.numbers import duration, interval
+from advisor.report.numbers import duration, interval, percent
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
@@ -395,6 +395,6 @@ def _replay(timeline: Timeline, replay: Replay) -> Health:
     return Health(
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        detail=f"the replayed step is {replay.error:.1%} off the recorded one",
+        detail=f"the replayed step is {percent(replay.error)} off the recorded one",
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from advisor.compare.model import Comparison, FindingChange, Interval, Row, Side, Table
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import counted, duration, percent, three
 from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
 from advisor.reports._phrases import amount, likely
@@ -107,7 +107,7 @@ def work(comparison: Comparison) -> str:
         return f"Launches {counts}"
     told = f"Kernels {counts} a step, {duration(before.kernel_us)} → {duration(after.kernel_us)} on all devices"
     if before.samples_per_s and after.samples_per_s:
-        told += f"; throughput {before.samples_per_s:,.4g} → {after.samples_per_s:,.4g} samples/s"
+        told += f"; throughput {three(before.samples_per_s)} → {three(after.samples_per_s)} samples/s"
     return told
 
 

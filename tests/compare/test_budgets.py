@@ -10,6 +10,7 @@ from advisor.compare import compare
 from advisor.compare.budgets import EXAMPLE, check, parse
 from advisor.errors import UsageError
 from advisor.report.model import TracedMemory, Work
+from advisor.report.numbers import percent
 from tests.compare.test_compare import changed, noisy, sample
 from tests.paths import ROOT
 from tests.reports.examples import healthy, launch_bound
@@ -38,7 +39,35 @@ def test_shares_are_of_all_devices():
     idle = sum(t.idle_us for t in report.time) / sum(t.window_us for t in report.time)
     assert status({"idle_share": idle + 1e-9}, report) == {"idle_share": "kept"}
     (verdict,) = check({"idle_share": idle / 2}, report)
-    assert verdict.status == "crossed" and f"{idle / 2:.3g} over" in verdict.detail
+    assert verdict.status == "crossed" and f"{percent(idle / 2)} over the limit of {percent(idle / 2)}" in verdict.detail
+
+
+def test_shares_are_of_the_step_as_it_runs_when_nobody_records():
+    """The window is 37.23 ms, 20.4 of them idle; recording made 12 of both, and the device's other times are what they were."""
+    report = launch_bound()
+    (time,) = report.time
+    added = msgspec.structs.replace(time, idle=msgspec.structs.replace(time.idle, profiler=13_000.0, launch=420.0))
+    window = msgspec.structs.replace(report.window, recording_us=4_000.0)
+    report = msgspec.structs.replace(report, window=window, time=(added,))
+    assert [v.detail for v in check({"idle_share": 0, "exposed_copy_share": 0}, report)] == [
+        "33% of the step, 33% over the limit of 0%",  # 8.4 of 25.23 ms
+        "2.5% of the step, 2.5% over the limit of 0%",  # 0.62 of 25.23 ms
+    ]
+    less = msgspec.structs.replace(report, time=(time,))  # of which the profiler's part is none
+    assert status({"idle_share": 20_400 / 37_230}, less) == {"idle_share": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("budget", "of", "said"),
+    [
+        ({"kernel_count": 800}, {"kernels": 12_345.6}, "12,346 kernels a step, 11,546 kernels over the limit of 800 kernels"),
+        ({"kernel_ms": 2}, {"kernel_us": 5_000_000.0}, "5.00 s a step, 5.00 s over the limit of 2.00 ms"),
+        ({"kernel_count": 1}, {"kernels": 1.0}, "1 kernel a step, 1 kernel allowed"),
+    ],
+)
+def test_values_are_written_as_people_read_them(budget, of, said):
+    (verdict,) = check(budget, msgspec.structs.replace(launch_bound(), work=Work(**of)))
+    assert verdict.detail == said
 
 
 def test_kernels_a_step():

@@ -22,4 +22,4 @@ def test_each_budget_is_a_test(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
     assert "\nslow.json.gz::idle_share FAILED" in done.stdout
-    assert "where 0.1 is the limit" in done.stdout and "Traceback" not in done.stdout
+    assert "over the limit of 10%" in done.stdout and "Traceback" not in done.stdout

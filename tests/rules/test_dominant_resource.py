@@ -27,7 +27,7 @@ def copies(dur, size):
 
 def test_one_kernel_of_nobodys_library_is_named_and_ncu_decides():
     finding = found("dominant-resource", kernels(900.0))
-    assert "my_stencil" in finding.summary and "69%" in finding.summary and "not known" in finding.summary
+    assert "my_stencil" in finding.summary and "69%" in finding.summary and "an unknown share" in finding.summary
     assert finding.status == "possible" and "regex:my_stencil" in finding.decide_with
     assert (finding.saving.low, finding.saving.expected) == (0, 0) and finding.saving.high == widened("dominant-resource", 0, 900, 1300)[1]
 

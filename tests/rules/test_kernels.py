@@ -129,7 +129,7 @@ QUEUE = {"reds": 1e7, "atomic_busiest": 33, "atomic_mean": 0.35, "dram": 1, "l2"
 
 def test_atomics_on_few_addresses_are_found():
     finding = found("atomic-contention", kernel(**QUEUE))
-    assert finding.saving.expected > 0.9 and "10,000,000" in finding.summary
+    assert finding.saving.expected > 0.9 and "10.0 million" in finding.summary
 
 
 def test_atomics_that_spread_or_are_few_are_left_alone():

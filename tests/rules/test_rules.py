@@ -193,7 +193,7 @@ def test_one_cheap_wait_a_step_may_be_logging():
         small_kernels(trace, at)
         trace.op("aten::item", at + 97, 2).call("cudaStreamSynchronize", at + 98, 0.5)
 
-    assert "1.0 waits a step" in clear("sync-stall", repeat(100, body), min_saving_share=0.2)
+    assert "waits once a step" in clear("sync-stall", repeat(100, body), min_saving_share=0.2)
     assert found("sync-stall", repeat(100, body), min_saving_share=0.2, min_per_step=1).severity in ("low", "info")
 
 
@@ -378,7 +378,7 @@ def linear(rows, us):
 
 def test_one_row_against_a_large_weight_is_found():
     finding = found("low-arithmetic-intensity", repeat(40, linear(1, 39)))
-    assert finding.severity == "high" and "1.0 FLOP per byte" in finding.summary and "torch.stack" in finding.fix.code.after
+    assert finding.severity == "high" and "1.00 FLOP per byte" in finding.summary and "torch.stack" in finding.fix.code.after
     assert finding.saving.low_us == pytest.approx(30, rel=0.05), "four requests share a step"
 
 

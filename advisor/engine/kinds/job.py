@@ -35,6 +35,7 @@ from advisor.report.model import (
     Work,
     severity_of,
 )
+from advisor.report.numbers import percent
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, JobEdits, Several
@@ -51,7 +52,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     try:
         error = job.replay.error
         status: Literal["ok", "degraded"] = "ok" if error <= MAX_ERROR else "degraded"
-        checks.append(Health(check="job-replay", status=status, detail=f"the unedited replay is {error:.1%} from the recorded step", touches=("ranks",)))
+        checks.append(Health(check="job-replay", status=status, detail=f"the unedited replay is {percent(error)} from the recorded step", touches=("ranks",)))
     except Unavailable as missing:
         checks.append(Health(check="job-replay", status="degraded", detail=missing.message, touches=("ranks",), record_with=missing.hint))
     if summaries.unread or summaries.notes:

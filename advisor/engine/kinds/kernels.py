@@ -23,6 +23,7 @@ from advisor.report.model import (
     SourceInfo,
     Work,
 )
+from advisor.report.numbers import counted
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
@@ -111,7 +112,9 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
         bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",
         summary=summary.strip(),
         judged="yes" if not outcomes.skipped else "partly" if looked else "no",
-        judged_why="" if not outcomes.skipped else f"{len(outcomes.skipped)} rules could not look: what they need was not collected",
+        judged_why=""
+        if not outcomes.skipped
+        else f"{counted(len(outcomes.skipped), 'rule')} could not look: what {'it needs' if len(outcomes.skipped) == 1 else 'they need'} was not collected",
     )
 
 

@@ -23,7 +23,7 @@ from advisor.report.model import (
     Report,
     SourceInfo,
 )
-from advisor.report.numbers import size
+from advisor.report.numbers import size, three
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.history import MemoryHistory
 from advisor.views.memory.steps import MemorySteps
@@ -120,7 +120,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> 
     summary = f"The peak is {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}."
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
-        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {memory.peak_allocated_bytes / max(median, 1):.2g} times the median. {summary}"
+        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"
     if loud and isinstance(loud[0].saving, BytesSaved):
         saving = loud[0].saving
         summary += f" {loud[0].fix.title}: {size(saving.expected)} less {saving.of}."

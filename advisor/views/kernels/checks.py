@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from advisor.knowledge.how_to_record import counters
 from advisor.report.model import Check
+from advisor.report.numbers import many
 from advisor.views.kernels.counters import (
     NO_STALL,
     SECTOR_BYTES,
@@ -81,7 +82,7 @@ def _spills(kernel: MeasuredKernel) -> Answer | None:
     if share is not None:
         return Answer(share >= 0.1, f"{share:.0%} of L1's sectors are local memory")
     requests = kernel.profile.get("derived__local_spilling_requests")
-    return None if requests is None else Answer(requests > 0, f"{requests:,.0f} requests spill registers")
+    return None if requests is None else Answer(requests > 0, f"{many(requests)} requests spill registers")
 
 
 def _stall(kernel: MeasuredKernel) -> Answer | None:
@@ -128,7 +129,7 @@ def _atomic(kernel: MeasuredKernel) -> Answer | None:
     if found is None:
         return None
     busiest = found.busiest or 0.0
-    told = f"{found.operations:,.0f} operations; the busiest slice of L2 works on them for {busiest:.0%} of the time"
+    told = f"{many(found.operations)} operations; the busiest slice of L2 works on them for {busiest:.0%} of the time"
     return Answer(busiest >= 0.2, told if found.operations else "no atomics on global memory")
 
 
@@ -151,7 +152,7 @@ def _mix(kernel: MeasuredKernel) -> Answer | None:
         return None
     per_cycle = {kind: sum(n or 0.0 for name, n in ops.items() if name[0] == kind) for kind in "fdh"}
     told = ", ".join(f"{n:,.0f} {bits}" for n, bits in zip(per_cycle.values(), ("FP32", "FP64", "FP16"), strict=True) if n >= 0.5)
-    return Answer(False, f"{executed:,.0f} warp instructions; {told or 'no floating point'} a cycle")
+    return Answer(False, f"{many(executed)} warp instructions; {told or 'no floating point'} a cycle")
 
 
 def _roofline(kernel: MeasuredKernel) -> Answer | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.model import Health
+from advisor.report.numbers import percent
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay
@@ -65,8 +66,8 @@ def _balance(device: DeviceMemory) -> Health:
 
 
 def _replayed(replay: MemoryReplay) -> Health:
-    problem = f"the simulated allocator is {replay.fidelity:.1%} off the recorded peak of reserved bytes" if replay.fidelity > FAITHFUL else ""
-    return _check("memory-replay", problem, f"the simulated allocator reserves what was recorded, within {replay.fidelity:.1%}")
+    problem = f"the simulated allocator is {percent(replay.fidelity)} off the recorded peak of reserved bytes" if replay.fidelity > FAITHFUL else ""
+    return _check("memory-replay", problem, f"the simulated allocator reserves what was recorded, within {percent(replay.fidelity)}")
 
 
 def _out_of_memory(snapshot: MemorySnapshot) -> Health:

@@ -16,6 +16,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Matching
+from advisor.report.numbers import duration
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.summary import RankSummary
 
@@ -112,9 +113,9 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     share = len(of) / max(int(total), 1)
     status: Literal["ok", "failed"] = "ok" if spread <= LARGEST_SPREAD_US and share >= LEAST_MATCHED else "failed"
     detail = (
-        f"{n:,} collectives matched by {method}; their ends lie {spread:.1f} µs apart in the median"
+        f"{n:,} collectives matched by {method}; their ends lie {duration(spread)} apart in the median"
         if status == "ok"
-        else f"by {method}, {share:.0%} of the collectives match, with ends {spread:,.0f} µs apart in the median: the ranks cannot be matched"
+        else f"by {method}, {share:.0%} of the collectives match, with ends {duration(spread)} apart in the median: the ranks cannot be matched"
     )
     if left:
         detail += f"; {left:,} on single ranks were left out"

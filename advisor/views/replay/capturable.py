@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
+from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.launches import Launches
@@ -35,7 +36,7 @@ def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, 
     if not _same(work, parts):
         return "the steps launch different kernels or other shapes, so one graph cannot replay them"
     if calls.waits.any():
-        return f"the host waits for the GPU {calls.waits.sum() / work.schedule.steps:.1f} times a step, which no graph can hold"
+        return f"the host waits for the GPU {times(calls.waits.sum() / work.schedule.steps)} a step, which no graph can hold"
     if calls.of(cuda_api.ApiRole.ALLOCATION).any():
         return "memory is allocated from the driver inside the steps, which no graph can hold"
     return ""

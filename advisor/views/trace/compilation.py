@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.intervals import Spans, overlap_with, union
 from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import times
 from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
@@ -85,7 +86,7 @@ class Recompilations:
             return f"shapes change from step to step, {self.varying[0]} to {self.varying[1]}"
         if self.renewed:
             return "torch.compile meets a new function each time"
-        return f"one function is at its recompilation {self.recompiled}" if self.recompiled else "its cause is not recorded"
+        return f"one function has been recompiled {times(self.recompiled)}" if self.recompiled else "its cause is not recorded"
 
 
 def _ids(timeline: Timeline, steps: Steps) -> list[tuple[int, int]]:

@@ -1,0 +1,81 @@
+"""What reports say, held against how people write: numbers, plurals, words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import app
+from advisor.compare import compare
+from advisor.engine.rule import catalog
+from advisor.reports.comparison import formats as of_a_comparison
+from advisor.reports.report import text
+from tests.analysed import analysed
+from tests.golden.digest import FOLDER, name
+from tests.golden.test_golden import EACH, RECORDINGS
+from tests.paths import ROOT
+from tests.reports.words import faults, said
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_the_goldens(file: Path) -> None:
+    assert not [(where, fault, told) for where, told in said(json.loads(file.read_text())) for fault in faults(told)]
+
+
+@pytest.mark.parametrize("recording", RECORDINGS[::EACH], ids=name)
+def test_the_reports_of_samples(recording: Path) -> None:
+    report = analysed(recording)
+    texts = [*said(json.loads(report.to_json())), *(("text", line.strip()) for line in text.render(report).splitlines() if "idle:" not in line)]
+    assert not [(where, fault, told) for where, told in texts for fault in faults(told) if where != "text" or not fault.startswith("space")]
+
+
+def test_a_comparison() -> None:
+    sides = [analysed(ROOT / "samples" / "launch-gap" / f"{side}.json.gz") for side in ("slow", "fixed")]
+    for one, other in ((0, 1), (1, 0), (0, 0)):
+        summary = compare([sides[one]], [sides[other]]).summary
+        told = of_a_comparison()["text"].render(compare([sides[one]], [sides[other]]))
+        assert not faults(summary) and not [fault for line in told.splitlines() for fault in faults(line) if not fault.startswith("space")]
+
+
+def test_the_rules_pages() -> None:
+    """Their numbers are their authors'; their words are held to the same."""
+    assert not [
+        (rule.id, fault)
+        for rule in catalog().values()
+        for line in rule.page.splitlines()
+        for fault in faults(line.strip())
+        if not fault.startswith(("digits", "no word"))
+    ]
+
+
+def test_the_commands_help() -> None:
+    """Each fits its line of `advisor -h` whole, and is a sentence."""
+    import typer
+
+    for command, shown in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        short = shown.get_short_help_str(64)
+        assert short.endswith(".") and not short.endswith("..."), (command, short)
+        assert not faults(shown.help or "") and all(option.help for option in shown.params if option.param_type_name == "option"), command
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("in 1 chains of up to 3", ["one of several"]),
+        ("1 attentions a step take 2 ms", ["one of several"]),
+        ("over 1 saved reports", ["one of several"]),
+        ("all 1 ranks wait", ["one of all", "one of several"]),
+        ("the the step", ["twice"]),
+        ("does 3.3e+03 GFLOP", ["exponent"]),
+        ("makes 0.0 calls a step", ["nothing"]),
+        ("339.2 samples a second", ["digits"]),
+        ("in None of them", ["no word"]),
+        ("a op and an kernel", ["article", "article"]),
+        ("it waits , then", ["space"]),
+        ("rank 1 takes longest; 1 pass less, 1 chain across 1 ms: 12,345 ms, 0.05 of 1.25 and 10.0", []),
+    ],
+)
+def test_what_is_a_fault(text: str, kinds: list[str]) -> None:
+    assert sorted(fault.split(":")[0] for fault in faults(text)) == sorted(kinds)
