@@ -10,21 +10,18 @@ from advisor.reports.report.html import page
 NAME = "html"
 SUFFIX = ".html"
 
-_WIDTH, _HEIGHT, _LEFT, _EDGE = 960, 240, 80, 24
-
 
 def render(trend: Trend) -> str:
     """The history as one HTML document, without scripts."""
     entries = trend.entries
     steps = [e.report.step_us for e in entries]
     top = max(steps) or 1.0
-    across = (_WIDTH - _LEFT - _EDGE) / max(len(steps) - 1, 1)
-    points = [(_LEFT + i * across, _EDGE + (1 - us / top) * (_HEIGHT - 2 * _EDGE)) for i, us in enumerate(steps)]
+    points = [(100 * i / max(len(steps) - 1, 1), 100 * (1 - us / top)) for i, us in enumerate(steps)]
     rows = [
         (entry, text.change(before, entry), text.verdict(entry), [text.gain(entry, rule) for rule in trend.rules])
         for before, entry in zip((None, *entries), entries, strict=False)
     ]
     return page(
         "trend.html.j2", "History of the step time", points=points, rows=rows, rules=[visible(r) for r in trend.rules], top=top,
-        size=(_WIDTH, _HEIGHT, _LEFT, _EDGE), advisor=visible(entries[-1].report.advisor),
+        advisor=visible(entries[-1].report.advisor),
     )  # fmt: skip

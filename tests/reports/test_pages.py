@@ -126,3 +126,13 @@ def test_every_page_is_six_screens_and_prints_on_five_sheets(browser: Browser, p
             if screens > SCREENFULS or sheets > PRINTED:
                 large[name] = screens, sheets
     assert not large
+
+
+def test_a_historys_line_fits_a_phone(browser: Browser, pages: dict[str, str]) -> None:
+    with Seen(browser, pages["history-0"], viewport={"width": 400, "height": 800}) as page:
+        wide = page.evaluate(
+            "[...document.querySelectorAll('.trend, .trend *')].filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth).length"
+        )
+        box = page.locator(".trend").bounding_box()
+        assert not wide and box and 300 < box["width"] <= 400
+        assert page.locator(".trend-dot").count() == 2 and page.locator(".trend p").first.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)") > 12

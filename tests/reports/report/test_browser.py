@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +13,9 @@ import advisor
 from advisor.report.model import Report
 from advisor.reports.report import html
 from tests.paths import ROOT
-from tests.reports.browser import Seen, opened
-from tests.reports.examples import EXAMPLES, NASTY, hostile_trace
+from tests.reports.browser import Seen, drawn, opened
+from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile_trace
+from tests.reports.report.test_draw import cut
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -334,3 +337,28 @@ def test_print_shows_every_moment(browser: Browser, files: dict[str, str]) -> No
         page.emulate_media(media="print")
         page.wait_for_timeout(100)
         assert page.locator("[data-moment] canvas:visible").count() == page.locator(".finding").count()
+
+
+COUNTED = """(() => { window.painted = 0; const own = CanvasRenderingContext2D.prototype.fillRect;
+  CanvasRenderingContext2D.prototype.fillRect = function (...at) { window.painted++; return own.apply(this, at); }; })()"""
+
+
+def test_a_step_of_zooming_costs_by_the_screen_not_by_the_trace(browser: Browser, files: dict[str, str], tmp_path: Path) -> None:
+    """Of half a million slices no step draws more than a few for each pixel of a row, and the deepest shows single ones."""
+    report = advisor.analyze(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    assert report.picture is not None
+    many = cut(500_000, 3.0)
+    many = dataclasses.replace(many, name=many.name % 50, names=many.names[:50])
+    picture = dataclasses.replace(report.picture, cut_whole=lambda: many, step=cut(1_000, 3.0), step_span_us=(0.0, 3_000.0), moments=())
+    (tmp_path / "many.html").write_text(html.render(healthy().with_picture(lambda: picture)), encoding="utf-8")
+    with Seen(browser, viewport={"width": 1280, "height": 800}) as page:
+        page.add_init_script(COUNTED)
+        page.goto((tmp_path / "many.html").as_uri())
+        canvas = page.locator("#timeline canvas")
+        canvas.press("0")
+        for key in ("0", *"+++++++++++++++", "d", "-"):
+            page.evaluate("painted = 0")
+            canvas.press(key)
+            drawn(page)
+            assert 0 < page.evaluate("painted") < 2 * 2 * 1280, key
+        assert float(canvas.get_attribute("data-to") or 0) - float(canvas.get_attribute("data-from") or 0) < 5_000
