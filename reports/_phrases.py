@@ -60,7 +60,7 @@ _LINKS = {
     "allocation": "allocating device memory",
     "data-loading": "waiting for a batch",
     "dispatch": "the host issuing ops",
-    "host": "the host’s own work",
+    "host": "the host's own work",
 }
 
 
@@ -260,7 +260,7 @@ def trust(report: Report) -> Trust:
         return Trust("failed", "Not as it stands", detail)
     if degraded:
         return Trust("degraded", "Mostly", f"{len(degraded)} of {counted(total, 'check')} found a weakness: {', '.join(degraded[:4])}.")
-    return Trust("ok", "Yes", f"all {total} checks passed." if total > 1 else "its one check passed.")
+    return Trust("ok", "Yes", f"{'both' if total == 2 else f'all {total}'} checks passed." if total > 1 else "its one check passed.")
 
 
 def place(evidence: Evidence) -> str:

@@ -26,7 +26,7 @@ from advisor.errors import UsageError
 from advisor.intervals import Floats
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import LOW_SHARE, Finding, Kind, Part, Report
-from advisor.report.numbers import duration, three
+from advisor.report.numbers import duration, percent, three
 
 CAPTURES = 3
 """Captures a side from which the noise can be told: two give a range of one number."""
@@ -256,11 +256,11 @@ def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, o
 
 
 def _by(before_us: float, change_us: float) -> str:
-    """`12.0% less time`, `3.20× the time`: a share of more than all would say little."""
+    """`12% less time`, `3.20× the time`: a share of more than all would say little."""
     if before_us <= 0:
         return "some time, where it took none"
     ratio = 1 + change_us / before_us
-    return f"{three(ratio)}× the time" if ratio > 2 else f"{abs(change_us) / before_us:.1%} {'more' if change_us > 0 else 'less'} time"
+    return f"{three(ratio)}× the time" if ratio > 2 else f"{percent(abs(change_us) / before_us)} {'more' if change_us > 0 else 'less'} time"
 
 
 def _signed(us: float) -> str:

@@ -172,7 +172,7 @@ def _mixed(report: Report) -> Answer:
         return _unrecorded(name, question, "The precision of most products is not known." if whole else "No product ran.", "#kernels")
     share = sum(row.total_us for row in rows if row.precision in _SHORT) / known
     good = share >= 0.5 and _heard(report, "precision") != "found"
-    return _told(name, question, good, f"{percent(share)} of the products’ time is in 16 bits or fewer.", "#kernels", share, good)
+    return _told(name, question, good, f"{percent(share)} of the products' time is in 16 bits or fewer.", "#kernels", share, good)
 
 
 def _compiled(report: Report) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from advisor.compare.model import Comparison, FindingChange, Interval, Row, Side, Table
+from advisor.compare.model import Comparison, FindingChange, Row, Side, Table
 from advisor.report.numbers import counted, duration, percent, three
 from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
@@ -13,7 +13,6 @@ from advisor.reports._phrases import amount, likely
 _NAME = 160
 _TITLES = {"class": "By class of time", "module and op": "By module and op", "family": "By kernel family", "kernel": "By kernel"}
 KERNEL_TIME = "Kernel time on all devices, overlaps counted"
-_NO_NOISE = "noise not known: that takes three captures a side"
 
 
 def title(table: Table) -> str:
@@ -85,18 +84,15 @@ def share(fraction: float) -> str:
     return f"{'+' if fraction > 0 else '−' if fraction < 0 else ''}{percent(abs(fraction))}"
 
 
-def noise(found: Interval | None) -> str:
-    """How sure a change is."""
-    return _NO_NOISE if found is None else f"95% of resampled means: {signed(found.low_us)} to {signed(found.high_us)}"
-
-
 def step(comparison: Comparison) -> str:
-    """The step before, after, and the change with its noise."""
+    """The step before, after, and the change with its noise, where that is known; where it is not, the summary says so."""
     before, after = comparison.before.step_us, comparison.after.step_us
     change = f"{signed(comparison.change_us)}, {share(comparison.change_share)}"
     if comparison.kind == "kernels":
         return f"Measured kernels {duration(before)} → {duration(after)} ({change})"
-    return f"Step {duration(before)} → {duration(after)} ({change}; {noise(comparison.noise)})"
+    noise = comparison.noise
+    sure = f"; 95% of resampled means: {signed(noise.low_us)} to {signed(noise.high_us)}" if noise else ""
+    return f"Step {duration(before)} → {duration(after)} ({change}{sure})"
 
 
 def work(comparison: Comparison) -> str:

@@ -28,7 +28,11 @@ _COLORS = {
     "temporaries": "--k-norm",
     "unknown": "--h-sync",
 }
+_STRONG = frozenset(f"var({name})" for name in ("--k-gemm", "--k-move", "--k-comm"))
+"""Colours on which dark letters would not be read."""
 WIDTH, HEIGHT = 960, 300
+_HEAD, _FOOT = 26, 24
+"""Of a curve, above it the peak's label and below it the times."""
 _AXIS = 76
 _SEGMENTS = 40
 _LIVES = 24
@@ -107,7 +111,7 @@ def _svg(height: float, label: str, body: Iterable[str]) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" style="width:100%;height:auto;display:block;'
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" style="width:100%;min-width:48rem;height:auto;display:block;'
         f'fill:var(--ink);font:12px var(--sans)">{"".join(body)}</svg>'
     )
 
@@ -139,7 +143,7 @@ def _curve(memory: Memory) -> Markup | None:
         return _AXIS + (WIDTH - _AXIS - 8) * at / (len(curve.time_us) - 1)
 
     def y(count: float) -> float:
-        return 12 + (HEIGHT - 36) * (1 - min(count, top) / top)
+        return _HEAD + (HEIGHT - _HEAD - _FOOT) * (1 - min(count, top) / top)
 
     body = []
     below = [0] * len(curve.time_us)
@@ -153,7 +157,7 @@ def _curve(memory: Memory) -> Markup | None:
     line = " ".join(f"{px:.1f},{py:.1f}" for px, py in _steps([(x(at), y(v)) for at, v in enumerate(curve.reserved)]))
     body.append(f'<polyline points="{line}" fill="none" stroke="var(--ink)" stroke-width="1.2"><title>reserved</title></polyline>')
     at = x(curve.peak)
-    body.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="{HEIGHT - 24}" stroke="var(--mark)" stroke-width="1.5" stroke-dasharray="4 3"/>')
+    body.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="{HEIGHT - _FOOT}" stroke="var(--mark)" stroke-width="1.5" stroke-dasharray="4 3"/>')
     right = at > WIDTH / 2
     body.append(_text(at + (-6 if right else 6), 14, f"peak {size(memory.peak_allocated_bytes)}", "end" if right else "start", "var(--mark)"))
     for part in (0, 0.5, 1):
@@ -193,15 +197,16 @@ def _map(memory: Memory) -> Markup:
     for name, count in by_category(memory):
         width = WIDTH * count / total
         top = 0.0
+        ink = "var(--on-strong)" if _color(name) in _STRONG else "var(--on-box)"
         for row in (r for r in memory.at_peak if r.category == name):
             height = HEIGHT * row.bytes / count
             said = f"{name}: {where(row)}{f' at {row.source}' if row.source else ''}, {size(row.bytes)}"
             body.append(f"<g>{_rect(left + 0.5, top + 0.5, width - 1, height - 1, _color(name), said)}")
             if width > 90 and height > 18:
                 room = int(width / 7)
-                body.append(_text(left + 6, top + 15, f"{size(row.bytes)} {row.op or row.module.rpartition(' > ')[2] or name}"[:room], color="var(--on-box)"))
+                body.append(_text(left + 6, top + 15, f"{size(row.bytes)} {row.op or row.module.rpartition(' > ')[2] or name}"[:room], color=ink))
                 if height > 34:
-                    body.append(_text(left + 6, top + 30, (row.source or row.module or "")[:room], color="var(--on-box)"))
+                    body.append(_text(left + 6, top + 30, (row.source or row.module or "")[:room], color=ink))
             body.append("</g>")
             top += height
         left += width

@@ -218,7 +218,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     style = {"yes": "bold green", "partly": "bold yellow", "no": "bold red"}[report.headline.judged]
     _wrapped(console, _text((f"{_phrases.nothing_found(report)}. ", style), f"Of the rules: {_phrases.rules_run(report)}."), 0)
     for said in praise:
-        _wrapped(console, _text(("+ ", "green"), said), 2, 1)
+        _wrapped(console, _text(("+ ", "green"), said), 2, 2)
     if report.kind in ("kernels", "tpu"):
         return
     if report.kernels:

@@ -95,6 +95,12 @@ def test_what_is_wrong_is_said_with_its_exit_code(tmp_path, arguments, code, say
     assert not list(tmp_path.iterdir())
 
 
+def test_a_report_given_for_a_trace_is_told_from_one(tmp_path):
+    assert advisor("analyze", SLOW, "-o", "r.json", cwd=tmp_path).returncode == 0
+    done = advisor("analyze", "r.json", cwd=tmp_path)
+    assert done.returncode == 3 and b"a report that advisor saved" in done.stderr and b"advisor report" in done.stderr
+
+
 def test_a_file_that_is_no_report_is_refused(tmp_path):
     (tmp_path / "r.json").write_text('{"schema": 1}')
     done = advisor("report", "r.json", cwd=tmp_path)

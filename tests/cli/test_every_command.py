@@ -30,6 +30,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_h_is_help(command: str, place: Path) -> None:
+    done = advisor(*command.split(), "-h", cwd=place)
+    assert done.returncode == 0 and done.stdout.startswith(f"Usage: advisor {command}".encode().strip())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_any_text_in_any_parameter(command: str, place: Path) -> None:
     recording = place / "r.json"

@@ -233,3 +233,12 @@ def test_pages_of_two_traces_of_one_name_do_not_overwrite_each_other(tmp_path):
 def test_the_nearest_name_is_offered(tmp_path, arguments, near):
     done = shell_of(*arguments, cwd=tmp_path)
     assert done.returncode == 2 and near in done.stderr
+
+
+def test_open_shows_the_page_that_was_written(tmp_path):
+    (tmp_path / "browser").write_text('#!/bin/sh\necho "$1" >> opened\n')
+    (tmp_path / "browser").chmod(0o755)
+    done = shell_of("analyze", SLOW, "--open", "-q", cwd=tmp_path, BROWSER=f"{tmp_path}/browser %s")
+    assert done.returncode == 0 and (tmp_path / "opened").read_text().split() == [(tmp_path / "slow.advisor.html").as_uri()]
+    done = shell_of("analyze", SLOW, "--open", "-f", "text", cwd=tmp_path, BROWSER=f"{tmp_path}/browser %s")
+    assert done.returncode == 2 and "none is written" in done.stderr and len((tmp_path / "opened").read_text().split()) == 1

@@ -75,6 +75,10 @@ def _of_rank(found: Judged) -> Judged:
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
     """The report of a snapshot."""
     snapshot, memory = workspace.get(MemorySnapshot), workspace.get(MemorySummary).memory
+    checks, skipped = health(workspace), outcomes.skipped
+    if snapshot.format == "jax-memory":  # it never has a history, and how to record PyTorch's is no help
+        checks = tuple(msgspec.structs.replace(check, record_with="") for check in checks)
+        skipped = [msgspec.structs.replace(item, record_with="") for item in skipped]
     return Report(
         kind="memory",
         source=SourceInfo(
@@ -87,11 +91,11 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         devices=tuple(DeviceInfo(id=device.device, name=f"{'rank' if snapshot.ranks else 'GPU'} {device.device}", sm_count=0) for device in snapshot.devices),
         window=None,
         time=None,
-        health=health(workspace),
+        health=checks,
         headline=_headline(memory, outcomes.found, snapshot),
         findings=tuple(f.finding for f in outcomes.found),
         clear=tuple(outcomes.clear),
-        skipped=tuple(outcomes.skipped),
+        skipped=tuple(skipped),
         failed=tuple(outcomes.failed),
         memory=memory,
         advisor=version("trace-advisor"),

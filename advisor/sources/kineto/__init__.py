@@ -124,9 +124,14 @@ def _as_written(ns: int) -> Microseconds:
     return Microseconds(f"{ns}e-3")
 
 
+_SAVED_REPORT = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"advisor":')
+
+
 def _no_events(header: bytes, stream: Stream) -> TraceError:
     """Say what a file is that holds no list of events."""
     ends = f" ({stream.truncated})" if stream.truncated else ""
+    if _SAVED_REPORT.match(header):
+        return TraceError("the file is a report that advisor saved, not a trace", "Show it with: advisor report FILE")
     try:
         whole = json.loads(header, strict=False)
     except (ValueError, RecursionError) as error:

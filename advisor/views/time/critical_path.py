@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, union
+from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import PathPart
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
-from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.steps import Steps
 
 Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]
@@ -154,7 +154,18 @@ def walk(timeline: Timeline, schedule: Schedule, host: HostActivity, from_us: fl
             now = min(launches[op], at)
             add("launch-delay", now, at)
         op = last
-    return _split(links[::-1], np.array(firsts[::-1], float), np.array(lasts[::-1], float), np.array(at_rows[::-1], np.int64), host)
+    issuing = _issuing(np.r_[from_us, call_end], call_start, host)
+    return _split(links[::-1], np.array(firsts[::-1], float), np.array(lasts[::-1], float), np.array(at_rows[::-1], np.int64), host, issuing)
+
+
+def _issuing(call_end: Floats, call_start: Floats, host: HostActivity) -> Spans:
+    """When the host issued ops: not between the end of a call (n+1,) and the start of the next (n,) where these lie so far apart that
+    it was at something else within an op."""
+    first, last = np.maximum.accumulate(call_end)[:-1], call_start
+    apart = last > first
+    first, last = first[apart], last[apart]
+    elsewhere = overlap_with(first, last, host.launch) > LONGEST_DISPATCH_US
+    return subtract(host.launch, (first[elsewhere], last[elsewhere]))
 
 
 def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> Ints:
@@ -171,9 +182,9 @@ def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> 
     return found
 
 
-def _split(links: list[Link], first: Floats, last: Floats, rows: Ints, host: HostActivity) -> CriticalPath:
+def _split(links: list[Link], first: Floats, last: Floats, rows: Ints, host: HostActivity, issuing: Spans) -> CriticalPath:
     """The host's links by what it did: what most explains it first, its own work last."""
-    known: list[tuple[Link, Spans]] = [("allocation", host.allocator), ("data-loading", host.data_loading), ("dispatch", host.launch)]
+    known: list[tuple[Link, Spans]] = [("allocation", host.allocator), ("data-loading", host.data_loading), ("dispatch", issuing)]
     names: list[Link] = [link for link, _ in known]
     hosts = np.array([link == "host" for link in links], bool)
     reach, before, begin = EMPTY, np.zeros(len(links)), first

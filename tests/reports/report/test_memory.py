@@ -56,3 +56,15 @@ def test_rows_of_the_table_sum_to_the_peak():
     assert sum(row.bytes for row in made.memory.at_peak) == made.memory.peak_allocated_bytes
     curve = made.memory.curve
     assert sum(curve.categories[name][curve.peak] for name in curve.categories) == made.memory.peak_allocated_bytes
+
+
+def test_letters_on_a_dark_category_are_light():
+    """Of what is leaked, which the map shows in a dark red; activations are orange."""
+    m = Memory()
+    for _ in range(6):
+        m.alloc(600, at(4, "relu"))
+        m.free(m.alloc(500, at(4, "addmm")))
+    page = formats()["html"].render(report(trained(layers=8, activation=1024)))
+    assert 'style="fill:var(--on-box)">' in page and "--k-pointwise" in page
+    strong = re.findall(r'fill="var\(--(k-\w+)\)"[^<]*<title>[^<]*</title></rect><text [^>]*fill:var\(--on-(\w+)\)', page)
+    assert strong and all((ink == "strong") == (color in ("k-gemm", "k-move", "k-comm")) for color, ink in strong)

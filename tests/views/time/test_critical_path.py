@@ -31,6 +31,17 @@ def test_behind_a_slow_host_the_path_is_the_host_and_its_last_launch():
     assert totals(path) == {"dispatch": 280, "launch-delay": 6, "kernel": 5}
 
 
+@pytest.mark.parametrize(("inside_us", "link"), [(900, "dispatch"), (5_000, "host")])
+def test_what_lasts_too_long_within_an_op_is_the_hosts_own_work(inside_us, link):
+    """A compiler runs inside the op that calls it, a sort on the CPU inside its own."""
+    trace, period = Trace(), inside_us + 100.0
+    for s in range(4):
+        at = period * s
+        trace.step(at, period - 1, s + 1).op("aten::sort", at, inside_us + 20).launch(at + inside_us, at + inside_us + 6, at + inside_us + 11)
+    # Two steps, and the third up to its launch, of which the last op takes 11.
+    assert totals(trace.get(CriticalPath))[link] >= 0.95 * 3 * inside_us
+
+
 def test_on_a_busy_gpu_the_path_is_its_kernels_and_the_gaps_between():
     trace = Trace()
     for s in range(4):
