@@ -333,7 +333,7 @@ def _in_common(before: Report, after: Report) -> float:
 def _flop(count: float) -> str:
     """`3.63 GFLOP`, `3.88 TFLOP`."""
     scale, unit = next((pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G")) if count >= 0.9995 * pair[0]), (1e6, "M"))
-    return f"{count / scale:#.3g} {unit}FLOP"
+    return f"{three(count / scale)} {unit}FLOP"
 
 
 def _devices(report: Report) -> str:

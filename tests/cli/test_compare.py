@@ -105,3 +105,32 @@ def test_a_file_that_is_not_there(tmp_path, command):
     budgets(tmp_path, "step_ms = 1")
     done = advisor(*command, cwd=tmp_path)
     assert done.returncode == 3 and b"gone.json" in done.stderr
+
+
+def test_a_commit_that_is_added_again_is_said_to_be(tmp_path):
+    for times in (1, 2):
+        done = advisor("history", "h", "--add", SLOW, "--commit", "aaa", cwd=tmp_path)
+        assert done.returncode == 0 and (b"in place of" in done.stderr) == (times == 2) and b"over 1 commit\n" in done.stdout
+    assert len(list((tmp_path / "h").iterdir())) == 1
+
+
+def test_a_baseline_without_a_limit_is_an_error(tmp_path):
+    budgets(tmp_path, "step_ms = 100")
+    done = advisor("check", SLOW, "--baseline", FIXED, cwd=tmp_path)
+    assert done.returncode == 2 and b"no budget says how much slower is too slow" in done.stderr and b"regression_percent" in done.stderr
+
+
+def test_a_page_goes_to_a_file_in_every_command(tmp_path):
+    assert advisor("analyze", SLOW, "-o", "a.json", cwd=tmp_path).returncode == 0
+    assert advisor("history", "h", "--add", "a.json", "--commit", "aaa", cwd=tmp_path).returncode == 0
+    for command in (["analyze", SLOW], ["report", "a.json"], ["diff", "a.json", FIXED], ["diff", "--across", "a.json", FIXED], ["history", "h"]):
+        before = {path.name for path in tmp_path.glob("*.html")}
+        done = advisor(*command, "-f", "html", "--force", cwd=tmp_path)
+        assert done.returncode == 0 and not done.stdout and b"wrote " in done.stderr, command
+        assert {path.name for path in tmp_path.glob("*.html")} - before or command[1] == "--across", "it has the name of the other comparison"
+
+
+def test_two_programs_are_not_called_faster(tmp_path):
+    done = advisor("diff", SLOW, ROOT / "samples" / "data-loading" / "slow.json.gz", cwd=tmp_path)
+    assert done.returncode == 2 and not done.stdout and b"these are two programs" in done.stderr
+    assert b"3.63 GFLOP a step before and 816 GFLOP a step after" in done.stderr
