@@ -19,6 +19,9 @@ from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
+_EITHER = "in FP32 and TF32 either layout may be the faster one"
+_REFUSED = "group norms between the convolutions take and return NCHW"
+
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
 
 
@@ -53,8 +56,8 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 and TF32 either layout may be the faster one, so it is a low finding there that may gain nothing: measure. So it is
-    beside group norms, one for every fourth convolution or more: on the GPU PyTorch's take and return NCHW.
+    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. So it is beside group norms, one
+    for every fourth convolution or more: on the GPU PyTorch's take and return NCHW.
 
     References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
@@ -80,7 +83,9 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if known else 0.6),
-        at_most="high" if known else "low",
+        status="found" if known else "possible",
+        possible_why="" if known else _REFUSED if images.refused else _EITHER,
+        decide_with="" if known else "advisor verify --before 'python SCRIPT' --after 'python SCRIPT_IN_CHANNELS_LAST'",
         fix=_fix(images.partly, _image(work, shown)),
     )
     return [conversions, again] if again else conversions

@@ -14,8 +14,10 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import Attentions
-from advisor.views.replay.edits import Edits, Fused
+from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_between import host_between
+from advisor.views.replay.host_time import HostTime
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
@@ -41,6 +43,7 @@ def unfused_attention(
     roofline: Roofline,
     witness: Witness,
     program: Program,
+    host_time: HostTime,
     *,
     min_between_share: float = 0.3,
 ) -> Outcome:
@@ -94,7 +97,7 @@ def unfused_attention(
     return Found(
         summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
-        edits=Edits(*(_fused(kept, found, column) for column in times.T)),
+        edits=_edits(work, host_time, kept, found, times),
         removes="the N × N scores' way through memory",
         quiet=f"written-out attention takes {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
@@ -124,12 +127,14 @@ def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
     return a_step(work.a_step(forward), "attention", "with the backward pass take", "with the backward pass takes")
 
 
-def _fused(kept: list[Ints], found: list[Ints], dur_us: Floats) -> Fused:
-    """One kernel in place of each; its call costs the host what launching two products did, forward and backward: 95 and 87 µs of an
-    H200's host, where a product takes 20 to 60."""
+def _edits(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Ints], times: Floats) -> Edits:
+    """One kernel in place of each, and no ops between the products; its call costs the host what launching two products did, forward and
+    backward: 95 and 87 µs of an H200's host, where a product takes 20 to 60."""
     at = np.concatenate(kept)
-    each = np.repeat(dur_us / [len(k) for k in kept], [len(k) for k in kept])
-    return Fused(at, np.setdiff1d(np.concatenate(found), at), each)
+    gone = np.setdiff1d(np.concatenate(found), at)
+    between = host_time.without(host_between(work, found, gone))
+    share = [len(k) for k in kept]
+    return Edits(*(combine(Fused(at, gone, np.repeat(us / share, share)), between) for us in times.T))
 
 
 def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[list[Ints], Floats]:

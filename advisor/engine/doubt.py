@@ -1,37 +1,47 @@
-"""Findings that recording could have made: they are possible, not found, and say what would decide."""
+"""Findings that rest on the host's time as recording leaves it open: they are possible, not found, and say what would decide."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from advisor.engine.rule import Judged
 from advisor.recordings.timeline import Source
-from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
+from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Severity
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, changes
+from advisor.views.replay.edits import changes
 
 OF_THE_HOST = 0.5
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
 
-def doubted(found: Judged, replay: Replay, source: Source) -> Judged:
-    """The finding; as a possible one where it matters by time of the host that recording may have added.
+COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
 
-    It stands if its fix still saves a medium share of the step with the host's time as low as it may be, which is as low as
-    the lower of the two estimates: where they contradict each other, it stands by both or not at all.
+
+def doubted(found: Judged, replay: Replay, source: Source) -> Judged:
+    """The finding; as a possible one where whether it matters depends on time of the host that recording may have added.
+
+    One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
+    as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
+    host something, as compiled functions do, stands if it gains anything with that time as high as it may be.
     """
     finding, edits = found.finding, found.edits
-    if edits is None or finding.severity not in ("high", "medium") or not _rests_on_host(edits, replay, finding):
+    if edits is None or finding.severity not in ("high", "medium"):
         return found
-    if replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
+    made = list(changes(replay.corrected, edits.expected))
+    why = ""
+    if any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
+        why = COSTS_THE_HOST
+    elif not _rests_on_host(made, finding) or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
         return found
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
-    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=severity, decide_with=_decide_with(source)))
+    possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=_decide_with(source))
+    return found._replace(finding=possible)
 
 
-def _rests_on_host(edits: Edits, replay: Replay, finding: Finding) -> bool:
+def _rests_on_host(made: Sequence[Change], finding: Finding) -> bool:
     """Whether what the fix saves is the host's time, by what it does to the schedule."""
-    made = list(changes(replay.corrected, edits.expected))
     gpu_us = sum(change.gpu_us for change in made)
     host = any(change.host_us > 0 or change.waits_removed for change in made)
     return host and gpu_us < OF_THE_HOST * finding.saving.expected

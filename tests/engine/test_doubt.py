@@ -1,9 +1,16 @@
-"""Findings that recording could have made are possible, not found."""
+"""Findings that rest on the host's time as recording leaves it open are possible, not found."""
 
-from advisor.engine.rule import built_in
+import numpy as np
+import pytest
+
+from advisor.engine.rule import Found, built_in
 from advisor.engine.run import run
+from advisor.report.model import Evidence, Fix
 from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
+from advisor.views.replay.gpu_work import GpuWork
 from tests.build import Trace
+from tests.engine.test_rule import ruled
 
 
 def loop(gpu_us, python=30, recorder="kineto"):
@@ -63,3 +70,29 @@ def test_savings_and_the_step_are_in_true_time():
     (time,) = report.time
     assert abs(time.idle.profiler - window.recording_us * window.steps) < 1e-6
     assert abs(sum(part.us for part in report.breakdown) - report.headline.step_us) < 1e-6
+
+
+def compiled(costs_us):
+    """A rule whose fix halves what the GPU does, and costs the host so much for each of the four ops of a step."""
+
+    def function(work: GpuWork, *, max_calls: int = 3):
+        every = np.arange(len(work.dur_us))
+        edits = Edits.same(combine(WithDurations(every, work.dur_us / 2), WithHostTime(every, costs_us)))
+        fix = Fix(title="Do less", steps=("Do less.",))
+        return Found(summary="It is slow.", evidence=(Evidence("relu", 0.0, 1.0),), fix=fix, edits=edits)
+
+    return ruled(function)
+
+
+def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_the_bound():
+    # The GPU needs 94 µs a step, the host 78, or 141 where recording cost least: half of the GPU's time is then nothing.
+    timeline = loop(gpu_us=90).timeline()
+    (free,), (dear,) = (run(timeline, [compiled(us)]).findings for us in (0.0, 2.0))
+    assert free.status == "found" and free.saving.expected_us == pytest.approx(94 - 78, abs=1)
+    assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(94 - 78 - 4 * 2, abs=1)
+    assert "costs the host" in dear.possible_why and "--step-ms" in dear.decide_with
+
+
+def test_a_fix_that_costs_a_host_far_below_the_gpu_stands():
+    (finding,) = run(loop(gpu_us=300).timeline(), [compiled(2.0)]).findings
+    assert finding.status == "found" and finding.severity == "high"

@@ -56,7 +56,7 @@ class CompiledStep:
         if fusion.stretches:
             # Of the launches alone: that the GPU, too, has less to do is another gain.
             chains = [stretch.members for stretch in fusion.stretches]
-            fused = Fused.chains(chains, np.array([stretch.own_us for stretch in fusion.stretches]), fusion.kernels(chains))
+            fused = Fused.chains(chains, np.array([stretch.own_us for stretch in fusion.stretches]), fusion.launches)
             edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)

@@ -62,7 +62,7 @@ class Stretch:
     """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
     at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; time of those that leave half of the
-    device idle, which a fused kernel of as few rows does too."""
+    device idle, which a fused kernel of as few rows does too; how many casts of something else are launched beside."""
 
     members: Ints
     full: Ints
@@ -74,6 +74,7 @@ class Stretch:
     turned: bool = False
     kernels: int = 1
     narrow_us: float = 0.0
+    apart: int = 0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
@@ -96,9 +97,14 @@ class Fusion:
         return [left.get(int(chain[0]), 1) for chain in chains]
 
     @property
+    def launches(self) -> list[int]:
+        """How many launches a compiler leaves of each stretch."""
+        return [min(stretch.kernels + stretch.apart, len(stretch.members)) for stretch in self.stretches]
+
+    @property
     def saved(self) -> int:
-        """How many kernels fewer there are with all of them."""
-        return sum(max(len(stretch.members) - stretch.kernels, 0) for stretch in self.stretches)
+        """How many launches fewer there are with all of them."""
+        return sum(len(stretch.members) for stretch in self.stretches) - sum(self.launches)
 
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
@@ -146,6 +152,7 @@ class _Moved:
     random: float
     turned: bool
     kernels: int
+    apart: int
     complex: bool
 
 
@@ -172,7 +179,7 @@ class _Reader:
             moved = known[key]
             if not moved.complex:
                 full = run[elements[run] >= FULL * moved.largest]
-                yield Stretch(run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us)
+                yield Stretch(run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us, moved.apart)
 
     @cached_property
     def _alike(self) -> list[Hashable]:
@@ -223,7 +230,21 @@ class _Reader:
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
-        return _Moved(largest, least + left, least + AGAIN * (most - least) + left, most + left, random, turned, 1 + passes, is_complex)
+        moved = least + left, least + AGAIN * (most - least) + left, most + left
+        return _Moved(largest, *moved, random, turned, 1 + passes, self._apart(ops), is_complex)
+
+    def _apart(self, ops: list[int]) -> int:
+        """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
+        mixed precision, cast for a product or for the optimizer. A kernel loops over one size, so each stays one."""
+        wanted: set[Key] = set()
+        sizes: list[int] = []
+        for op in reversed(ops):
+            keys, result = self._keys(op), self._result(op)
+            cast = bool(keys) and self.work.ops.name(op) == "aten::copy_" and keys[0] != result
+            if not sizes or (cast and result not in wanted):
+                sizes.append(result[0])
+            wanted.update(keys)
+        return sum(size != sizes[0] for size in sizes)
 
     @cached_property
     def _narrow(self) -> Mask:

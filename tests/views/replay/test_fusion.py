@@ -54,3 +54,28 @@ def test_only_a_norm_that_takes_statistics_reads_its_input_again(kernel, passes,
     stretch = trace.get(Fusion).stretches[0]
     assert stretch.likely == passes * 32 * 64 * 56 * 56 * 4, "read, perhaps again, written"
     assert stretch.kernels == kernels
+
+
+def test_casts_of_weights_stay_launches_beside_what_is_done_with_activations():
+    x, wide, bias = [8, 128, 768], [768, 3072], [3072]
+    trace = ops_in_a_row(
+        ("aten::gelu", "vectorized_elementwise_kernel", [x], ["float"]),
+        ("aten::copy_", "elementwise_kernel", [bias, bias], ["c10::Half", "float"]),
+        ("aten::copy_", "elementwise_kernel", [wide, wide], ["c10::Half", "float"]),
+        ("aten::copy_", "elementwise_kernel", [x, x], ["c10::Half", "float"]),
+        ("aten::mm", "nvjet_sm90_hsh_128x128", [x, wide], ["c10::Half", "c10::Half"]),
+    )
+    fusion = trace.get(Fusion)
+    (stretch,) = fusion.stretches[:1]
+    assert (stretch.kernels, stretch.apart) == (1, 2)
+    assert fusion.launches[0] == 3 and fusion.saved == len(fusion.stretches)
+
+
+def test_a_cast_that_the_stretch_reads_is_no_launch_of_its_own():
+    x, table = [8, 128, 768], [128, 768]
+    trace = ops_in_a_row(
+        ("aten::copy_", "elementwise_kernel", [table, table], ["c10::Half", "float"]),
+        ("aten::mul", "vectorized_elementwise_kernel", [x, table], ["c10::Half", "c10::Half"]),
+        ("aten::add", "vectorized_elementwise_kernel", [x, x], ["c10::Half", "c10::Half"]),
+    )
+    assert trace.get(Fusion).stretches[0].apart == 0
