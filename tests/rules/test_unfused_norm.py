@@ -15,7 +15,10 @@ KERNELS = {
     "amax": "void at::native::reduce_kernel<512, 1, ReduceOp<float, MaxOps<float>>>",
     "rsqrt": "vectorized_elementwise_kernel<rsqrt_kernel_cuda>",
     "sqrt": "vectorized_elementwise_kernel<sqrt_kernel_cuda>",
+    "linalg_vector_norm": "void at::native::reduce_kernel<512, 1, ReduceOp<float, NormTwoOps<float, float, float>>>",
+    "clamp_min": "vectorized_elementwise_kernel<launch_clamp_scalar>",
     "exp": "vectorized_elementwise_kernel<exp_kernel_cuda>",
+    "exp2": "vectorized_elementwise_kernel<exp2_kernel_cuda>",
     "log": "vectorized_elementwise_kernel<log_kernel_cuda>",
     "_softmax": "cunn_SoftMaxForward<4>",
     "mm": "nvjet_sm90_tst_256x128",
@@ -100,6 +103,57 @@ def test_other_spellings_are_found(ops):
     assert found("unfused-norm", chain(ops, rest=50), min_saving_share=0.01)
 
 
+W = [2048]
+SQUARES = (("pow", X), ("mean", X))
+FURTHER = {
+    "RMSNorm": {
+        "scaled before": (("mul", W, X), *SQUARES, ("add", ROW), ("sqrt", ROW), ("div", X, ROW)),
+        "a power of -0.5": (*SQUARES, ("add", ROW), ("pow", ROW), ("mul", X, ROW), ("mul", X, W)),
+        "epsilon after the root": (*SQUARES, ("sqrt", ROW), ("add", ROW), ("div", X, ROW), ("mul", X, W)),
+        "clamped": (*SQUARES, ("clamp_min", ROW), ("rsqrt", ROW), ("mul", X, ROW), ("mul", X, W)),
+        "by the norm": (("linalg_vector_norm", X), ("mul", ROW), ("add", ROW), ("div", X, ROW), ("mul", X, W)),
+        "the norm over a root": (("linalg_vector_norm", X), ("div", ROW), ("div", X, ROW), ("mul", X, W)),
+        "F.normalize and scales": (("linalg_vector_norm", X), ("clamp_min", ROW), ("div", X, ROW), ("mul", X), ("mul", X, W)),
+        "a sum over the number": (("mul", X, X), ("sum", X), ("div", ROW), ("add", ROW), ("rsqrt", ROW), ("mul", X, ROW), ("mul", X, W)),
+        "one and a weight": (("copy_", X, X), *RMS[:5], ("copy_", W, W), ("add", W), ("mul", X, W), ("copy_", X, X)),
+        "a reciprocal root": (*SQUARES, ("add", ROW), ("sqrt", ROW), ("reciprocal", ROW), ("mul", X, ROW), ("mul", X, W)),
+    },
+    "LayerNorm": {
+        "annotated": (("mean", X), ("sub", X, ROW), ("mul", W, X), ("std", X), ("add", ROW), ("div", X, ROW), ("add", X, W)),
+        "addcmul": (*LAYER[:5], ("rsqrt", ROW), ("mul", X, ROW), ("addcmul", W, X, W)),
+        "the mean of squares": (("mean", X), *SQUARES, ("pow", ROW), ("sub", ROW), ("sub", X, ROW), ("add", ROW), ("sqrt", ROW), ("div", X, ROW)),
+        "a power": (("mean", X), ("var", X), ("sub", X, ROW), ("add", ROW), ("pow", ROW), ("mul", X, ROW)),
+        "the variance first": (("var", X), ("mean", X), ("sub", X, ROW), ("add", ROW), ("rsqrt", ROW), ("mul", X, ROW), ("mul", X, W), ("add", X, W)),
+    },
+    "softmax": {
+        "powers of two": (("amax", X), ("sub", X, ROW), ("mul", X), ("exp2", X), ("sum", X), ("div", X, ROW)),
+        "a reciprocal": (("amax", X), ("sub", X, ROW), ("exp", X), ("sum", X), ("reciprocal", ROW), ("mul", X, ROW)),
+        "an epsilon": (("exp", X), ("sum", X), ("add", ROW), ("div", X, ROW)),
+        "a temperature": (("amax", X), ("sub", X, ROW), ("div", X), ("exp", X), ("sum", X), ("div", X, ROW)),
+        "a mask of factors": (("amax", X), ("sub", X, ROW), ("exp", X), ("mul", X, X), ("sum", X), ("div", X, ROW)),
+        "exp called twice": (("exp", X), ("exp", X), ("sum", X), ("div", X, ROW)),
+    },
+    "log-softmax": {
+        "an epsilon": (("_softmax", X), ("add", X), ("log", X)),
+        "clamped": (("_softmax", X), ("clamp", X), ("log", X)),
+        "the largest added again": (("amax", X), ("sub", X, ROW), ("exp", X), ("sum", X), ("log", ROW), ("add", ROW), ("sub", X, ROW)),
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "spelling"), [(kind, spelling) for kind, spellings in FURTHER.items() for spelling in spellings])
+def test_further_spellings_are_seen_whole(kind, spelling):
+    ops = FURTHER[kind][spelling]
+    finding = found("unfused-norm", chain(ops, rest=50), min_saving_share=0.01)
+    label = finding.evidence[0].label
+    assert label.startswith(f"{kind}: ") and label.count("→") + 1 == len(ops)
+
+
+def test_a_gate_before_a_norm_is_none_of_it():
+    finding = found("unfused-norm", chain((("mul", X, X), *RMS)))
+    assert finding.evidence[0].label.startswith("RMSNorm: pow → ")
+
+
 def test_the_threshold_has_two_sides():
     trace = chain(RMS)  # gains 378 of 804 µs
     assert found("unfused-norm", trace, min_saving_share=0.45)
@@ -117,6 +171,8 @@ def test_the_backward_pass_belongs_to_it():
     "ops",
     [
         (("pow", X), ("sum", X), ("sqrt", ROW), ("div", X, ROW)),  # x / |x|: no fused op
+        (("linalg_vector_norm", X), ("div", X, ROW)),
+        (("linalg_vector_norm", X), ("clamp_min", ROW), ("div", X, ROW)),  # F.normalize
         (("pow", X), ("mean", X), ("add", [1]), ("rsqrt", [1]), ("mul", X, [1])),  # one value for all
         (("pow", X), ("mean", X), ("add", [2048]), ("rsqrt", [2048]), ("mul", X, [2048])),  # over the batch
         (("sub", X, X), ("pow", X), ("mean", X)),  # a loss

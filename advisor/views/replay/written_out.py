@@ -33,8 +33,11 @@ _TOKENS = {
     "rsqrt": (r"^rsqrt$", r"rsqrt_kernel"),
     "sqrt": (r"^sqrt$", r"sqrt_kernel"),
     "reciprocal": (r"^reciprocal$", r"reciprocal_kernel"),
-    "exp": (r"^exp$", r"exp_kernel"),
-    "log": (r"^log$", r"log_kernel"),
+    "norm": (r"^(linalg_vector_norm|norm)$", r"NormTwoOps"),
+    "clamp": (r"^(clamp|clamp_min|maximum)$", r"clamp"),
+    "addcmul": (r"^addcmul$", r"addcmul"),
+    "exp": (r"^exp2?$", r"exp2?_kernel"),
+    "log": (r"^log2?$", r"log2?_kernel"),
     "softmax": (r"^_softmax$", r"softmax_?(warp_)?forward|SoftMaxForward"),
 }
 """What a kernel does, by its op and, where that was not recorded, by its own name. Subtraction without recorded ops cannot be
@@ -52,16 +55,22 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 _SHIFT = "((sub|add) mul?)?"
-_ROOT = "(rsqrt|sqrt reciprocal?)"
-_REACHED = "cast? mul? add? cast?"
-# A cast may stand where mixed precision puts it.
+_EPSILON = "(add|clamp)?"
+_ROOT = f"(rsqrt|sqrt reciprocal?|pow) {_EPSILON}"
+_REACHED = "cast? mul? (add|addcmul)? cast?"
+_SCALED = "cast? (cast? add)? mul? cast?"
+_SPREAD = "(mean var|var mean|mean (sub|add) mul? var|var)"
+# A cast may stand where mixed precision puts it, and a scale before the norm as well as after.
 _PATTERNS = (
-    ("LayerNorm", _pattern(f"cast? mean (sub|add) (pow|mul) mean {_SHIFT} add? {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
-    ("LayerNorm", _pattern(f"cast? (mean var|var mean|var) {_SHIFT} add? {_SHIFT} {_ROOT}? (sub|add)? (mul|div) {_REACHED}")),
-    ("RMSNorm", _pattern(f"cast? (pow|mul) (mean|sum div) add? {_ROOT} (mul|div) cast? mul? cast?")),
-    ("log-softmax", _pattern("cast? (max (sub|add))? exp sum log (sub|add) cast?")),
-    ("softmax", _pattern("cast? (max (sub|add))? exp sum div cast?")),
-    ("log-softmax", _pattern("softmax log")),
+    ("LayerNorm", _pattern(f"cast? mean (sub|add) (pow|mul) mean {_SHIFT} {_EPSILON} {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
+    ("LayerNorm", _pattern(f"cast? mean (pow|mul) mean (pow|mul) {_SHIFT} (sub|add) {_EPSILON} {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
+    ("LayerNorm", _pattern(f"cast? {_SPREAD} {_SHIFT} {_EPSILON} {_SHIFT} ({_ROOT})? (sub|add)? (mul|div) {_REACHED}")),
+    ("RMSNorm", _pattern(f"mul? cast? (pow|mul) (mean|sum div) {_EPSILON} {_ROOT} (mul|div) {_SCALED}")),
+    ("RMSNorm", _pattern(f"cast? norm (mul|div) {_EPSILON} (mul|div) {_SCALED}")),
+    ("RMSNorm", _pattern("cast? norm clamp? div mul cast? mul cast?")),
+    ("log-softmax", _pattern("cast? (max (sub|add))? exp sum log add? (sub|add) cast?")),
+    ("softmax", _pattern(f"cast? (max (sub|add) (mul|div)?)? exp? exp mul? sum {_EPSILON} (div|reciprocal mul) cast?")),
+    ("log-softmax", _pattern("softmax (add|clamp)? log")),
 )
 
 _FUSED_ALREADY = re.compile(r"(layer|rms|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer")
@@ -153,20 +162,29 @@ def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> 
     if tokens[length - 1] == "cast" and tokens[0] != "cast":
         length -= 1  # no cast in, so this one belongs to what follows
     members, tokens, shapes, sizes = members[:length], tokens[:length], shapes[:length], sizes[:length]
-    first = next((i for i, token in enumerate(tokens) if token in ("mean", "var", "sum", "softmax")), -1)
+    first = next((i for i, token in enumerate(tokens) if token in ("mean", "var", "sum", "norm", "softmax")), -1)
     if first < 0 or sizes[first] != n or sizes[0] != n:
         return None
-    if [*tokens] == ["softmax", "log"]:
+    whole = shapes[first][0][0]
+    square = next((i for i, token in enumerate(tokens[:first]) if token in ("pow", "mul")), first)
+    if kind == "RMSNorm" and square + 1 < first and tokens[square] == "mul" and not any(_is_weight(whole, shape) for shape, _ in shapes[square]):
+        # A product with something else comes before the norm and is none of it.
+        members, tokens, shapes, sizes, first = members[1:], tokens[1:], shapes[1:], sizes[1:], first - 1
+    if tokens[0] == "softmax":
         return Chain(kind, members, float(n * (shapes[0][0][1] + shapes[-1][0][1])))
     ending = ("mul", "div", *(("sub", "add") if kind == "log-softmax" else ()))
     last = max((i for i, token in enumerate(tokens) if token in ending), default=-1)
-    whole = shapes[first][0][0]
     statistic = any(_is_row_statistic(whole, shape) for s in shapes[first + 1 :] for shape, _ in s)
     if last <= first or not statistic:
         return None
     itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
     return Chain(kind, members, float(n * (itemsize + written)))
+
+
+def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether `shape` is that of a scale for the last dimensions of `whole`."""
+    return len(shape) < len(whole) and whole[len(whole) - len(shape) :] == shape
 
 
 def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
