@@ -43,11 +43,16 @@ TURNED = 2.0
 RANDOM_PER_S = 6e11
 """Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
 
+TABLES_PER_S = 6e11
+"""Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
+works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
+
 NARROW_US = 20.0
 """Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
 
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
+_TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
 _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
 _STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
@@ -62,7 +67,7 @@ class Stretch:
     """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
     at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; time of those that leave half of the
-    device idle, which a fused kernel of as few rows does too; how many casts of something else are launched beside."""
+    device idle, which a fused kernel of as few rows does too; how many casts of something else are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element."""
 
     members: Ints
     full: Ints
@@ -75,13 +80,15 @@ class Stretch:
     kernels: int = 1
     narrow_us: float = 0.0
     apart: int = 0
+    tables: float = 0.0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
         floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
-        again = TURNED if self.turned else 1.0
-        slow, likely, fast = (min(max(floor, again * moved / bytes_per_s * 1e6), self.own_us) for moved in times)
+        again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
+        floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
+        slow, likely, fast = (min(max(least, again * moved / bytes_per_s * 1e6), self.own_us) for least, moved in zip(floors, times, strict=True))
         return slow, likely, fast
 
 
@@ -153,6 +160,7 @@ class _Moved:
     turned: bool
     kernels: int
     apart: int
+    tables: float
     complex: bool
 
 
@@ -179,7 +187,9 @@ class _Reader:
             moved = known[key]
             if not moved.complex:
                 full = run[elements[run] >= FULL * moved.largest]
-                yield Stretch(run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us, moved.apart)
+                yield Stretch(
+                    run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, narrow_us, moved.apart, moved.tables
+                )
 
     @cached_property
     def _alike(self) -> list[Hashable]:
@@ -231,7 +241,7 @@ class _Reader:
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         moved = least + left, least + AGAIN * (most - least) + left, most + left
-        return _Moved(largest, *moved, random, turned, 1 + passes, self._apart(ops), is_complex)
+        return _Moved(largest, *moved, random, turned, 1 + passes, self._apart(ops), self._tables(ops, largest), is_complex)
 
     def _apart(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
@@ -245,6 +255,16 @@ class _Reader:
                 sizes.append(result[0])
             wanted.update(keys)
         return sum(size != sizes[0] for size in sizes)
+
+    def _tables(self, ops: list[int], largest: int) -> float:
+        """Values of small tensors that a kernel over the largest works out for each of its elements; not what a reduction left a row of."""
+        count = 0
+        for op in ops:
+            name, keys = self.work.ops.name(op), self._keys(op)
+            if keys and keys[0][0] and not self._result(op)[0]:
+                break
+            count += bool(keys and 1 < keys[0][0] < FULL * largest and _TABLE.match(name))
+        return float(count * largest)
 
     @cached_property
     def _narrow(self) -> Mask:

@@ -1,5 +1,7 @@
 """What a compiler makes one kernel of, and the bytes that it must move, worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.views.replay.fusion import Fusion
@@ -79,3 +81,31 @@ def test_a_cast_that_the_stretch_reads_is_no_launch_of_its_own():
         ("aten::add", "vectorized_elementwise_kernel", [x, x], ["c10::Half", "c10::Half"]),
     )
     assert trace.get(Fusion).stretches[0].apart == 0
+
+
+def test_a_table_made_in_a_stretch_is_worked_out_for_each_element():
+    x, angle = [16, 1024, 2048], [1024, 64]
+    rotation = (
+        ("aten::pow", "vectorized_elementwise_kernel", [[32]], ["float"]),
+        ("aten::cos", "vectorized_elementwise_kernel", [angle], ["float"]),
+        ("aten::sin", "vectorized_elementwise_kernel", [angle], ["float"]),
+        ("aten::mul", "vectorized_elementwise_kernel", [x], ["c10::BFloat16"]),
+        ("aten::add", "vectorized_elementwise_kernel", [x, x], ["c10::BFloat16", "c10::BFloat16"]),
+    )
+    n = 16 * 1024 * 2048
+    (stretch, *_) = ops_in_a_row(*rotation).get(Fusion).stretches
+    assert stretch.tables == 3 * n
+    slow, likely, fast = replace(stretch, own_us=1e6).fused_us(4.0e12)
+    assert likely == fast == pytest.approx(3 * n / 6e11 * 1e6), "168 µs, where memory takes 50"
+    assert slow == pytest.approx(max(168, 2.5 * stretch.most / 4e6), rel=0.01)
+
+
+def test_what_a_reduction_left_a_row_of_is_no_table():
+    x, row = [16384, 2048], [16384, 1]
+    norm = (
+        ("aten::mul", "vectorized_elementwise_kernel", [x, x], ["float", "float"]),
+        ("aten::mean", "reduce_kernel", [x], ["float"]),
+        ("aten::pow", "vectorized_elementwise_kernel", [row], ["float"]),
+        ("aten::mul", "vectorized_elementwise_kernel", [x, row], ["float", "float"]),
+    )
+    assert ops_in_a_row(*norm).get(Fusion).stretches[0].tables == 0
