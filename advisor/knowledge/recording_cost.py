@@ -53,7 +53,7 @@ class Spread:
 
     added, needed: standard deviation of the logarithm of what is left once recording is taken off, and of what a host
     needs; added_share: of what is taken off for Python calls; cold: of a program's first steps. deviations: how many make an interval. own, gpu_faster,
-    gpu_slower: factors. gap_us: a longer pause of a stream that has work, and waits for nothing, may be another program's doing.
+    gpu_slower, staged_faster: factors, the last of copies that the host moves itself. gap_us: a longer pause of a stream that has work, and waits for nothing, may be another program's doing.
     """
 
     added: float
@@ -64,6 +64,7 @@ class Spread:
     own: float
     gpu_faster: float
     gpu_slower: float
+    staged_faster: float
     gap_us: float
 
 

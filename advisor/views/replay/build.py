@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Spans, clip, length, overlap_with, union
+from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, union
 from advisor.knowledge.kernel_names import Family, family
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.model import Basis, Saving
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edit, Edits
 from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, schedule_of
-from advisor.views.replay.recording_cost import HostCost, fitting, without_recording
+from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
 from advisor.views.replay.true_step import TrueStep
@@ -108,17 +108,26 @@ class Replay:
         start = begun_us(timeline, steps, rows) if len(rows) else np.zeros(1)
         error = _error(timeline, steps, schedule, start)
         cost = HostCost.of(timeline, steps, host, schedule)
+        staged = _staged(timeline, schedule)
         measured = TrueStep.measured(known.steps_us, window.step_us) if known.steps_us else None
         if cost is None:
             return cls(schedule, schedule, schedule, schedule, start, error, measured or TrueStep.as_recorded(window.step_us))
         if measured:
             # In the replay's own time, which may be a little less than the recording's.
             replayed_us = measured.expected_us * min(period_us(schedule) / window.step_us, 1.0)
-            fastest, corrected, slowest = fitting(cost, schedule, replayed_us)
+            fastest, corrected, slowest = fitting(cost, staged_as_measured(cost, schedule, staged, replayed_us), replayed_us)
         else:
             fastest, corrected, slowest = without_recording(cost, schedule)
-        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, _working_us(timeline, window))
+        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, _working_us(timeline, window), staged)
         return cls(schedule, corrected, fastest, slowest, start, error, true_step, cost)
+
+
+def _staged(timeline: Timeline, schedule: Schedule) -> Mask:
+    """(n,) whether the host moves each op's data itself: copies from or to pageable memory."""
+    ops = timeline.gpu_ops
+    pageable = (ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)
+    found: Mask = pageable.to_numpy()[schedule.op_row]
+    return found
 
 
 def _working_us(timeline: Timeline, steps: Steps) -> float:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.intervals import Mask
 from advisor.knowledge import recording_cost
 from advisor.report.model import Prediction
 from advisor.views.replay.recording_cost import HostCost
@@ -64,11 +65,20 @@ class TrueStep:
 
     @classmethod
     def estimated(
-        cls, recorded_us: float, recorded: Schedule, fastest: Schedule, corrected: Schedule, slowest: Schedule, cost: HostCost, working_us: float
+        cls,
+        recorded_us: float,
+        recorded: Schedule,
+        fastest: Schedule,
+        corrected: Schedule,
+        slowest: Schedule,
+        cost: HostCost,
+        working_us: float,
+        staged: Mask,
     ) -> TrueStep:
         """From replays of the schedule with the host's time as low, as expected and as high as it may be.
 
         working_us: how long a device ran kernels in each step. Streams of a replay overlap as if each had the device for itself.
+        staged: (n,) copies that the host moves itself.
 
         A replay that takes less than the step was recorded to take misses something, and does so without the profiler too.
         One that takes longer is right: the recorded steps were still working off what the GPU had queued before them.
@@ -78,7 +88,7 @@ class TrueStep:
         scale = max(recorded_us / before, 1.0) if before > 0 else 1.0
         # The GPU's work, too, takes another time in another run, and what held it up for no reason may not be there.
         held_up = (fastest.after < 0) & (fastest.gap_us > spread.gap_us)
-        faster = fastest.edit(dur_us=fastest.dur_us / spread.gpu_faster, gap_us=np.where(held_up, 0.0, fastest.gap_us))
+        faster = fastest.edit(dur_us=fastest.dur_us / np.where(staged, spread.staged_faster, spread.gpu_faster), gap_us=np.where(held_up, 0.0, fastest.gap_us))
         slower, warmer = (s.edit(dur_us=s.dur_us * spread.gpu_slower) for s in (slowest, recorded))
         low, high = (scale * period_us(schedule) for schedule in (faster, slower))
         most = recorded_us + scale * (period_us(warmer) - before)

@@ -169,3 +169,28 @@ def test_the_more_is_taken_off_the_less_weight_has_what_is_left():
 def test_steps_settle_where_most_later_ones_are_shorter(periods, shorter):
     # Of the fourth case's ten pairs six are shorter: long and short steps in turn, of which the last happens to be short.
     assert _became_shorter(np.array(periods)) is shorter
+
+
+def copying(memory):
+    """Steps of 1,200 µs: a copy of 1,000 µs that holds the host, then a kernel of 100 µs."""
+    trace = Trace(recorder="kineto")
+    for s in range(STEPS):
+        t = 1200.0 * s
+        trace.step(t, 1199, s + 1).op("aten::copy_", t, 1020)
+        trace.copy(t + 5, 1010, t + 12, t + 1012, memory=memory, size=8 << 20)
+        trace.op("aten::mm", t + 1030, 30).launch(t + 1050, t + 1060, t + 1160, dur=5)
+    return trace
+
+
+@pytest.mark.parametrize(("memory", "reached_us"), [("Pageable", 900), ("Pinned", 1100)])
+def test_copies_that_the_host_moves_itself_are_as_much_faster_as_a_measured_step_needs(memory, reached_us):
+    replay = Workspace(copying(memory).timeline(), Calibration((900.0,))).get(Replay)
+    assert replay.true_step.expected_us == 900
+    # The GPU's part alone is 1,100 µs: only what the host stages can have taken less without the recorder.
+    assert period_us(replay.corrected) == pytest.approx(reached_us, rel=0.04)
+
+
+def test_a_step_of_staged_copies_may_be_shorter_than_recorded():
+    pageable, pinned = (step_of(copying(memory)) for memory in ("Pageable", "Pinned"))
+    assert pageable.low_us == pytest.approx(pinned.low_us - 1000 * (1 / 1.03 - 1 / 1.25), rel=0.02)
+    assert pageable.expected_us == pinned.expected_us and pageable.high_us == pinned.high_us
