@@ -32,6 +32,8 @@ causal mask halves it."""
 MOST_BETWEEN = 12
 """Kernels between two products of one attention: scale, mask, casts, softmax, dropout; each may be two."""
 
+_CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
+
 # Products of one matrix with a weight: a layer, not attention's products of two activations.
 _LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
@@ -108,6 +110,7 @@ def unfused_attention(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),
+                *((_CAPPED,) if "aten::tanh" in {work.name(k) for k in members.tolist()} else ()),
             ),
             code=Code(
                 before="scores = q @ k.transpose(-2, -1) / math.sqrt(d) + mask\nout = scores.softmax(-1) @ v",

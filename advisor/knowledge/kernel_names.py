@@ -76,8 +76,8 @@ _KERNELS = _rules(
     (Family.RANDOM, r"distribution_|random|philox|curand|bernoulli|multinomial"),
     (Family.REDUCTION, r"reduc|pool|nll|devicereduce|argmax|argmin|bitmatrix_rows"),
     (Family.FILL, r"fill|memset|zero_"),
-    (Family.COPY, r"cat_?array|copy|store_?kv|reshape_and_cache|clone"),
-    (Family.ELEMENTWISE, r"element_?wise|act_and_mul|activation|dropout|silu|gelu|relu|swiglu|clamp|quant|fp8|cast_|axpy|scal_"
+    (Family.COPY, r"cat_?array|copy|store_?kv|reshape_and_cache|clone|roll_cuda|flip_kernel"),
+    (Family.ELEMENTWISE, r"element_?wise|triu_tril|act_and_mul|activation|dropout|silu|gelu|relu|swiglu|clamp|quant|fp8|cast_|axpy|scal_"
                          r"|scale|cupy_|resolve_|upsample|pointwise"),
 )  # fmt: skip
 

@@ -69,6 +69,8 @@ NAMELESS = {
         (f"{AT}unrolled_elementwise_kernel<x>(int)", "aten::copy_", Family.COPY),
         (f"{AT}unrolled_elementwise_kernel<x>(int)", "aten::to", Family.COPY),
         (f"{AT}(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 1, 128, 1>(float*)", "aten::cat", Family.COPY),
+        (f"{AT}(anonymous namespace)::roll_cuda_kernel<c10::BFloat16>(c10::BFloat16 const*, c10::BFloat16*, long)", "aten::roll", Family.COPY),
+        (f"{AT}triu_tril_kernel<float, int, false, 4, false>(at::cuda::detail::TensorInfo<float, int>)", "aten::tril", Family.ELEMENTWISE),
         ("__amd_rocclr_copyBuffer.kd", "", Family.COPY),
         (f"{AT}(anonymous namespace)::multi_tensor_apply_kernel<Metadata<1>>(T)", "aten::_foreach_mul_", Family.OPTIMIZER),
         (f"{AT}vectorized_gather_kernel<16, long>(char*)", "aten::index_select", Family.EMBEDDING),

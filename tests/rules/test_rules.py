@@ -494,9 +494,10 @@ ATTENTION = ("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm
 
 def attention(trace, host, gpu, ops=ATTENTION, each=40, shapes=True):
     """A product, pointwise work, a softmax, a product, of 16 heads of 64 and 512 words."""
-    names = {"aten::bmm": "nvjet_sm90_tst", "aten::mm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
+    names = {**dict.fromkeys(("aten::bmm", "aten::baddbmm", "aten::mm"), "nvjet_sm90_tst"), "aten::_softmax": "softmax_warp_forward"}
+    of = {"aten::mm": [[8192, 64], [64, 8192]], "aten::baddbmm": [*SCORES, *HEADS[0]]}
     for k, op in enumerate(ops):
-        dims = HEADS[k > 0] if op == "aten::bmm" else [[8192, 64], [64, 8192]] if op == "aten::mm" else SCORES
+        dims = HEADS[k > 0] if op == "aten::bmm" else of.get(op, SCORES)
         trace.op(op, host + 4 * k, 3, dims if shapes else None, ["c10::Half"] * len(dims)).launch(
             host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, names.get(op, "vectorized_elementwise_kernel")
         )
