@@ -210,7 +210,7 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
   const tell = (i) => {
     if (i < 0) { told.replaceChildren(html("span", "dim", HINT)); return; }
     const side = sides[cut.lane[i]], name = nameOf(cut.name[i]);
-    const facts = [duration(cut.len[i]), `at ${((cut.at + cut.start[i]) / 1e3).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`, cut.lanes[cut.lane[i]][0]];
+    const facts = [duration(cut.len[i]), `at ${((cut.at + cut.start[i]) / 1e3).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms of the trace`, cut.lanes[cut.lane[i]][0]];
     if (cut.count[i] > 1) facts.unshift(`${cut.count[i]} slices merged, the longest`);
     if (cut.op[i]) facts.push(`from ${nameOf(cut.op[i] - 1)}`);
     if (cut.by[i] >= 0) facts.push(`launched ${duration(Math.max(cut.start[i] - cut.start[cut.by[i]], 0))} before`);
