@@ -37,5 +37,5 @@ def used(report: Report) -> str:
     if report.rates is None or report.rates.flops_step is None or report.kind != "tpu":
         return ""
     known = report.rates.known
-    of_all = "" if known >= 0.995 else f", those of {percent(known)} of the computing time, whose FLOPs are known"
-    return f"The FLOPs of its ops are {percent(report.rates.flops_step)} of the peak that the profile names{of_all}."
+    of_all = "" if known >= 0.995 else f"; FLOPs are known of {percent(known)} of the computing time, and the others count as none"
+    return f"Over the step its ops reach {percent(report.rates.flops_step)} of the peak FLOP/s that the profile names{of_all}."

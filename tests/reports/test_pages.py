@@ -21,6 +21,8 @@ from tests.reports.browser import AXE, CONTRAST, SCREENS, Seen, drawn, opened
 from tests.reports.examples import EXAMPLES, NASTY, hostile_trace
 from tests.reports.shown import MAKERS, shown
 from tests.reports.test_contract import formats
+from tests.sources.jax.test_tpu import analyzed as tpu
+from tests.sources.jax.test_tpu import core
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -53,7 +55,7 @@ def written(folder: Path) -> Iterator[tuple[str, str]]:
             yield from ((f"{package}-{at}{what}", render(thing)) for at, thing in enumerate(things))
     traces: dict[str, Callable[[], Report]] = {
         **EXAMPLES, "hostile-trace": hostile_trace, "healthy": partial(sample, "healthy/gemm_loop.json.gz"), "modules": partial(sample, "data-loading/slow.json.gz"),
-        "nsys": partial(sample, "nsys/encoder_infer.slow.sqlite"), "job": partial(sample, "jobs/ddp_forward_host"), "jax": partial(jax_report, folder),
+        "nsys": partial(sample, "nsys/encoder_infer.slow.sqlite"), "job": partial(sample, "jobs/ddp_forward_host"), "jax": partial(jax_report, folder), "tpu": partial(tpu, folder, core(0), core(1)),
         "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "large": partial(sample, "public/bert_adam_loop.slow.json.gz"),
     }  # fmt: skip
     yield from ((name, html.render(make())) for name, make in traces.items())
