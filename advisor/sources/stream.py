@@ -88,9 +88,9 @@ class Stream:
 
         Raises TraceError where the file unpacks to more than the limit.
         """
-        parts, have = [self._ready], len(self._ready)
+        parts, have = [self._ready] if self._ready else [], len(self._ready)
         while have < n and not self._ended:
-            block = self._inflate() if self._magic else self._plain()
+            block = self._inflate() if self._magic else self._plain(n - have)
             self.total += len(block)
             self._check_limit()
             parts.append(block)
@@ -99,9 +99,9 @@ class Stream:
         self._ready = data[n:]
         return data[:n]
 
-    def _read_file(self) -> bytes:
+    def _read_file(self, n: int = _READ) -> bytes:
         try:
-            block = self._file.read(_READ)
+            block = self._file.read(n)
         except OSError as error:
             raise TraceError(f"the file cannot be read: {error.strerror or error}", "Check the disk and copy the file again.") from None
         self.packed += len(block)
@@ -109,8 +109,8 @@ class Stream:
             self._progress(self.packed, self._size)
         return block
 
-    def _plain(self) -> bytes:
-        block, self._input = self._input or self._read_file(), b""
+    def _plain(self, n: int) -> bytes:
+        block, self._input = self._input or self._read_file(max(n, _READ)), b""
         self._ended = not block
         return block
 

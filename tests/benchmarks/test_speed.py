@@ -17,7 +17,7 @@ from tests.benchmarks.yardstick import Spread
 
 MB = 20
 ROUNDS = 3
-RATIOS = {"load": 25.0, "rules": 34.0, "report": 1.0, "html": 19.0}
+RATIOS = {"load": 25.0, "native": 6.5, "rules": 34.0, "report": 1.0, "html": 19.0}
 """To the warm parse. Of a trace this small, half of what views and rules take is the same for any trace."""
 
 SMALL_MB = 5
@@ -65,6 +65,8 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Spread]:
 
 @pytest.mark.parametrize("phase", RATIOS)
 def test_cpu_time_against_the_warm_parse(phase: str, phases: dict[str, Spread]) -> None:
+    if phase not in phases:
+        pytest.skip("trace_advisor_native is not installed")
     ratio = phases[phase].cpu_s / phases["parse"].cpu_s
     assert ratio <= RATIOS[phase], f"{yardstick.PHASES[phase]} takes {ratio:.1f} warm parses, of {phases[phase].cpu_range_s} s"
 

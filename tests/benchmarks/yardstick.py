@@ -20,11 +20,21 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from advisor.sources.kineto import native
+from advisor.sources.kineto.native import SWITCH
 from tests.benchmarks import generate, run
 from tests.paths import ROOT
 
-PHASES = {"parse": "simdjson, warm parse (W)", "load": "source to recording", "rules": "views and rules", "report": "report as JSON", "html": "report as HTML"}
-START = {"numpy": "`import numpy`", "analyze": "`analyze --format json`, all of it"}
+PHASES = {
+    "parse": "simdjson, warm parse (W)",
+    "load": "source to recording",
+    "native": "the same with the decoder in C",
+    "rules": "views and rules",
+    "report": "report as JSON",
+    "html": "report as HTML",
+}
+START = {"numpy": "`import numpy`", "analyze": "`analyze --format json`, all of it", "native": "the same with the decoder in C"}
+"""Rows of the decoder in C are left out where it is not installed."""
 
 _CLOCK = """
 import json, os, resource, sys, time
@@ -58,6 +68,12 @@ def phases(path):
 phases(sys.argv[2])
 print(json.dumps(phases(sys.argv[1])))
 """
+_NATIVE = """
+from advisor.sources import read
+from advisor.sources.kineto import native
+read(sys.argv[2])
+print(json.dumps({"native": timed(lambda: read(sys.argv[1]))[1]} if native.DECODER else {}))
+"""
 _NUMPY = ["-c", "import numpy"]
 _ANALYZE = ["-m", "advisor", "analyze", "--format", "json", "--force", "--output", os.devnull]
 
@@ -85,18 +101,20 @@ def phases(path: Path, small: Path, rounds: int) -> dict[str, Spread]:
     """Each phase of `PHASES` over the rounds, of a process that has analysed `small` before."""
     seen: dict[str, list[tuple[float, float]]] = {phase: [] for phase in PHASES}
     for _ in range(rounds):
-        for phase, (cpu, wall) in (_child(_PARSE, path) | _child(_PHASES, path, small)).items():
+        for phase, (cpu, wall) in (_child(_PARSE, path) | _child(_PHASES, path, small) | _child(_NATIVE, path, small, in_c=True)).items():
             seen[phase].append((cpu, wall))
-    return {phase: Spread(tuple(costs)) for phase, costs in seen.items()}
+    return {phase: Spread(tuple(costs)) for phase, costs in seen.items() if costs}
 
 
 def start(path: Path, rounds: int) -> dict[str, Spread]:
     """An analysis as the command line runs it, from the interpreter's start to its end, beside importing numpy alone."""
     commands = {"numpy": _NUMPY, "analyze": [*_ANALYZE, str(path)]}
+    if native.DECODER is not None:
+        commands["native"] = commands["analyze"]
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
-            seen[name].append(_child(_COMMAND, sys.executable, *command)["command"])
+            seen[name].append(_child(_COMMAND, sys.executable, *command, in_c=name == "native")["command"])
     return {name: Spread(tuple(costs)) for name, costs in seen.items()}
 
 
@@ -107,10 +125,10 @@ print(json.dumps({"command": timed(lambda: subprocess.run(sys.argv[1:], check=Tr
 """
 
 
-def _child(code: str, *arguments: Path | str) -> dict[str, tuple[float, float]]:
+def _child(code: str, *arguments: Path | str, in_c: bool = False) -> dict[str, tuple[float, float]]:
     command = [sys.executable, "-c", _CLOCK + code, *map(str, arguments)]
     # As installed: compiled modules are kept, not compiled each time.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {SWITCH: "yes" if in_c else "no"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     costs: dict[str, tuple[float, float]] = json.loads(done.stdout)
     return costs

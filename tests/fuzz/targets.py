@@ -31,12 +31,14 @@ from advisor.report.saved import is_report, read_report
 from advisor.reports import formats
 from advisor.sources import kineto
 from advisor.sources.kineto.chunks import Text
-from advisor.sources.kineto.transpose import decode_piece
+from advisor.sources.kineto.events import MalformedError
+from advisor.sources.kineto.transpose import Piece, decode_in_python, decode_piece
 from advisor.sources.opened import STANDARD_INPUT, Opened
 from advisor.sources.sniff import SNIFF_BYTES, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream, zstd
 from tests.fuzz import examples, mutate
 from tests.fuzz.laws import error_is_clear, nothing_is_raw, recording_is_sound, report_is_sound
+from tests.sources.kineto.compare import assert_same_piece
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _kineto() -> list[str]:
 
 
 def check_columns(data: bytes) -> None:
-    """Whatever the size of the pieces that it is cut into, a list of objects in valid JSON gives the same columns."""
+    """Whatever the size of the pieces that it is cut into, a list of objects in valid JSON gives the same columns, by either decoder."""
     whole = _columns(data, 1 << 20)
     pieces = _columns(data, (200, 700, 2500)[len(data) % 3])
     try:
@@ -131,11 +133,22 @@ def _columns(data: bytes, chunk_bytes: int) -> tuple[Any, dict[str, dict[str, An
     text = Text(Stream(io.BytesIO(data)).read, chunk_bytes)
     collected = kineto._Collected()
     seen = [False]
-    for piece in text.decoded(lambda piece: decode_piece(piece, seen[-1])):
+    for piece in text.decoded(lambda piece: _decoded(piece, seen[-1])):
         seen.append(piece.exact)
         collected.add(piece)
     tables = {name: {column: _plain(merger, column) for column in merger.names} for name, merger in sorted(collected.tables.items())}
     return (collected.events, collected.bad_durations, collected.bad_times, +collected.categories), tables
+
+
+def _decoded(text: bytes, exact: bool) -> Piece:
+    """A piece, the same to the bit whichever decoder it is given to."""
+    piece = decode_piece(text, exact)
+    if piece.native:
+        try:
+            assert_same_piece(piece, decode_in_python(text))
+        except MalformedError as error:
+            raise AssertionError("the decoder in C takes what is no JSON") from error
+    return piece
 
 
 def _plain(merger: Any, column: str) -> Any:

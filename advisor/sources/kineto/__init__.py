@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -18,6 +19,7 @@ from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted
+from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
 from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.sources.kineto.events import Event
@@ -45,8 +47,13 @@ _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(st
 _JSON_COLUMNS = ("dims", "types", "strides", "concrete")
 
 
+# Twice as much where most of the time for a piece is that of handing on its columns.
+_CHUNK_BYTES = CHUNK_BYTES if native.DECODER is None else 2 * CHUNK_BYTES
+
 HELPED_FROM_BYTES = 100 << 20
 """A helper takes as long to start as some 50 MB take to read."""
+HELPED_AFTER = 3
+"""So many pieces more than the decoder in C took: it needs no help, and most traces have some odd event."""
 
 
 def record(opened: Opened) -> Recording:
@@ -54,9 +61,9 @@ def record(opened: Opened) -> Recording:
     return Recording("trace", opened.path, (read(opened.stream, opened.path, processes=opened.processes),))
 
 
-def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
+def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: int = 1, helped_from: int = HELPED_FROM_BYTES) -> Timeline:
     """Read a trace. `chunk_bytes` of text are decoded at a time; with two processes a helper decodes some of them where
-    the text is at least `helped_from` bytes long.
+    the text is at least `helped_from` bytes long and not the decoder in C takes most of it.
 
     What is wrong with the file but leaves something to read becomes a ReadIssue. Raises TraceError where the text is
     not a trace or holds nothing to analyse.
@@ -66,6 +73,7 @@ def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: i
         raise _no_events(text.header, stream)
     collected = _Collected()
     exact = False
+    slow = 0  # pieces that the decoder in C did not take, less those that it took
 
     def decode(piece: bytes) -> Piece:
         return decode_piece(piece, exact)
@@ -74,7 +82,8 @@ def read(stream: Stream, path: str, chunk_bytes: int = CHUNK_BYTES, processes: i
         for piece in text.decoded(decode, helper):
             exact = helper.exact = piece.exact
             collected.add(piece)
-            if processes > 1 and stream.expected >= helped_from:
+            slow += 1 if not piece.native else -1
+            if processes > 1 and slow > HELPED_AFTER and stream.expected >= helped_from:
                 helper.start()
     issues = [*_file_issues(text, stream, collected.events), *time_issues(collected.bad_times, collected.bad_durations)]
     metadata, complete = _metadata(text)
@@ -237,10 +246,16 @@ def _one_spelling(column: Any) -> Any:
     return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
 
 
+# Lists of strings and whole numbers as every writer spells them: all but a few of what is recorded.
+_PLAIN_LISTS = re.compile(r'(?:[\[\],\s]|"[^"\\\x00-\x1f]*"|-?[1-9][0-9]*|0)*')
+
+
 def _respell(text: str) -> str:
     try:
+        if text and _PLAIN_LISTS.fullmatch(text):
+            return msgspec.json.format(text, indent=0)
         return json.dumps(json.loads(text, strict=False), ensure_ascii=False) if text else ""
-    except ValueError:
+    except (ValueError, msgspec.DecodeError):
         return text
 
 

@@ -63,9 +63,10 @@ def find_events(text: bytes) -> int:
     body = text.lstrip(_BLANK)
     if body.startswith(b"["):
         return len(text) - len(body) + 1
-    if not _KEY.search(text):
+    keys = [match.span() for match in _KEY.finditer(text)]
+    if not keys:
         return -1
-    found, keys = brackets(text), [match.span() for match in _KEY.finditer(text)]
+    found = brackets(text[: keys[-1][1]])
     at = np.array([start for start, _ in keys], np.int64)
     right = np.flatnonzero(~found.in_string(at) & (found.depth_at(at) == 1))
     return keys[int(right[0])][1] if right.size else -1
@@ -225,6 +226,9 @@ class Text:
 
     def _guess(self) -> bytes:
         """The buffer up to the last separator in it."""
+        if not self._separator:
+            sample = self._buffer[:_SAMPLE_BYTES]
+            self._separator = learn_separator(sample, objects(sample))
         cut = self._buffer.rfind(self._separator) if self._separator else -1
         return self._buffer[: cut + 1]
 
@@ -239,8 +243,6 @@ class Text:
     def _exact(self, decode: Callable[[bytes], T], ended: bool) -> Iterator[T]:
         """Decode the whole events that the exact structure shows; salvage where that is not JSON."""
         found = objects(self._buffer)
-        if not self._separator:
-            self._separator = learn_separator(self._buffer[:_SAMPLE_BYTES], objects(self._buffer[:_SAMPLE_BYTES]))
         last = int(found.ends[-1]) if found.starts.size and found.ends.size else 0  # brackets of two kinds that close each other are no event
         if last:
             try:

@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"-?\d+")
 # float64 holds microseconds to half a nanosecond below this, so that rounding is exact.
 EXACT_BELOW_US = float(1 << 43)
 # Times beyond this do not fit int64 nanoseconds.
-_TIME_LIMIT_US = 9e15
+TIME_LIMIT_US = 9e15
 
 
 class Codes(dict[str, int]):
@@ -34,6 +34,19 @@ class Strings:
 
     codes: NDArray[np.int32]
     values: list[str]
+
+    def at(self, rows: NDArray[np.int64]) -> list[str]:
+        """The strings of some rows."""
+        return [self.values[code] for code in self.codes[rows].tolist()]
+
+    def rows(self) -> list[str]:
+        """The string of every row."""
+        return [self.values[code] for code in self.codes.tolist()]
+
+    def renamed(self, values: Sequence[str]) -> Strings:
+        """The same rows with other values, of which some may be equal."""
+        made = strings(values)
+        return Strings(made.codes[self.codes], made.values)
 
 
 class InexactTimes(Exception):
@@ -90,7 +103,7 @@ def nanoseconds(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.bo
         valid = np.array([ns is not None for ns in exact], bool)
         return np.array([ns or 0 for ns in exact], np.int64), valid
     us = floats(values)
-    valid = np.abs(us) < _TIME_LIMIT_US  # NaN is not
+    valid = np.abs(us) < TIME_LIMIT_US  # NaN is not
     us = np.where(valid, us, 0.0)
     whole = np.floor(us)
     # round(us * 1000) is off by up to 253 ns on real traces: the product needs more bits than float64 has.
@@ -113,7 +126,7 @@ class Microseconds:
 
         try:
             us = Decimal(self.text.strip('"'))
-            if not us.is_finite() or abs(us) >= _TIME_LIMIT_US:
+            if not us.is_finite() or abs(us) >= TIME_LIMIT_US:
                 return None
             return int((us * 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
         except InvalidOperation:

@@ -70,7 +70,7 @@ _KEYS = {
     "reserved_bytes": "Total Reserved",
     "device_type": "Device Type",
     "device_id": "Device Id",
-    "name": "name",
+    "thread": "name",
 }
 
 
@@ -131,7 +131,8 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
     reserved_bytes: Scalar = -1
     device_type: Scalar = -1
     device_id: Scalar = -1
-    name: str | int | float | None = ""
+    thread: str | int | float | None = ""
+    """Of a metadata event that names its thread."""
 
 
 _NO_ARGS = Args()

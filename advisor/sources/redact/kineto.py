@@ -15,7 +15,7 @@ from advisor.sources.kineto import _metadata
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.columns import integer
 from advisor.sources.kineto.events import MalformedError
-from advisor.sources.kineto.transpose import TABLE_OF
+from advisor.sources.kineto.fields import TABLE_OF
 from advisor.sources.measured import step_times
 from advisor.sources.redact.names import Names, device, one_of, version, words
 from advisor.sources.stream import Stream

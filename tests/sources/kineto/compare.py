@@ -1,4 +1,4 @@
-"""Compares a Timeline with the reference reader's tables, every column of every table, times to the nanosecond."""
+"""Compares what readers made, every column of every table: a Timeline with the reference reader's, a piece with another decoder's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from advisor.recordings.timeline import TABLES, Timeline
+from advisor.sources.kineto.columns import Strings
+from advisor.sources.kineto.transpose import Piece
 
 
 def assert_same(timeline: Timeline, tables: dict[str, list[dict[str, Any]]], base_ns: int | None = None) -> None:
@@ -28,3 +30,20 @@ def assert_same(timeline: Timeline, tables: dict[str, list[dict[str, Any]]], bas
                 raise AssertionError(f"{name}.{column}[{first}] is {found[first]!r}, not {expected[first]!r}")
     if base_ns is not None:
         assert timeline.base_ns == base_ns
+
+
+def assert_same_piece(found: Piece, expected: Piece) -> None:
+    """Equal to the bit, down to the order of tables, columns and the numbers of strings."""
+    for what in ("events", "bad_durations", "bad_times", "exact", "ranges"):
+        assert getattr(found, what) == getattr(expected, what), what
+    assert list(found.categories.items()) == list(expected.categories.items())
+    assert list(found.tables) == list(expected.tables)
+    for table, columns in expected.tables.items():
+        assert list(found.tables[table]) == list(columns)
+        for name, column in columns.items():
+            other = found.tables[table][name]
+            if isinstance(column, Strings):
+                assert isinstance(other, Strings) and other.values == column.values, f"{table}.{name}"
+                other, column = other.codes, column.codes
+            assert isinstance(other, np.ndarray) and other.dtype == column.dtype, f"{table}.{name}"
+            np.testing.assert_array_equal(other, column, f"{table}.{name}")

@@ -17,6 +17,7 @@ import pytest
 from advisor.errors import TraceError
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources import kineto
+from advisor.sources.kineto import native
 from advisor.sources.kineto.helper import Helper
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
@@ -58,6 +59,7 @@ class Dying(Watched):
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.made.clear()
     monkeypatch.setattr(kineto, "Helper", Watched)
+    monkeypatch.setattr(native, "DECODER", None)  # what it takes needs no help
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +171,27 @@ def test_nothing_is_left_behind(text: bytes, error: type[BaseException]) -> None
 def test_a_small_file_starts_no_process(text: bytes) -> None:
     kineto.read(Stream(BytesIO(text), len(text)), "trace.json", CHUNK, 2)
     assert not any(helper.pid for helper in Watched.made)
+
+
+class Refusing:
+    """Takes one piece in so many."""
+
+    def __init__(self, one_in: int) -> None:
+        self.given, self.one_in = 0, one_in
+
+    def decode(self, text: bytes) -> Any:
+        self.given += 1
+        return (0, 0, [], []) if self.given % self.one_in == 0 else None
+
+
+@pytest.mark.parametrize("one_in, helped", [(1, False), (2, False), (3, True)])
+def test_help_comes_where_the_decoder_in_c_gives_most_back(text: bytes, one_in: int, helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "DECODER", Refusing(one_in))
+    try:
+        read(text, 2)
+    except TraceError:
+        assert one_in == 1, "it took all, and gave nothing"
+    assert any(helper.pid for helper in Watched.made) == helped
 
 
 def test_it_ends_when_its_input_does() -> None:
