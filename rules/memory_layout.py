@@ -12,9 +12,10 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.channels_last import ChannelsLast
-from advisor.views.replay.edits import Edits, WithoutOps, combine
+from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.round_trips import RoundTrips
+from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
@@ -26,7 +27,9 @@ _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwc
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03, part_of=("unfused-elementwise",))
-def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: RoundTrips, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
+def memory_layout(
+    steps: Steps, work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05
+) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is
@@ -47,7 +50,8 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
     bandwidth needs. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
     times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
-    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two). Reported from
+    between, are not needed: the step is replayed without them (`low`: without the cheaper of the two), and without what they leave
+    in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Reported from
     `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -65,7 +69,7 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
     """
     chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
-    again = _round_trips(work, trips, witness, chosen if share >= min_layout_share else chosen[:0])
+    again = _round_trips(work, trips, roofline, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
     if share < min_layout_share or not len(shown):
         if again:
@@ -91,7 +95,7 @@ def memory_layout(steps: Steps, work: GpuWork, images: ChannelsLast, trips: Roun
     return [conversions, again] if again else conversions
 
 
-def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: Ints) -> Found | None:
+def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: Witness, without: Ints) -> Found | None:
     """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
     apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
     there, back = trips.there[apart], trips.back[apart]
@@ -99,10 +103,12 @@ def _round_trips(work: GpuWork, trips: RoundTrips, witness: Witness, without: In
         return None
     both = np.union1d(there, back)
     cheaper = np.where(work.dur_us[there] < work.dur_us[back], there, back)
+    gone = np.union1d(both, trips.left)
+    straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
     return Found(
         title="Tensors are turned in memory and turned back",
         summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; nothing between needs it.",
-        edits=Edits(WithoutOps(cheaper), WithoutOps(both), WithoutOps(both)),
+        edits=Edits(WithoutOps(cheaper), straight, straight),
         removes="copies into another order and back",
         quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
         evidence=witness.of_gpu(work.rows[both], [_trip_label(work, position) for position in both.tolist()]),

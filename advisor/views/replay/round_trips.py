@@ -59,22 +59,53 @@ class Turn:
 
 @dataclass(frozen=True)
 class RoundTrips:
-    """there, back: positions of the copies of each round trip; none where strides were not recorded."""
+    """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
+    that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
+    a multiple of the time."""
 
     there: Ints
     back: Ints
+    left: Ints
+    mixed: Ints
 
     @classmethod
     def build(cls, work: GpuWork) -> RoundTrips:
-        pairs = np.array(list(_pairs(work)), np.int64).reshape(-1, 2)
-        return cls(pairs[:, 0], pairs[:, 1])
+        turns = _Turns(work)
+        pairs = np.array(list(_pairs(work, turns)), np.int64).reshape(-1, 2)
+        known = {turn for k in pairs[:, 0].tolist() if (turn := turns.of(k))}
+        known |= {turn.back for turn in known}
+        copies = work.launched_by("aten::copy_".__eq__)
+        others = work.kernel & (copies | work.of(Family.ELEMENTWISE)) & bool(known)
+        others[pairs.ravel()] = False
+        turned = np.array([k for k in np.flatnonzero(others).tolist() if turns.of(k) in known], np.int64)
+        if not work.backward[turned].all():
+            # The forward pass has the other order for more than trips, as for a product along another axis.
+            turned = turned[:0]
+        left, mixed = turned[copies[turned]], turned[~copies[turned]]
+        return cls(pairs[:, 0], pairs[:, 1], left, mixed)
 
 
-def _pairs(work: GpuWork) -> Iterator[tuple[int, int]]:
-    dims, strides = (work.timeline.cpu_ops[column].cat for column in ("dims", "strides"))
-    of_dims, of_strides = dims.codes.to_numpy(), strides.codes.to_numpy()
+class _Turns:
+    """How the first two tensors of each kernel's op lie to each other: of a copy, target and source."""
+
+    def __init__(self, work: GpuWork) -> None:
+        self.op = work.op
+        self.dims, self.strides = (work.timeline.cpu_ops[column].cat for column in ("dims", "strides"))
+        self.codes = self.dims.codes.to_numpy(), self.strides.codes.to_numpy()
+        self.known: dict[tuple[int, int], Turn | None] = {}
+
+    def of(self, position: int) -> Turn | None:
+        op = int(self.op[position])
+        if op < 0:
+            return None
+        key = int(self.codes[0][op]), int(self.codes[1][op])
+        if key not in self.known:
+            self.known[key] = _turn(str(self.dims.categories[key[0]]), str(self.strides.categories[key[1]]))
+        return self.known[key]
+
+
+def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int]]:
     copies = work.launched_by("aten::copy_".__eq__) & work.kernel
-    turns: dict[tuple[int, int], Turn | None] = {}
     indifferent = work.of(*_INDIFFERENT)
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
@@ -85,11 +116,7 @@ def _pairs(work: GpuWork) -> Iterator[tuple[int, int]]:
                 continue
             if not copies[k]:
                 continue
-            op = int(work.op[k])
-            key = int(of_dims[op]), int(of_strides[op])
-            if key not in turns:
-                turns[key] = _turn(str(dims.categories[key[0]]), str(strides.categories[key[1]]))
-            turn = turns[key]
+            turn = turns.of(k)
             if turn is None:
                 continue
             open_turns = [(at, t) for at, t in open_turns if place - at <= MOST_BETWEEN and work.step[here[at]] == work.step[k]]

@@ -69,3 +69,32 @@ def test_a_product_may_need_what_was_turned():
 def test_another_turn_does_not_undo_it():
     assert not len(trips("aten::mul", back=(0, 1, 2)).there)
     assert trips("aten::mul").there.dtype == np.int64
+
+
+@pytest.mark.parametrize("needed_turned", [False, True])
+def test_what_a_trip_leaves_in_the_backward_pass(needed_turned):
+    flat, turned = [B, L, D], [B, D, L]
+    there, back = (strides(turned, (0, 1, 2)), strides(turned, (0, 2, 1))), (strides(flat, (0, 1, 2)), strides(flat, (0, 2, 1)))
+    straight = (strides(turned, (0, 1, 2)),) * 2
+    ops = (
+        ("copy_", turned, there, False),
+        ("relu", turned, straight, False),
+        ("copy_", flat, back, False),
+        ("threshold_backward", turned, there[::-1], True),  # the gradient comes turned, the result of the forward pass lies straight
+        ("copy_", flat, back, True),  # and is turned for what comes before
+        ("add" if needed_turned else "mul", turned, there if needed_turned else straight, not needed_turned),
+    )
+    trace = Trace()
+    for s in range(3):
+        trace.step(200.0 * s, 199, s + 1)
+        for k, (name, shape, lie, backward) in enumerate(ops):
+            at = 200.0 * s + 20 * k
+            if backward:
+                trace.op(f"autograd::engine::evaluate_function: {name}", at, 18)
+            kernel = "direct_copy_kernel_cuda" if name == "copy_" else name
+            trace.op(f"aten::{name}", at + 1, 15, [shape, shape]).launch(at + 3, at + 8, at + 18, f"void at::native::elementwise_kernel<128, 4, {kernel}>")
+            trace.rows["cpu_ops"][-1]["strides"] = str([*lie]).replace(" ", "")
+    found = trace.get(RoundTrips)
+    assert [found.there.tolist(), found.back.tolist()] == [[0, 6], [2, 8]]
+    # Where the forward pass reads a turned tensor beside another too, the order is there for more than the trips.
+    assert [found.mixed.tolist(), found.left.tolist()] == ([[], []] if needed_turned else [[3, 9], [4, 10]])
