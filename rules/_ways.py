@@ -169,6 +169,22 @@ _CUDA = {
         url=f"{_GUIDE}#asynchronous-and-overlapping-transfers-with-computation",
         risk="Pinned memory cannot be swapped out. A buffer must not be overwritten before its copy is done.",
     ),
+    "memcpy of pinned memory": Fix(
+        title="Copy less, and without waiting for it",
+        steps=(
+            "Leave on the device what the next kernel reads there, and copy small pieces together.",
+            "Do not wait after each copy: what its stream runs next comes after it by itself. Wait where the host reads the result or writes the buffer again.",
+            "Copy in pieces on a second stream, so that one piece moves while the GPU computes on the other.",
+        ),
+        code=Code(
+            before="for (...) {\n    cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream);\n    cudaStreamSynchronize(stream);\n"
+            "    kernel<<<grid, block, 0, stream>>>(device);\n}",
+            after="for (int i = 0; ...; i++) {\n    cudaMemcpyAsync(device[i % 2], host[i % 2], bytes, cudaMemcpyHostToDevice, stream[i % 2]);\n"
+            "    kernel<<<grid, block, 0, stream[i % 2]>>>(device[i % 2]);\n}",
+        ),
+        url=f"{_GUIDE}#asynchronous-and-overlapping-transfers-with-computation",
+        risk="A buffer must not be overwritten before its copy is done.",
+    ),
     "allocator": Fix(
         title="Allocate before the loop",
         steps=(

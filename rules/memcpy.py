@@ -36,6 +36,9 @@ DEFAULT_LINK_GBPS = 22.0
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
 
+MIN_WAIT_SHARE = 0.05
+"""Waits for copies that are said beside what the copies take."""
+
 _CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
@@ -116,10 +119,14 @@ def memcpy(
     memory = staged.text or ("all pinned" if pinned[copies.at].all() else "of memory whose kind was not recorded")
     if pageable_share:
         memory = "all from or to pageable memory" if pageable_share == 1 else f"{percent(pageable_share)} of them from or to pageable memory"
+    waited = calls.us_a_step(calls.held_by_copies(work.schedule.op_call[copies.at])) if calls else 0.0
+    cost = f"{duration(exposed)} of each {duration(work.step_us)} step overlap no compute"
+    if not pageable_share and waited > max(exposed, MIN_WAIT_SHARE * work.step_us):
+        # What moves in no time may still be waited for.
+        cost += f", and the host waits {duration(waited)} for them as recorded"
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)} at "
-        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {duration(exposed)} of each "
-        f"{duration(work.step_us)} step overlap no compute.",
+        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {cost}.",
         edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
@@ -128,7 +135,7 @@ def memcpy(
         confidence=0.9,
         fix=for_program(
             program,
-            "memcpy",
+            "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
             _fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), len(host.data_loading[0]) > 0),
         ),
     )

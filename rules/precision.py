@@ -53,7 +53,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     where shapes are unknown, at the ratio of the rates (from TF32 then a low finding; from FP32 on a device that is not named a
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
-    on and nothing more, which gains nothing where it is on already. `high`: the BF16 peak, and pointwise ops and norms move half
+    on and nothing more, which gains nothing where it is on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and pointwise ops and norms move half
     the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
     idle, and the gain is a share of its own time. Reported from `min_saving_share` of the step ({min_saving_share}).
 
@@ -101,7 +101,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         summary=f"{counted(work.a_step(chosen), 'product or convolution', 'products and convolutions')} a step in {where} "
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
-            products.in_precision(low, peaks, reached=True),
+            products.in_precision(low, peaks, reached=True, doubted=True),
             combine(products.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[products.forward], CAST_HOST_US)),
             combine(products.in_precision(half, peaks, reached=False), halved),
         ),

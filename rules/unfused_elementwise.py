@@ -12,16 +12,19 @@ from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
+from advisor.views.health import FEWEST_OPS
 from advisor.views.replay.compiled_step import CompiledStep
-from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine
+from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.pointwise_chains import chains_by_order, chains_by_shapes
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
+from advisor.views.trace.steps import Steps
 
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
@@ -37,6 +40,8 @@ _UNALIGNED = re.compile(r"align[124](?!\d)")
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
 def unfused_elementwise(
     work: GpuWork,
+    steps: Steps,
+    gaps: Gaps,
     roofline: Roofline,
     fusion: Fusion,
     measured: Utilization,
@@ -69,7 +74,8 @@ def unfused_elementwise(
     scatters and products off alignment beside the chains take half, images of an inference in 16 bits stay in channels_last, and
     a compiled training step costs the host 500 µs and 2.5 a kernel; `high`: no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
-    confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it; reported from `min_saving_share`
+    confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it, which gains no more than the kernels lose
+    and what the device was seen to wait for their launches; a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
     ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches
     are the bound, of which another rule speaks.
 
@@ -83,6 +89,8 @@ def unfused_elementwise(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
+    if not steps.repeats and len(work.rows) < FEWEST_OPS:
+        return Clear(why=f"{counted(len(work.rows), 'GPU op')} that do not repeat are a start, not a program")
     chains, durations = (chains_by_shapes if work.timeline.source.shapes else chains_by_order)(work, fusion, roofline, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")
@@ -94,16 +102,18 @@ def unfused_elementwise(
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
+    edits = Edits(
+        combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
+        combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
+        combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2)),
+    )
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer.",
-        edits=Edits(
-            combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
-            combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
-            combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2)),
-        ),
+        edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
+        at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + _waiting_us(work, steps, gaps, members),
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c)]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
@@ -124,6 +134,13 @@ _FIX = Fix(
     url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
 )
+
+
+def _waiting_us(work: GpuWork, steps: Steps, gaps: Gaps, members: Ints) -> float:
+    """What the device waits, a step, for these kernels to be launched; where steps repeat, also in the host's pauses before them."""
+    mine = np.isin(gaps.next_op, work.rows[members])
+    lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
+    return float(gaps.causes[lost].to_numpy()[mine].sum()) / steps.steps
 
 
 def _beside(work: GpuWork, members: Ints) -> Ints:

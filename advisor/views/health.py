@@ -203,16 +203,24 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "gpu-events"
     rows = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     calls = timeline.api_calls
-    names, start = calls["name"].to_numpy()[rows], calls["start_us"].to_numpy()[rows]
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us) & ~np.char.endswith(names.astype(str), "HostFunc")
-    inside &= ~captured_calls(calls, rows)
-    rows, start = rows[inside], start[inside]
-    if not len(rows) or not (launches.call >= 0).any():
+    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    start = calls["start_us"].to_numpy()[rows]
+    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    if not inside.any() or not (launches.call >= 0).any():
         return Health(check=check, status="ok", detail="no launches in the window to compare with")
     # By correlation, not by row: of two rows of one launch (a driver call inside the runtime's) only one is tied to the op.
     correlation = calls["correlation"].to_numpy()
-    lost = ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
+    gone = ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
+    rows, start, lost = rows[inside], start[inside], gone[inside]
     share, worst = float(lost.mean()), _worst_step(steps, start, lost)
+    if _status(share) == "ok" and gone.mean() > COLLAPSED:
+        return Health(
+            check=check,
+            status="degraded",
+            detail=f"{int((gone & ~inside).sum()):,} of {len(gone):,} launches of the recording, outside the window, have no GPU op in the trace: "
+            "what the device did there is not known",
+            record_with="record fewer launches, or only the part that is asked about (cudaProfilerStart and --capture-range=cudaProfilerApi)",
+        )
     if _status(share) == "ok":
         return Health(check=check, status="ok", detail="every launch has its GPU op in the trace")
     return Health(

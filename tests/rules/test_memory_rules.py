@@ -238,3 +238,16 @@ def test_repaired_programs_and_controls_are_quiet(name):
     # What a history that began late finds there has no stack; sizes tell some of it.
     assert made.memory.named_share >= (0.8 if name == "trained_well_late" else 0.99)
     assert sum(row.bytes for row in made.memory.at_peak) == made.memory.peak_allocated_bytes
+
+
+def test_a_request_that_failed_is_what_stands_out():
+    m = _served()
+    held = m.alloc(700, at(5, "mm"))
+    m.event("oom", 0, 900 * MIB, at(6, "mm"))
+    head = report(m).headline
+    assert head.bottleneck == "out of memory"
+    assert head.summary.startswith("A request for 944 MB failed for want of memory, when 734 MB were allocated and 734 MB reserved. The peak is 734 MB")
+    m.event("oom", 0, 800 * MIB, at(6, "mm"))
+    m.free(held)
+    assert report(m).headline.summary.startswith("2 requests failed for want of memory, the largest for 944 MB, when 734 MB")
+    assert report(trained()).headline.bottleneck != "out of memory"

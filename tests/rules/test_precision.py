@@ -1,5 +1,7 @@
 """precision where the device was not named: kernels tell that it has Tensor Cores for BF16, and the ratio of its rates is a range."""
 
+import pytest
+
 from advisor.recordings.timeline import Device
 from tests.rules.test_rules import found, queued, skipped
 
@@ -21,3 +23,12 @@ def test_fp32_products_of_a_device_without_a_name_are_found_with_a_wide_interval
 
 def test_without_a_sign_of_tensor_cores_it_is_skipped():
     assert "not known" in skipped("precision", products("gemm_f32f32_f32f32_f32_old"))
+
+
+def test_where_neither_shapes_nor_tf32_are_known_the_low_end_is_half_the_gain_in_rate():
+    trace = queued(lambda trace, host, gpu: trace.launch(host + 5, gpu, gpu + 1000, "volta_sgemm_128x64_nn"), gpu=1000)
+    trace.devices = (Device(0, "Tesla T4", 40, (7, 5), 16 << 30, 32),)
+    saving = found("precision", trace).saving
+    gone = saving.expected_us
+    # 8.1 against 65 TFLOP/s: an eighth is left likely, a quarter at most.
+    assert gone == pytest.approx(1000 - 1000 * 8.1 / 65, rel=0.02) and saving.low_us <= 1000 - 2 * 1000 * 8.1 / 65 + 1

@@ -159,6 +159,18 @@ def test_the_fix_names_the_op_that_waits():
     assert "torch.where" in finding.fix.code.after
 
 
+@pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaEventSynchronize"])
+def test_a_wait_by_which_a_single_run_is_timed_is_left_out(call):
+    # Two runs of different kernels, each waited for and followed by the host's own 2 ms.
+    trace = Trace()
+    for run_ in range(2):
+        for k in range(8):
+            at = 5_000 * run_ + 20 * k
+            trace.launch(at, at + 5 + 300 * k, at + 300 + 300 * k, f"run{run_}_{k}", dur=4)
+        trace.call(call, 5_000 * run_ + 200, 2_210)
+    assert "no call" in clear("sync-stall", trace)
+
+
 def test_a_wait_on_a_gpu_with_work_queued_costs_nothing():
     def body(trace, at):
         trace.op("aten::mm", at, 8).launch(at + 2, at + 10, at + 90, dur=1).launch(at + 5, at + 90, at + 109.5, dur=1)
@@ -245,6 +257,22 @@ def test_pinned_copies_in_turn_with_compute_are_told_to_overlap_not_to_pin():
     finding = found("memcpy", queued(body, gpu=701))
     assert finding.saving.expected_us == pytest.approx(300, rel=0.05), "the copy's 400 bound what is left"
     assert not any("Pin the memory" in s for s in finding.fix.steps) and "stream of its own" in finding.fix.title
+
+
+def waited_for(trace, at):
+    """A pinned kilobyte that takes a microsecond and is waited for, and a product that needs nothing of it."""
+    trace.copy(at, 4, at + 10, at + 11, "Pinned", 1_000).call("cudaStreamSynchronize", at + 5, 8)
+    trace.launch(at + 15, at + 22, at + 24, "f(float*)", dur=4)
+
+
+def test_pinned_copies_that_are_waited_for_are_told_not_to_be_waited_for():
+    trace = Trace(recorder="nsys")
+    for k in range(20):
+        waited_for(trace, 40 * k)
+    finding = found("memcpy", trace)
+    assert "all pinned" in finding.summary and "the host waits 8.00 µs for them" in finding.summary
+    told = f"{finding.fix.title} {' '.join(finding.fix.steps)}"
+    assert "without waiting" in told and "cudaMallocHost" not in told
 
 
 def small_copies(count):
@@ -345,6 +373,23 @@ def test_chains_that_gain_by_fewer_launches_alone_are_left_to_the_rule_of_launch
 
     assert "on the GPU; reported from 3%" in clear("unfused-elementwise", repeat(100, body), min_gpu_share=0.03)
     assert found("unfused-elementwise", repeat(100, body), min_gpu_share=0.0)
+
+
+def test_fewer_launches_gain_no_more_than_the_device_waited_for_them():
+    # Three kernels of 20 µs whose launches the device never waits for: only what they take themselves can go.
+    def body(trace, at):
+        trace.op("aten::mm", at, 8).launch(at + 2, at + 8, at + 200, "gemm")
+        for k, name in enumerate(("mul", "tanh", "add")):
+            trace.op(f"aten::{name}", at + 30 + 50 * k, 40, N).launch(at + 60 + 50 * k, at + 200 + 20 * k, at + 220 + 20 * k, "vectorized_elementwise_kernel")
+
+    saving = found("unfused-elementwise", repeat(262, body)).saving
+    assert saving.expected_us <= 60
+
+
+def test_a_handful_of_ops_that_do_not_repeat_is_no_program_to_fuse():
+    trace = Trace()
+    pointwise(trace, 0, 100)
+    assert "are a start" in clear("unfused-elementwise", trace)
 
 
 def test_the_optimizers_pointwise_kernels_are_not_this_rules():

@@ -112,7 +112,8 @@ FOREIGN = {
     "v.json": (b"{}", "empty object"),
     "w.json": (b"[1, 2, 3]", "a list of values instead of events"),
     "x.json": (b"{" + b"\0" * 100, "binary"),
-    "y.xplane.pb": (b"\x0a\x10\x01\x02\x03\x00\x05\x06\x07\x08", "protobuf"),
+    "y.json": (b'{"rocprofiler-sdk-tool":[{"metadata":{"pid":908,"comm', "rocprofv3"),
+    "z.xplane.pb": (b"\x0a\x10\x01\x02\x03\x00\x05\x06\x07\x08", "protobuf"),
 }
 
 

@@ -137,6 +137,15 @@ def test_launches_that_a_capture_records_are_not_lost():
     assert answers(trace)["gpu-events"] == "failed", "one made after it is"
 
 
+def test_a_recording_that_lost_most_of_its_work_outside_the_window_says_so():
+    trace = loop()
+    assert answers(trace)["gpu-events"] == "ok"
+    for k in range(1000):
+        trace.call("cudaLaunchKernel", 100_000 + k, 0.5)
+    found = {check.check: check for check in trace.get(TraceHealth).results}["gpu-events"]
+    assert found.status == "degraded" and found.detail.startswith("1,000 of 1,0") and "outside the window" in found.detail
+
+
 def test_where_no_op_names_its_launch_none_is_called_lost():
     trace = Trace()
     for s in range(3):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from importlib.metadata import version
 
 import msgspec
+import numpy as np
 
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
-from advisor.recordings.snapshot import MemorySnapshot
+from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.model import (
     SEVERITIES,
     AnySaving,
@@ -25,7 +26,7 @@ from advisor.report.model import (
 )
 from advisor.report.numbers import size, three
 from advisor.views.memory.health import MemoryHealth
-from advisor.views.memory.history import MemoryHistory
+from advisor.views.memory.history import DeviceMemory, MemoryHistory
 from advisor.views.memory.steps import MemorySteps
 from advisor.views.memory.summary import MemorySummary
 from advisor.views.workspace import Workspace
@@ -92,7 +93,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         window=None,
         time=None,
         health=checks,
-        headline=_headline(memory, outcomes.found, snapshot),
+        headline=_headline(memory, outcomes.found, snapshot, workspace.get(MemoryHistory)),
         findings=tuple(f.finding for f in outcomes.found),
         clear=tuple(outcomes.clear),
         skipped=tuple(skipped),
@@ -114,7 +115,7 @@ _BOTTLENECKS = {
 }
 
 
-def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> Headline:
+def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, history: MemoryHistory) -> Headline:
     loud = [f.finding for f in found if f.finding.severity in ("high", "medium") and not f.finding.allowed]
     parts: dict[str, int] = {}
     for row in memory.at_peak:
@@ -125,14 +126,28 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot) -> 
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
         summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"
+    failed = next((text for text in map(_failed, history.devices) if text), "")
+    summary = f"{failed} {summary}" if failed else summary
     if loud and isinstance(loud[0].saving, BytesSaved):
         saving = loud[0].saving
         summary += f" {loud[0].fix.title}: {size(saving.expected)} less {saving.of}."
     judged = "yes" if snapshot.stacks and snapshot.events else "partly"
     why = "" if judged == "yes" else "the snapshot has no history of events" if snapshot.stacks else "no stacks were recorded"
+    stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
     return Headline(
-        bottleneck=_BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out",
+        bottleneck="out of memory" if failed else stands_out,
         summary=summary,
         judged="yes" if judged == "yes" else "partly",
         judged_why=why,
     )
+
+
+def _failed(device: DeviceMemory) -> str:
+    """What was asked for in vain, and what was held then; "" where every request was served."""
+    at = np.flatnonzero(device.events.action == Action.OOM)
+    if not len(at):
+        return ""
+    largest = int(at[np.argmax(device.events.size[at])])
+    asked = size(int(device.events.size[largest]))
+    told = f"A request for {asked} failed for want of memory" if len(at) == 1 else f"{len(at)} requests failed for want of memory, the largest for {asked}"
+    return f"{told}, when {size(int(device.allocated[largest]))} were allocated and {size(int(device.reserved[largest]))} reserved."

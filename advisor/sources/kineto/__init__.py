@@ -134,6 +134,7 @@ def _as_written(ns: int) -> Microseconds:
 
 
 _SAVED_REPORT = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"advisor":')
+_ROCPROF = b'"rocprofiler-sdk-tool"'
 
 
 def _no_events(header: bytes, stream: Stream) -> TraceError:
@@ -141,6 +142,8 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
     ends = f" ({stream.truncated})" if stream.truncated else ""
     if _SAVED_REPORT.match(header):
         return TraceError("the file is a report that advisor saved, not a trace", "Show it with: advisor report FILE")
+    if _ROCPROF in header[:100]:
+        return TraceError("the file is what rocprofv3 writes as JSON (rocprofiler-sdk), which is not read", _HOW_TO_RECORD)
     try:
         whole = json.loads(header, strict=False)
     except (ValueError, RecursionError) as error:

@@ -31,25 +31,41 @@ class Cut(Exception):
     """The file ends inside a block."""
 
 
+Profiled = tuple[KernelProfile, str, int]
+"""A kernel, the name of the device it ran on, and the reference of its binary."""
+
+
 def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
-    kernels: list[tuple[KernelProfile, int]] = []
-    devices: dict[int, str] = {}
+    waiting: list[tuple[memoryview, Sequence[str]]] = []
+    found: list[Profiled | int] = []
     lines: dict[int, Line] = {}
-    damage, unfinished = "", 0
+    damage = ""
     try:
         for result, strings in results(stream, lines):
-            kernel, name, binary = _kernel(result, strings)
+            if _largest_name(result) < len(strings):
+                found.append(_kernel(result, strings))
+            else:  # a block further on may name it
+                found.append(len(waiting))
+                waiting.append((result, strings))
+    except Cut:
+        damage = stream.truncated or f"it ends inside a block, after {len(found)} kernels"
+    except (ValueError, IndexError) as error:
+        damage = f"a block after {len(found)} kernels cannot be read: {error}"
+    kernels: list[tuple[KernelProfile, int]] = []
+    devices: dict[int, str] = {}
+    unfinished = 0
+    try:
+        for one in found:
+            kernel, name, binary = _kernel(*waiting[one]) if isinstance(one, int) else one
             if not kernel.blocks and kernel.duration_us is None:
                 unfinished += 1  # ncu writes a launch before it has measured it, and may be stopped in between
                 continue
             kernels.append((kernel, binary))
             if name:
                 devices[kernel.device] = name
-    except Cut:
-        damage = stream.truncated or f"it ends inside a block, after {len(kernels)} kernels"
     except (ValueError, IndexError) as error:
-        damage = f"a block after {len(kernels)} kernels cannot be read: {error}"
+        damage = damage or f"a block after {len(kernels)} kernels cannot be read: {error}"
     if unfinished and not damage:
         damage = f"ncu ended before {unfinished} more launch{'es were' if unfinished > 1 else ' was'} measured"
     if damage and not kernels:
@@ -59,10 +75,11 @@ def read(stream: Stream, path: str) -> KernelProfiles:
 
 
 def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
-    """Each profile result as a message, with the strings that it refers to. `lines` gets where the kernels of the binaries stand."""
+    """Each profile result as a message, with the strings that it refers to: a list that grows with the blocks, for a block may use names
+    that later ones bring. `lines` gets where the kernels of the binaries stand."""
     _take(stream, len(NCU_MAGIC))
     _take(stream, _size(stream))
-    strings: Sequence[str] = ()
+    strings: list[str] = []
     while stream.peek(1):
         results = payload = sources = 0
         for number, value in fields(_take(stream, _size(stream))):
@@ -71,7 +88,9 @@ def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tu
             elif number == 2:
                 results = whole(value)
             elif number == 4 and (table := _strings(message(value))):
-                strings = table  # an empty table means: the one before still holds
+                # A table goes on where the ones before end; one that begins as they do is whole by itself.
+                strings = table if table[:1] == strings[:1] else strings
+                strings += table if table is not strings else []
             elif number == 5:
                 payload = whole(value)
         if not results:
@@ -142,8 +161,14 @@ def _strings(table: memoryview) -> list[str]:
     return [text(value) for number, value in fields(table) if number == 1]
 
 
-def _kernel(result: memoryview, strings: Sequence[str]) -> tuple[KernelProfile, str, int]:
-    """A profile result, the name of the device it ran on, and the reference of its binary."""
+def _largest_name(result: memoryview) -> int:
+    """The last of the strings that a result's metrics are named by, -1 where it has none."""
+    metrics = (value for number, value in fields(result) if number == 13)
+    return max((whole(part) for value in metrics for number, part in fields(message(value)) if number == 1), default=-1)
+
+
+def _kernel(result: memoryview, strings: Sequence[str]) -> Profiled:
+    """What a profile result says."""
     binary = 0
     numbers: dict[int, int] = {}
     names: dict[int, str] = {}

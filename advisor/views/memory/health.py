@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.model import Health
-from advisor.report.numbers import percent
+from advisor.report.numbers import counted, percent
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay
@@ -72,4 +72,4 @@ def _replayed(replay: MemoryReplay) -> Health:
 
 def _out_of_memory(snapshot: MemorySnapshot) -> Health:
     failed = sum(int(np.count_nonzero(device.events.action == Action.OOM)) for device in snapshot.devices)
-    return _check("memory-exhausted", f"{failed} requests failed for want of memory" if failed else "", "no request failed for want of memory")
+    return _check("memory-exhausted", f"{counted(failed, 'request')} failed for want of memory" if failed else "", "no request failed for want of memory")

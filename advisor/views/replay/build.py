@@ -83,7 +83,9 @@ class Replay:
         middle = self.share(self.corrected, edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
-        low, expected, high = (share * self.step_us for share in (bottom, middle, top))
+        # What a replay that falls short of the step leaves unexplained, no fix of it shortens.
+        explained_us = self.step_us if self.basis == "simulated" else min(self.step_us, period_us(self.recorded))
+        low, expected, high = (share * explained_us for share in (bottom, middle, top))
         at_most_us *= self.step_us / self.true_step.expected_us
         if expected > at_most_us:
             # The replay sees more than there was to lose: its range holds in proportion.

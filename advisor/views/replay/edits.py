@@ -95,6 +95,11 @@ def _change(name: str, before: Schedule, after: Schedule) -> Change:
     )
 
 
+def gpu_us_removed(schedule: Schedule, edit: Edit) -> float:
+    """The time a step that its ops no longer take after an edit."""
+    return (_gpu_us(schedule) - _gpu_us(edit.apply(schedule))) / schedule.steps
+
+
 def _gpu_us(schedule: Schedule) -> float:
     return float(schedule.dur_us[~schedule.skip_op].sum())
 

@@ -33,6 +33,9 @@ UNALIGNED, ODD = 0.3, 0.13
 CAST = 1.0
 """What autocast adds in the forward pass, in times of a product's own FP32 bytes: operands read in 4 bytes and written in 2."""
 
+UNSEEN = 2.0
+"""Times as long as their rate says that products take whose sizes were not recorded, at most."""
+
 _MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
@@ -65,8 +68,9 @@ class WideProducts:
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others
         )  # fmt: skip
 
-    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False) -> Edit:
-        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks."""
+    def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
+        """Each as fast as the device is in that precision: at the rates that large products reach, or at its peaks. doubted: those whose
+        work is not known gain half as much in rate, as what is small, reads much or is a convolution by Winograd's algorithm does."""
         rate = (peaks.achievable_flops_per_s(name) if reached else peaks.flops_per_s(name)) or 1.0
         rates = {text: peaks.achievable_flops_per_s(text) or rate for text in WIDE}
         before = np.array([rates[text] for text in self.now.tolist()])
@@ -77,7 +81,8 @@ class WideProducts:
         known = np.maximum(self.flops / (rate * aligned), (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
         if casts:
             known = known + np.where(self.forward, CAST * self.bytes / bandwidth * 1e6, 0.0)
-        faster = np.maximum(np.where(np.isnan(known), self.dur_us * before / rate, known), SHORTEST_US)
+        unknown = np.minimum(self.dur_us * before / rate * (UNSEEN if doubted else 1.0), self.dur_us)
+        faster = np.maximum(np.where(np.isnan(known), unknown, known), SHORTEST_US)
         # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)

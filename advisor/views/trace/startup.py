@@ -30,9 +30,11 @@ FIRST_US, FIRST_TIMES = 2_000.0, 100.0
 """A kernel's first launch that takes this long, and this many times the median launch, loads its module; a host that was preempted
 loses as much only by chance."""
 
+_LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
+"""Code is loaded once, however briefly: the next launch of the kernel finds it there."""
+
 _CONVOLUTION = re.compile(r"^aten::(cudnn|miopen)_convolution")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
-_STEP = re.compile(r"^ProfilerStep#")
 _STEP = re.compile(r"^ProfilerStep#")
 _BEGINS_CAPTURE, _ENDS_CAPTURE = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
 TRIALS = 3
@@ -95,7 +97,10 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     roles = list(ApiRole)
     dur, start = calls["dur_us"].to_numpy(), calls["start_us"].to_numpy()
     kinds = [roles.index(r) for r in (ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH, ApiRole.OTHER, ApiRole.ALLOCATION)]
-    long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(ops, launches, dur))
+    loads = matches(calls, _LOADS)
+    if not _seldom(timeline, start[loads]):
+        loads[:] = False
+    long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(ops, launches, dur) | loads)
     op_start = ops["start_us"].to_numpy()
     busy = union(op_start, op_start + ops["dur_us"].to_numpy())
     idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
@@ -132,10 +137,15 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
         at = np.sort(calls["start_us"].to_numpy()[here])
         tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= TRIALS
         found += [(f"{ops['name'].iat[int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
-    # Shapes that change from step to step are tried again in each: then it is the program's way.
+    return tuple(found) if _seldom(timeline, np.array([f[1] for f in found])) else ()
+
+
+def _seldom(timeline: Timeline, at_us: Floats) -> bool:
+    """Whether what happens at these times comes in fewer than half of the marked steps. What each step does, as trying algorithms for
+    shapes that change, is the program's way."""
     marks = timeline.annotations[matches(timeline.annotations, _STEP)]
-    begun = np.searchsorted(np.sort(marks["start_us"].to_numpy()), [f[1] for f in found], side="right")
-    return tuple(found) if np.unique(begun).size < max(2, len(marks) / 2) else ()
+    begun = np.searchsorted(np.sort(marks["start_us"].to_numpy()), at_us, side="right")
+    return np.unique(begun).size < max(2, len(marks) / 2)
 
 
 def _first_launches(ops: pd.DataFrame, launches: Launches, dur: Floats) -> Mask:

@@ -252,31 +252,38 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
     for code in repeated[np.argsort(counts[repeated], kind="stable")][:8]:
         distances = np.diff(np.flatnonzero(codes == code))
         candidates.add(int(np.median(distances)))
-    for period in sorted(p for p in candidates if p >= 2 and n // p >= MIN_REPEATS):
+    for period in sorted(p for p in candidates if p >= 1 and n // p >= MIN_REPEATS):
         first, last = _longest_run(np.convolve(codes[:-period] == codes[period:], np.ones(period), "valid") >= REPEATED * period)
         last += 2 * period - 1  # what the last window compares, and what it compares that with
         start = launches.start_us[rows[first:last:period]]
-        if last - first >= MOST * n and len(start) > MIN_REPEATS:
+        # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.
+        if last - first >= (MOST if period > 1 else ALONE) * n and len(start) > MIN_REPEATS:
             return start[:-1], start[1:]
     return None
 
 
 APART = 0.05
-"""GPU work before the repetition from which it is said: a twentieth of all."""
+"""GPU work before the repetition, or after it, from which it is said: a twentieth of all."""
 
 
 def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> str:
-    """What was launched before the first step that repeats, in words: a server's prefill, or setting up; "" where it is little."""
+    """What was launched before the first step that repeats and after the last, in words: a server's prefill, setting up, reading results;
+    "" where it is little."""
     dur = timeline.gpu_ops["dur_us"].to_numpy()
-    before = launches.start_us < marks[0][0]
-    spent = float(dur[before].sum())
-    if spent < APART * max(float(dur.sum()), 1e-9):
-        return ""
-    return f"; apart from it, before: {int(before.sum()):,} GPU ops that take {duration(spent)}, as a prefill or setting up"
+    # The last mark begins a step that is not counted, for it may not be whole.
+    last = marks[1][-1] + float(np.median(marks[1] - marks[0]))
+    told = ""
+    for chosen, where in ((launches.start_us < marks[0][0], "before"), (launches.start_us > last, "after")):
+        spent = float(dur[chosen].sum())
+        if spent >= APART * max(float(dur.sum()), 1e-9):
+            as_what = ", as a prefill or setting up" if where == "before" else ""
+            told += f"; apart from it, {where}: {int(chosen.sum()):,} GPU ops that take {duration(spent)}{as_what}"
+    return told
 
 
-REPEATED, MOST = 0.95, 0.5
-"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition."""
+REPEATED, MOST, ALONE = 0.95, 0.5, 0.9
+"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition: of several
+kernels, and of one."""
 
 
 def _longest_run(good: np.ndarray) -> tuple[int, int]:

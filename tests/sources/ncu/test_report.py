@@ -43,6 +43,23 @@ def test_kernels_are_read_whatever_the_packing(tmp_path, pack):
     assert second.metrics == {NAMES_HELD[0]: 7000.0}
 
 
+def test_names_go_on_in_later_blocks_for_results_before_and_after_them(tmp_path):
+    early = result("early", {0: field(3, 5000.0), 2: field(3, 2.0), 3: field(3, 3.0)})
+    late = result("late", {0: field(3, 7000.0), 3: field(3, 4.0)})
+    found = opened(tmp_path, report(block([early], ["gpu__time_duration.sum", "b"]), block(strings=["c"]), block(strings=["d"]), block([late])))
+    assert [(k.name, k.metrics) for k in found.kernels] == [
+        ("early", {"gpu__time_duration.sum": 5000.0, "c": 2.0, "d": 3.0}),
+        ("late", {"gpu__time_duration.sum": 7000.0, "d": 4.0}),
+    ]
+    assert not found.damage
+
+
+def test_a_table_that_begins_as_the_one_before_is_whole_by_itself(tmp_path):
+    names = ["gpu__time_duration.sum", "b"]
+    found = opened(tmp_path, report(*[block([result("f", {0: field(3, 5000.0), 1: field(3, n)})], names) for n in (1.0, 2.0)]))
+    assert [k.metrics["b"] for k in found.kernels] == [1.0, 2.0] and all(len(k.metrics) == 2 for k in found.kernels)
+
+
 def test_nothing_of_the_session_is_kept(tmp_path):
     import advisor
 

@@ -287,6 +287,15 @@ def test_the_saving_is_at_most_the_step_and_scales_to_the_recorded_step():
     assert 0 < saving.low_us <= saving.expected_us <= saving.high_us <= replay.step_us
 
 
+def test_what_a_replay_does_not_explain_no_fix_shortens():
+    replay = late_wait().get(Replay)
+    short = replace(replay, error=0.5, true_step=replace(replay.true_step, recorded_us=2 * replay.step_us))
+    gone = combine(WithoutWaits(waits(replay.recorded)))
+    whole, bound = (r.saving(Edits(gone, gone, gone), "waits") for r in (replay, short))
+    assert bound.basis == "bound" and bound.low_us == 0
+    assert bound.expected_us == pytest.approx(whole.expected_us, rel=0.01), "twice the step, and no more to gain than the replay sees"
+
+
 def test_a_change_for_the_worse_saves_nothing():
     replay = late_wait().get(Replay)
     worse = Fused(np.arange(3), np.empty(0, np.int64), np.full(3, 9000.0))

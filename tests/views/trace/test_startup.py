@@ -78,3 +78,21 @@ def test_the_capture_of_a_graph_happens_once():
         trace.call("cudaLaunchKernel", 200 + 100 * n, 5)
     trace.call("cudaStreamEndCapture", 6_000, 40)
     assert trace.get(StartUp).calls == (("the capture of a graph", 100.0, 6_040.0),)
+
+
+def test_code_is_loaded_once_however_briefly():
+    # Each load is done in 0.3 ms; what comes after the last that leaves enough of the program is how it runs.
+    trace = Trace().call("cuModuleLoadData", 0, 300).launch(310, 320, 330, "a").call("cuLibraryLoadData", 400, 300)
+    work(trace, 1_000)
+    assert [name for name, _, _ in trace.get(StartUp).calls] == ["cuModuleLoadData", "cuLibraryLoadData"]
+    assert trace.get(Steps).start_us == pytest.approx(1_000, abs=10)
+    asked = work(Trace().call("cuModuleGetLoadingMode", 0, 300), 1_000)
+    assert not asked.get(StartUp).calls, "asking how code is loaded loads none"
+
+
+def test_what_each_step_loads_is_the_programs_way():
+    trace = Trace()
+    for s in range(6):
+        trace.step(3_000 * s, 2_999, s + 1).call("cuModuleLoadData", 3_000 * s + 1, 300)
+        work(trace, 3_000 * s + 400)
+    assert not trace.get(StartUp).calls

@@ -195,3 +195,31 @@ def test_a_step_that_launches_nothing_is_a_step_all_the_same():
     steps = trace.get(Steps)
     assert (steps.start_us, steps.end_us) == (5, 505)
     assert (steps.steps, steps.step_us) == (5, 100)
+
+
+def of_one_kernel(others, n=20):
+    """A kernel that is launched and waited for again and again, after so many others."""
+    trace = Trace()
+    for k in range(others):
+        trace.launch(10 * k, 10 * k + 5, 10 * k + 8, f"other{k}")
+    for k in range(n):
+        at = 10 * others + 20.0 * k
+        trace.launch(at, at + 5, at + 10, "evolve").call("cudaDeviceSynchronize", at + 2, 10)
+    return trace.get(Steps)
+
+
+def test_a_loop_of_one_kernel_is_a_loop_where_nothing_else_runs():
+    alone = of_one_kernel(1)
+    assert (alone.basis, alone.step_us) == ("detected", 20)
+    assert of_one_kernel(5).basis == "whole", "in a row they may be a part of a step, as an optimizer's are"
+
+
+def test_what_comes_after_the_repetition_is_said_with_its_time():
+    trace = Trace()
+    for k in range(10):
+        for n, name in enumerate("abc"):
+            trace.launch(30 * k + 10 * n, 30 * k + 10 * n + 2, 30 * k + 10 * n + 8, name)
+    assert "apart" not in trace.get(Steps).detail
+    for k in range(4):
+        trace.launch(400 + 200 * k, 405 + 200 * k, 505 + 200 * k, f"after{k}")
+    assert "apart from it, after: 4 GPU ops that take 400 µs" in trace.get(Steps).detail
