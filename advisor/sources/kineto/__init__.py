@@ -249,8 +249,9 @@ def _one_spelling(column: Any) -> Any:
     return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
 
 
-# Lists of strings and whole numbers as every writer spells them: all but a few of what is recorded.
-_PLAIN_LISTS = re.compile(r'(?:[\[\],\s]|"[^"\\\x00-\x1f]*"|-?[1-9][0-9]*|0)*')
+# Lists of strings and whole numbers as every writer spells them: all but a few of what is recorded. A number ends where no digit
+# follows, or the digits of one could be shared among several in ways without end.
+_PLAIN_LISTS = re.compile(r'(?:[\[\],\s]|"[^"\\\x00-\x1f]*"|-?(?:[1-9][0-9]*|0)(?![0-9]))*')
 
 
 def _respell(text: str) -> str:
