@@ -28,7 +28,7 @@ def test_the_rank_that_holds_most_is_said(tmp_path):
     (snapshot,) = read(tmp_path).parts
     assert [device.device for device in snapshot.devices] == [0, 2, 10] and snapshot.ranks
     report = advisor.analyze(tmp_path)
-    assert report.headline.summary.startswith("Rank 2 of 3 holds most, 3 times the median.")
+    assert report.headline.summary.startswith("Rank 2 of 3 holds most, 3.00 times the median.")
     assert {d.device: d.peak_allocated_bytes for d in report.memory.devices} == {0: 100 * MIB, 2: 300 * MIB, 10: 100 * MIB}
     assert report.memory.at_peak[0].source == f"{USER}:300"
 
