@@ -90,13 +90,12 @@ def all_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
 def used_patterns() -> dict[re.Pattern[Any], tuple[str, frozenset[str]]]:
     """Those that are made, or looked up, only where they are used: seen while a recording of each kind is read, judged, shown, given away."""
     found: dict[re.Pattern[Any], tuple[str, frozenset[str]]] = {}
-    ours = tuple(str(Path(base).resolve()) for package in (advisor, advisor.rules, advisor.reports) for base in package.__path__)
     compiled = re._compile  # type: ignore[attr-defined]
 
     def seen(pattern: Any, flags: Any) -> re.Pattern[Any]:
         made: re.Pattern[Any] = compiled(pattern, flags)
         caller = sys._getframe(2)
-        if caller.f_code.co_filename.startswith(ours):
+        if caller.f_globals["__name__"].partition(".")[0] == "advisor":
             called = sys._getframe(1).f_code.co_name
             found.setdefault(made, (f"{caller.f_globals['__name__']}, used", frozenset({called} & set(METHODS) or {"search", "match"})))
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from advisor.knowledge import kernel_names
@@ -41,7 +42,7 @@ def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
         mean_us=kernel.total_us / kernel.launches,
         share=kernel.total_us / whole_us if whole_us else 0.0,
         occupancy_pct=100 * (found.achieved or 0.0) if found else 0.0,
-        gbps=counted.dram_bytes / dur_us / 1e3 if counted.dram_bytes and dur_us else 0.0,
+        gbps=rate if counted.dram_bytes and dur_us and math.isfinite(rate := counted.dram_bytes / dur_us / 1e3) else 0.0,
         tflops=(counted.flops or 0.0) / 1e12,
         dur_us=dur_us,
         grid=kernel.grid,

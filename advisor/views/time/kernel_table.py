@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,8 +70,8 @@ class KernelTable:
                 op=ops.categories[name.op] if name.op >= 0 else "",
                 occupancy_pct=occupancy / us if us else 0.0,
                 active_sms=sms / us if us else 0.0,
-                gbps=moved / us / 1e3 if us else 0.0,
-                tflops=flops / us / 1e6 if us else 0.0,
+                gbps=_rate(moved / 1e3, us),
+                tflops=_rate(flops / 1e6, us),
                 dur_us=us / n,
                 occupancy=Occupancy(name.theoretical, limiter=name.limiter) if name.limiter else None,
             )
@@ -134,3 +135,8 @@ def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
             name=f"({len(calls)} more names)", family="other", precision="", calls=count, total_us=total, mean_us=total / count, share=total / whole
         ),
     )  # fmt: skip
+
+
+def _rate(amount: float, us: float) -> float:
+    """0 where it is not known: of no time, or of shapes that no tensor has."""
+    return amount / us if us and math.isfinite(amount / us) else 0.0
