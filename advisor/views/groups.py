@@ -43,9 +43,14 @@ class Groups:
         return cls(*_numbered(codes, size))
 
 
+FEW_OF = 16
+"""A table with an entry for each number is worth it from one value for so many: a few are sorted, whatever they span."""
+
+
 def distinct(values: Ints) -> Ints:
     """The values in order, each once. They span few numbers, as codes, rows and streams do, and are not negative."""
-    return np.flatnonzero(np.bincount(values))
+    few = len(values) > 0 and FEW_OF * len(values) < int(values.max())
+    return np.unique(values) if few else np.flatnonzero(np.bincount(values))
 
 
 def _dense(key: Ints, size: int | None = None) -> tuple[Ints, int]:
