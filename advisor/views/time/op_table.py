@@ -92,19 +92,21 @@ def _row(name: str, row: dict[str, float], whole: float) -> OpRow:
 
 def _with_inner(ops: Ops, own: Floats) -> Floats:
     """(n_cpu,) each op's value with those of all ops inside of it."""
-    total, up = own.copy(), ops.parent.copy()
-    while (alive := up >= 0).any():
-        total += np.bincount(up[alive], own[alive], len(own))
-        up = np.where(alive, ops.parent[up], -1)
+    total, up, rows = own.copy(), ops.parent, np.arange(len(own))
+    while len(rows := rows[alive := up >= 0]):
+        up = up[alive]
+        np.add.at(total, up, own[rows])
+        up = ops.parent[up]
     return total
 
 
 def _inside_same_name(ops: Ops) -> np.ndarray:
     """(n_cpu,) whether an op of the same name is around it: a total counts recursion once."""
-    found, up = np.zeros(len(ops.parent), bool), ops.parent.copy()
-    while (alive := up >= 0).any():
-        found |= alive & (ops.names[up] == ops.names)
-        up = np.where(alive, ops.parent[up], -1)
+    found, up, rows = np.zeros(len(ops.parent), bool), ops.parent, np.arange(len(ops.parent))
+    while (alive := (up >= 0) & ~found[rows]).any():
+        rows, up = rows[alive], up[alive]
+        found[rows] |= ops.names[up] == ops.names[rows]
+        up = ops.parent[up]
     return found
 
 
