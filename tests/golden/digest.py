@@ -17,7 +17,10 @@ SAMPLES = ROOT / "samples"
 FOLDER = Path(__file__).parent / "samples"
 NO_RECORDINGS = {".py", ".pyc", ".cu", ".md", ".toml", ".json"}
 DIGITS = 6
-"""Significant ones of every number: versions of numpy add up in other orders."""
+"""Significant ones of every number: versions of numpy, and processors, add up in other orders."""
+
+EXACT_DIGITS = 12
+"""To which sums in any order agree: rounded to these first, a half of the last digit kept falls to the same side everywhere."""
 
 IN_FULL = ("kind", "window", "time", "headline", "failed")
 OF_A_FINDING = ("rule", "severity", "status", "confidence", "saving", "cause", "ranks", "folded_into", "summary")
@@ -68,7 +71,7 @@ def digested(report: dict[str, Any]) -> dict[str, Any]:
 
 def rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{float(f'{value:.{EXACT_DIGITS}g}'):.{DIGITS}g}")
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return {key: rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
