@@ -64,13 +64,21 @@ def timed(step: Step, count: int, setup: Setup) -> float:
     return (time.perf_counter() - start) / count
 
 
-def step_time_ms(step: Step, setup: Setup) -> float:
-    """Median over repeats of the unprofiled step time."""
+def repeats_of(step: Step, setup: Setup) -> int:
+    """How many warm steps take REPEAT_S."""
     timed(step, 2 if setup.tiny else WARMUP_STEPS, setup)
-    if setup.tiny:
-        return 1e3 * timed(step, 2, setup)
-    count = max(2, min(500, round(REPEAT_S / timed(step, 3, setup))))
-    return 1e3 * statistics.median(timed(step, count, setup) for _ in range(REPEATS))
+    return 2 if setup.tiny else max(2, min(500, round(REPEAT_S / timed(step, 3, setup))))
+
+
+def step_times_ms(steps: dict[str, Step], setup: Setup) -> dict[str, float]:
+    """Medians of the unprofiled step times. The sides take turns, so that a host that slows down slows them all."""
+    counts = {side: repeats_of(step, setup) for side, step in steps.items()}
+    times: dict[str, list[float]] = {side: [] for side in steps}
+    for _ in range(1 if setup.tiny else REPEATS):
+        for side, step in steps.items():
+            timed(step, 1, setup)
+            times[side].append(timed(step, counts[side], setup))
+    return {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
 
 
 def trace_of(step: Step, workload: Workload, setup: Setup) -> dict[str, Any]:
@@ -92,12 +100,12 @@ def trace_of(step: Step, workload: Workload, setup: Setup) -> dict[str, Any]:
 
 
 def measure(recording: Recording, setup: Setup) -> None:
+    steps = {}
     for side, make in {**recording.workload.sides(), **recording.workload.alone}.items():
         torch.manual_seed(0)
-        step = make(setup)
-        recording.times_ms[side] = step_time_ms(step, setup)
-        if side in recording.workload.recorded():
-            recording.steps[side] = step
+        steps[side] = make(setup)
+    recording.times_ms = step_times_ms(steps, setup)
+    recording.steps = {side: steps[side] for side in recording.workload.recorded()}
 
 
 def record(recording: Recording, setup: Setup, out: Path) -> None:
