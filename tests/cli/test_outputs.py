@@ -141,7 +141,8 @@ def test_a_signal_leaves_the_old_file_and_no_litter(number, tmp_path):
     """It comes while the file is being written."""
     (tmp_path / "out.json").write_bytes(b"")
     code = (
-        "import os, signal, sys\nfrom advisor import files\nfrom advisor.cli import main\nreplace = os.replace\n"
+        f"import os, signal, sys\nsignal.signal({int(number)}, signal.SIG_DFL)  # nohup has one ignored\n"
+        "from advisor import files\nfrom advisor.cli import main\nreplace = os.replace\n"
         f"os.replace = lambda *a: os.kill(os.getpid(), {int(number)}) or replace(*a)\nmain()\n"
     )
     done = subprocess.run(
