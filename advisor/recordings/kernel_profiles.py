@@ -14,9 +14,18 @@ Dim = tuple[int, int, int]
 DURATION = "gpu__time_duration.sum"
 
 
+LARGEST = 2.0**63
+"""Counters have 64 bits, and no device's rate comes near; one over it is the smallest. What is computed from numbers between is finite."""
+
+
+def counted(number: float) -> float | None:
+    """A metric's value, None where no counter gives it: as if it had not been collected."""
+    return number if number == 0 or 1 / LARGEST <= abs(number) <= LARGEST else None
+
+
 @dataclass(frozen=True)
 class KernelProfile:
-    """One launch. `metrics`: finite numbers by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
+    """One launch. `metrics`: numbers that are `counted`, by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
 
     ncu locks the clocks and replays the kernel, so its durations compare with each other and with no timeline's.
     """

@@ -129,10 +129,10 @@ _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _EXCESSIVE = re.compile(r"total of (\d+) excessive (?:sectors|wavefronts) \(\d+% of the total (\d+)")
 _CONFLICTS = re.compile(r"across all (\d+) shared (load|store) requests.*?results in (\d+) bank conflicts.*?overall (\d+) wavefronts", re.DOTALL)
 _PEAKS = re.compile(r"achieved\s+(?:close to )?(\d+)% of this device's (?:FP32|fp32) peak performance and\s+(?:close to )?(\d+)% of its (?:FP64|fp64)")
-_BUSIEST = re.compile(r"^(\w{1,40})[^.]{0,200}? is the highest-utilized pipeline \(([\d.]+)%\)")
+_BUSIEST = re.compile(r"^(\w{1,40})[^.]{0,200}? is the highest-utilized pipeline \((\d+(?:\.\d+)?)%\)")
 _PIPES = {"FMA": "fma", "FP64": "fp64", "Tensor": "tensor"}
-_BYTES = re.compile(r"global (load|store)s.*?only ([\d.]+) of the (\d+) bytes transmitted per sector")
-_STALLED = re.compile(r"spends ([\d.]+) cycles being stalled (.*)", re.DOTALL)
+_BYTES = re.compile(r"global (load|store)s.*?only (\d+(?:\.\d+)?) of the (\d+) bytes transmitted per sector")
+_STALLED = re.compile(r"spends (\d+(?:\.\d+)?) cycles being stalled (.*)", re.DOTALL)
 
 
 def from_remark(rule: str, said: str) -> dict[str, float]:

@@ -7,14 +7,13 @@ Disassembly, most of the file, is skipped, and so is the session: environment an
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from advisor.errors import TraceError
-from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles, counted
 from advisor.sources.ncu.lines import Line, first_line
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
 from advisor.sources.sniff import NCU_MAGIC
@@ -227,9 +226,7 @@ def _metric(value: memoryview, strings: Sequence[str], metrics: dict[str, float]
             for kind, held in fields(message(part)):
                 if kind == 1:
                     texts[name] = text(held)
-                elif kind in (2, 3):
-                    known = real(held)
-                    if math.isfinite(known):
+                elif kind in (2, 3, 4, 5):
+                    known = counted(real(held) if kind in (2, 3) else float(whole(held)))
+                    if known is not None:
                         metrics[name] = known
-                elif kind in (4, 5):
-                    metrics[name] = float(whole(held))

@@ -7,13 +7,12 @@ or a point for the decimal, as the locale of whoever recorded has it; units are 
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.errors import TraceError
-from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
+from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles, counted
 from advisor.sources.ncu.details import from_remark, raw_name
 from advisor.sources.stream import Stream
 
@@ -79,8 +78,8 @@ def _wide(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) ->
             for name, unit, cell in zip(header, units, row, strict=False):
                 if name == "device__attribute_display_name":
                     device = cell or device
-                elif _METRIC.match(name) and cell and (number := _number(cell, comma)) is not None:
-                    metrics[name] = number * _scale(unit)
+                elif _METRIC.match(name) and cell and (number := _number(cell, unit, comma)) is not None:
+                    metrics[name] = number
         yield _profile(dict(zip(header, launch[0], strict=False)), metrics), device
 
 
@@ -91,12 +90,12 @@ def _narrow(header: Sequence[str], table: Sequence[Sequence[str]], comma: bool) 
         for row in launch:
             cells = dict(zip(header, row, strict=False))
             value = cells.get("Metric Value") or cells.get("Average") or ""
-            if (number := _number(value, comma)) is not None:
-                name = raw_name(cells.get("Section Name", ""), cells.get("Metric Name", ""))
-                metrics.setdefault(name, number * _scale(cells.get("Metric Unit", "")))
+            if (number := _number(value, cells.get("Metric Unit", ""), comma)) is not None:
+                metrics.setdefault(raw_name(cells.get("Section Name", ""), cells.get("Metric Name", "")), number)
             if cells.get("Rule Name"):
                 for name, said in from_remark(cells["Rule Name"], cells.get("Rule Description", "")).items():
-                    metrics.setdefault(name, said)
+                    if counted(said) is not None:
+                        metrics.setdefault(name, said)
         yield replace(_profile(dict(zip(header, launch[0], strict=False)), metrics), page="details" if "Section Name" in header else ""), ""
 
 
@@ -148,15 +147,14 @@ def _dims(metrics: Mapping[str, float], by_axis: str, total: str) -> Dim:
 _GROUPED = re.compile(r"[\s'’]")
 
 
-def _number(cell: str, comma: bool) -> float | None:
-    """A number as ncu prints it, None for a text, an empty cell or one that is not finite."""
+def _number(cell: str, unit: str, comma: bool) -> float | None:
+    """A number as ncu prints it in base units, None for a text, an empty cell or what no counter gives."""
     plain = _GROUPED.sub("", cell)
     plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
     try:
-        number = float(plain) if plain[:1].isdigit() or plain[:1] in "-+." else math.nan
+        return counted(float(plain) * _scale(unit)) if plain[:1].isdigit() or plain[:1] in "-+." else None
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
 
 
 _POINT, _COMMA = re.compile(r"\d\.(\d{1,2}|\d{4,})$|,\d{3}\."), re.compile(r"\d,(\d{1,2}|\d{4,})$|\.\d{3},")

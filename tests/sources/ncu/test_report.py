@@ -43,6 +43,14 @@ def test_kernels_are_read_whatever_the_packing(tmp_path, pack):
     assert second.metrics == {NAMES_HELD[0]: 7000.0}
 
 
+@pytest.mark.parametrize("value", [field(3, v) for v in (float("inf"), 1e300, -1e19, 1e-300)] + [field(n, (1 << 64) - 1) for n in (4, 5)])
+def test_what_no_counter_gives_is_as_if_it_were_not_collected(tmp_path, value):
+    names = ["gpu__time_duration.sum", "b", "c", "d", "e"]
+    given = {0: field(3, 5000.0), 1: value, 2: field(5, 1 << 63), 3: field(3, 0.0), 4: field(3, -(2.0**-63))}
+    (found,) = opened(tmp_path, report(block([result("f", given)], names))).kernels
+    assert found.metrics == {"gpu__time_duration.sum": 5000.0, "c": 2.0**63, "d": 0.0, "e": -(2.0**-63)}
+
+
 def test_names_go_on_in_later_blocks_for_results_before_and_after_them(tmp_path):
     early = result("early", {0: field(3, 5000.0), 2: field(3, 2.0), 3: field(3, 3.0)})
     late = result("late", {0: field(3, 7000.0), 3: field(3, 4.0)})

@@ -102,6 +102,27 @@ def test_numbers_as_another_locale_writes_them(tmp_path):
     assert found.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") == 98.26
 
 
+@pytest.mark.parametrize("number", ["1e+300", "1" * 400, "-1e19", "1e-300", "nan", "inf"])
+def test_what_no_counter_gives_is_as_if_it_were_not_collected(tmp_path, number):
+    (raw,) = kernels(tmp_path, RAW.replace("1,048,576", number))
+    assert raw.metrics == {"gpu__time_duration.sum": 1_234_500.0, "dram__bytes.sum.per_second": 2.5e9}
+    (details,) = kernels(tmp_path, DETAILS.replace("98.26", number).replace("55.1", number))
+    assert "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed" not in details.metrics
+    assert "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio" not in details.metrics
+    assert details.get("dram__bytes.sum.per_second") == 1366.29e9
+
+
+def test_a_number_that_its_unit_takes_beyond_any_counter_is_none_either(tmp_path):
+    for cell, expected in (("9,223,372,036.00", 9_223_372_036e9), ("9,223,372,037.00", None)):  # 2**63 is 9,223,372,036.85 G
+        (found,) = kernels(tmp_path, DETAILS.replace("1,366.29", cell))
+        assert found.get("dram__bytes.sum.per_second") == expected
+
+
+def test_a_remark_with_what_is_no_number_says_nothing(tmp_path):
+    (found,) = kernels(tmp_path, DETAILS.replace("55.1", "5.5.1"))
+    assert found.duration_us == 1234.5 and not any("stalled" in name for name in found.metrics)
+
+
 LOCALES = {"German": (".", ","), "French": ("\u202f", ","), "Swiss": ("’", "."), "Russian": ("\u00a0", ",")}
 
 
