@@ -38,6 +38,8 @@ def _unpacker(first: bytes) -> tuple[bytes, Any]:
 
 
 _READ = 1 << 18
+_MOST_READ = 1 << 26
+"""Read at once, however much is asked for: Python sets aside what is asked before it knows how much there is."""
 # A damaged block loses the output that was under way: keep it small.
 _INFLATE = 1 << 17
 
@@ -110,7 +112,7 @@ class Stream:
         return block
 
     def _plain(self, n: int) -> bytes:
-        block, self._input = self._input or self._read_file(max(n, _READ)), b""
+        block, self._input = self._input or self._read_file(min(max(n, _READ), _MOST_READ)), b""
         self._ended = not block
         return block
 
