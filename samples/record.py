@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from traces import gpu_busy_us, scrub, write
 
 from workloads import REGISTRY, Setup, Workload
-from workloads.base import Step
+from workloads.base import Make, Step
 
 ROOT = Path(__file__).resolve().parent
 SCHEDULE = {"wait": 1, "warmup": 2, "active": 3}
@@ -70,9 +70,8 @@ def repeats_of(step: Step, setup: Setup) -> int:
     return 2 if setup.tiny else max(2, min(500, round(REPEAT_S / timed(step, 3, setup))))
 
 
-def step_times_ms(steps: dict[str, Step], setup: Setup) -> dict[str, float]:
+def step_times_ms(steps: dict[str, Step], counts: dict[str, int], setup: Setup) -> dict[str, float]:
     """Medians of the unprofiled step times. The sides take turns, so that a host that slows down slows them all."""
-    counts = {side: repeats_of(step, setup) for side, step in steps.items()}
     times: dict[str, list[float]] = {side: [] for side in steps}
     for _ in range(1 if setup.tiny else REPEATS):
         for side, step in steps.items():
@@ -100,12 +99,20 @@ def trace_of(step: Step, workload: Workload, setup: Setup) -> dict[str, Any]:
 
 
 def measure(recording: Recording, setup: Setup) -> None:
-    steps = {}
-    for side, make in {**recording.workload.sides(), **recording.workload.alone}.items():
-        torch.manual_seed(0)
-        steps[side] = make(setup)
-    recording.times_ms = step_times_ms(steps, setup)
-    recording.steps = {side: steps[side] for side in recording.workload.recorded()}
+    """Time all sides; a fix that does not run is left out, and said."""
+    workload, steps, counts = recording.workload, {}, {}
+    for side, make in {**workload.sides(), **workload.alone}.items():
+
+        def warmed(side: str = side, make: Make = make) -> None:
+            torch.manual_seed(0)
+            step = make(setup)
+            counts[side] = repeats_of(step, setup)
+            steps[side] = step
+
+        if not survived(f"  {workload.name} {side}", warmed) and side not in workload.alone:
+            raise RuntimeError(f"{side} does not run")
+    recording.times_ms = step_times_ms(steps, counts, setup)
+    recording.steps = {side: steps[side] for side in workload.recorded()}
 
 
 def record(recording: Recording, setup: Setup, out: Path) -> None:
