@@ -17,6 +17,8 @@ from . import (
     optimizer_foreach,
     precision,
     public_models,
+    public_models_2,
+    public_models_3,
     recompilation,
     small_grid,
     spellings,
@@ -53,6 +55,8 @@ MODULES = (
     spellings,
     public_models,
     further_models,
+    public_models_2,
+    public_models_3,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
