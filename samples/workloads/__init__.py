@@ -27,6 +27,8 @@ from . import (
     unfused_attention,
     unfused_elementwise,
     unfused_norm,
+    written_1,
+    written_2,
 )
 from .base import Setup, Workload
 
@@ -57,6 +59,8 @@ MODULES = (
     further_models,
     public_models_2,
     public_models_3,
+    written_1,
+    written_2,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
