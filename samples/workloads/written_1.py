@@ -68,7 +68,7 @@ def ddim_sampler(s: Setup, *, compiled: bool = False, on_host: bool = False) -> 
     @torch.no_grad()
     def step() -> Tensor:
         x = noise.clone()
-        for t, earlier in zip(times, [*times[1:], 0]):
+        for t, earlier in zip(times, [*times[1:], 0], strict=True):
             predicted = denoise(x, torch.full((1,), float(t), device=s.device))
             a = known[t] if on_host else alphas[t].item()
             b = known[earlier] if on_host else alphas[earlier].item()
@@ -229,7 +229,7 @@ def alibi_prefill(s: Setup, *, fused: bool = False) -> Step:
     @torch.inference_mode()
     def step() -> Tensor:
         h = x
-        for attention, feed in zip(layers, feeds):
+        for attention, feed in zip(layers, feeds, strict=True):
             h = h + attention(F.layer_norm(h, h.shape[-1:]), bias)
             h = h + feed(F.layer_norm(h, h.shape[-1:]))
         return h
@@ -326,7 +326,7 @@ def running_teacher(s: Setup, *, foreach: bool = False) -> Step:
             if foreach:
                 torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.004)
             else:
-                for slow, fast in zip(teacher.parameters(), student.parameters()):
+                for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
                     slow.data.mul_(0.996).add_(fast.data, alpha=0.004)
 
     return step
@@ -473,7 +473,7 @@ class Commands(torch.utils.data.Dataset[tuple[NDArray[np.float32], int]]):
 def pad_together(items: list[tuple[NDArray[np.float32], int]]) -> tuple[Tensor, Tensor]:
     longest = max(len(spectrum) for spectrum, _ in items)
     batch = torch.zeros(len(items), longest, 128)
-    for row, (spectrum, _) in zip(batch, items):
+    for row, (spectrum, _) in zip(batch, items, strict=True):
         row[: len(spectrum)] = torch.from_numpy(spectrum)
     return batch, torch.tensor([label for _, label in items])
 

@@ -528,7 +528,7 @@ def lars(s: Setup, *, foreach: bool = False) -> Step:
             torch._foreach_add_(moments, grads)
             torch._foreach_add_(params, moments, alpha=-lr)
             return
-        for p, moment in zip(params, moments):
+        for p, moment in zip(params, moments, strict=True):
             assert p.grad is not None
             size, length = p.norm(), p.grad.norm()
             ratio = torch.where((size > 0) & (length > 0), 0.001 * size / (length + decay * size + 1e-9), 1.0)
@@ -680,7 +680,7 @@ def contrastive_progress(s: Setup, *, every: int = 1) -> Step:
 
     def step() -> None:
         nonlocal done
-        a, b = (F.normalize(tower(x), dim=-1) for tower, x in zip(towers, pairs))
+        a, b = (F.normalize(tower(x), dim=-1) for tower, x in zip(towers, pairs, strict=True))
         logits = a @ b.T / 0.07
         loss = F.cross_entropy(logits, labels)
         optimizer.zero_grad()
@@ -705,7 +705,7 @@ def graphed_decoding(s: Setup) -> Step:
 
     def token() -> Tensor:
         h = x
-        for layer, k, v in zip(layers, keys, values):
+        for layer, k, v in zip(layers, keys, values, strict=True):
             q, new_k, new_v = layer["qkv"](h).view(batch, 1, 3, heads, size).permute(2, 0, 3, 1, 4)
             k[:, :, -1:], v[:, :, -1:] = new_k, new_v
             h = h + layer["out"](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
