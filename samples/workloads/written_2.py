@@ -759,8 +759,8 @@ WORKLOADS = (
         "torch.var_mean, then scale", frame_prediction, partial(frame_prediction, split=True), gpu_bound=True, fixed_quiet=False,
     ),
     _written(
-        "validation_sizes", "allocator", "Validation on pictures of six sizes, with torch.cuda.empty_cache() after each.",
-        "no empty_cache()", validation, partial(validation, empty=False), fixed_quiet=False,
+        "validation_sizes", None, "Validation on pictures of six sizes, with torch.cuda.empty_cache() after each.",
+        "each alone", validation, None, alone={"allocator": partial(validation, empty=False)},
     ),
     _written(
         "annealed_noise", "unfused-elementwise", "A compiled loss that counts its calls in a Python int: after eight compilations it runs eagerly.",
