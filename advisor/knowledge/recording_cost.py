@@ -13,6 +13,9 @@ DOES_NOTHING = re.compile(
 )
 """Python calls that take some 0.05 µs: what they take in a trace is what recording them costs there."""
 
+MAKES_A_VIEW = re.compile(r"aten::(view|as_strided|alias|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|detach|_unsafe_view|result_type)$")
+"""Ops that take some 0.5 µs where another op calls them: what they take between NVTX ranges is what writing the ranges costs."""
+
 
 @dataclass(frozen=True)
 class Each:
@@ -68,17 +71,25 @@ class Spread:
     gap_us: float
 
 
-def added(source: Source, nothing_us: float | None) -> Added | None:
+def added(source: Source, nothing_us: float | None, view_us: float | None = None) -> Added | None:
     """What recording added to each event, None for a producer whose cost nobody measured.
 
-    nothing_us: what a Python call that does nothing takes in the trace on average, None where it holds none.
+    nothing_us, view_us: what a Python call that does nothing, and an op that makes a view, take in the trace on average, None
+    where it holds none.
     """
     table = data.load("recording_cost").get(source.format, {}).get("added")
     if table is None:
         return None
-    bare = data.load("recording_cost")["unrecorded"]["python_call_us"]
-    python = table["python_call_us"] if nothing_us is None else table["python_call_times"] * max(nothing_us - bare, 0.0)
-    return Added(table["op_us"], table["api_call_us"], python, table["kept"])
+    bare = data.load("recording_cost")["unrecorded"]
+    python = table["python_call_us"] if nothing_us is None else table["python_call_times"] * max(nothing_us - bare["python_call_us"], 0.0)
+    op = table["op_us"] if view_us is None else max(view_us - bare["view_op_us"], table["op_us"])
+    return Added(op, table["api_call_us"], python, table["kept"])
+
+
+def ranges_tell(source: Source) -> bool:
+    """Whether ops of this producer are ranges that the program itself writes, whose cost only the trace tells."""
+    table = data.load("recording_cost").get(source.format, {}).get("added")
+    return table is not None and table["op_us"] == 0.0
 
 
 def needed(source: Source) -> Each | None:

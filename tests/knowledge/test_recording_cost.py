@@ -30,6 +30,14 @@ def test_nsys_records_no_ops_so_what_the_host_needs_cannot_be_told_from_them():
     assert recording_cost.needed(nsys) is None
 
 
+def test_ranges_around_ops_cost_what_one_around_a_view_takes():
+    nsys = replace(KINETO, format="nsys")
+    added = recording_cost.added(nsys, None, 10.5)
+    # Less the 0.5 µs of the view itself.
+    assert added and added.op_us == pytest.approx(10.0) and recording_cost.ranges_tell(nsys)
+    assert not recording_cost.ranges_tell(KINETO), "what its ops cost was measured"
+
+
 def test_a_producer_whose_cost_nobody_measured_is_taken_as_it_is():
     unheard = replace(KINETO, format="unheard of")
     assert recording_cost.added(unheard, 1.0) is None and recording_cost.needed(unheard) is None

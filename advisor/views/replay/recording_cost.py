@@ -132,7 +132,7 @@ class HostCost:
         # The last step that was recorded only closes the window.
         pauses = Pauses.of([*frames, marks], steps.steps + steps.repeats, host.data_loading)
         edges = pauses.edges_us
-        added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps))
+        added = recording_cost.added(timeline.source, _nothing_us(frames[2], edges, steps), _view_us(timeline, frames[0], edges, steps))
         if added is None or not len(edges) or not len(schedule.call_row) or schedule.call_row[0] < 0:
             return None
         limits, spans = recording_cost.limits(), HostSpans.of(timeline, steps, schedule)
@@ -263,5 +263,29 @@ def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | No
     end = start[rows] + python["dur_us"].to_numpy()[rows]
     following = edges[np.minimum(np.searchsorted(edges, end, side="right"), len(edges) - 1)]
     taken = following - start[rows]
-    # The mean, since what is slow now and then (memory for the next records) is recording too; but not a pause.
-    return float(taken[taken < recording_cost.limits().quiet_us].mean())
+    return _usual(taken)
+
+
+def _view_us(timeline: Timeline, ops: pd.DataFrame, edges: Floats, steps: Steps) -> float | None:
+    """What an op that makes a view takes where ops are NVTX ranges, whose text is made just before they begin: its duration and the time
+    from the edge before; the mean of those that another op calls, so that no Python lies between."""
+    if not len(ops) or not recording_cost.ranges_tell(timeline.source):
+        return None
+    names = ops["name"].cat
+    makes_view = np.array([bool(recording_cost.MAKES_A_VIEW.match(name)) for name in names.categories.to_list()], bool)[names.codes]
+    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    order = np.argsort(start, kind="stable")
+    reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]
+    called = np.zeros(len(ops), bool)
+    called[order] = end[order] <= reach
+    rows = np.flatnonzero(makes_view & called & (start >= steps.host_start_us) & (start < steps.host_end_us))
+    if len(rows) < FEWEST_CALLS:
+        return None
+    before = edges[np.maximum(np.searchsorted(edges, start[rows]) - 1, 0)]
+    return _usual(end[rows] - before)
+
+
+def _usual(taken_us: Floats) -> float | None:
+    """The mean, since what is slow now and then (memory for the next records) is recording too; but not a pause."""
+    usual = taken_us[taken_us < recording_cost.limits().quiet_us]
+    return float(usual.mean()) if len(usual) else None

@@ -61,6 +61,27 @@ def test_python_calls_cost_what_those_that_do_nothing_take():
     assert slow.alone_us[0] == pytest.approx(0.85 * (160 - 84 * 0.9) - 8 * 1.2, rel=0.05)
 
 
+def nested_ranges(gpu_us):
+    """Steps of 400 µs under nsys: four products, each with two views inside that take 10 µs with the time before them."""
+    trace = Trace(recorder="nsys")
+    for s in range(STEPS):
+        trace.note(f"step {s}", 400.0 * s, 399)
+        for k in range(LAUNCHES):
+            at = 400.0 * s + 100 * k
+            trace.op("aten::matmul", at, 99)
+            for view in range(2):
+                trace.op("aten::view", at + 10 * view + 6, 4)
+            trace.launch(at + 40, at + 50, at + 50 + gpu_us / LAUNCHES, dur=5)
+    return trace
+
+
+def test_ranges_around_every_op_slow_the_host_that_writes_them():
+    # Each of 12 ranges adds 10 - 0.5 µs, each of 4 calls 8, of 400 µs.
+    assert step_of(nested_ranges(20.0)).alone_us[0] == pytest.approx(400 - 12 * 9.5 - 4 * 8, rel=0.05)
+    # A GPU that was recorded idle for a quarter of the step is its bound.
+    assert step_of(nested_ranges(300.0)).expected_us == pytest.approx(300, rel=0.03)
+
+
 def test_a_step_that_the_gpu_fills_is_known_to_what_the_gpu_varies():
     step = step_of(recorded(400.0, gpu_us=398.0))
     assert step.expected_us == pytest.approx(400, rel=0.01)
