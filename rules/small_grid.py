@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.occupancy import WARP
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
@@ -17,7 +18,7 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
-from advisor.views.replay.edits import Edit, Edits, WithDurations
+from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others
 from advisor.views.trace.gpu_kernels import FAMILIES
@@ -56,7 +57,8 @@ def small_grid(
     twofold at the least), or products, convolutions and attention whose waves fill at most half-way between that and all
     of the next whole number (0.75: 1.03 of 2, 2.06 of 3). They take at least `min_kernel_us` ({min_kernel_us} µs: shorter ones are
     bound by their launch and by latency) and, where shapes were recorded, reach at most `max_limit_share` of what their
-    FLOPs and bytes allow ({max_limit_share}); where that is unknown only families that are known to divide count, at a lower confidence.
+    FLOPs and bytes allow ({max_limit_share}). Where that is unknown the confidence is lower, and kernels of no known kind, which may be
+    serial, may gain nothing at all (`low`) and are no more than a medium finding.
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
     that share the device with others for half of their time. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
@@ -95,21 +97,23 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
+    unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
     families = np.asarray([FAMILIES[f] for f in work.kernels.family[work.rows[at]].tolist()], object)
     spent = {f: float(dur_us[families == f].sum()) for f in dict.fromkeys(families.tolist())}
     typical = (
-        f"{counted(grids.blocks[worst], 'block')} for {int(grids.sms[worst])} multiprocessors"
+        f"{_blocks(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
         else f"{grids.waves[worst]:.2f} waves of blocks, which take as long as {int(np.ceil(grids.waves[worst]))}"
     )
     return Found(
         summary=f"{a_step(work.a_step(at), 'kernel', 'leave')} most of the device idle (the longest: {typical}), for "
         f"{duration(work.us_a_step(at))} of {duration(work.step_us)}.",
-        edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us),
+        edits=_edits(at, np.where(few, grids.fill, grids.last_wave)[at], ~few[at], limit[at], dur_us, unsure),
         removes="multiprocessors without a block",
         quiet=f"kernels on few multiprocessors take {percent(float(dur_us.sum()) / work.busy_us)} of busy time",
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
+        at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
         fix=for_program(found.program, "small-grid", _fix(max(spent, key=lambda f: spent[f]), not few[worst])),
     )
 
@@ -150,21 +154,22 @@ def _candidates(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min
     reached = limit / np.maximum(work.dur_us, 1e-9)
     eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
     eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
-    eligible &= np.where(unknown, work.of(*DIVISIBLE), reached <= max_limit_share)
+    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER), reached <= max_limit_share)
     tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
     return eligible & (grids.fill <= max_fill), eligible & tail
 
 
-def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats) -> Edits:
-    """Each kernel in the time that a full device would need; one with a tail without some of it."""
+def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:
+    """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
     known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
 
-    def to(fill: Floats, rate: float, without: float) -> Edit:
+    def to(fill: Floats, rate: float, without: float) -> WithDurations:
         full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, UNKNOWN_FILL), fill), known / rate) + SECOND_PASS_US
         without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
         return WithDurations(at, np.where(tail, without_tail, full))
 
-    return Edits(to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0))
+    least = to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
+    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0))
 
 
 def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
@@ -176,7 +181,13 @@ def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:
     )
     if tail:
         return f"{what}: {grids.waves[position]:.2f} waves ({blocks} blocks)"
-    return f"{what}: {blocks} block{'s' * (blocks != 1)} on {int(grids.sms[position])} multiprocessors"
+    return f"{what}: {_blocks(work, grids, position)} on {int(grids.sms[position])} multiprocessors"
+
+
+def _blocks(work: GpuWork, grids: Grids, position: int) -> str:
+    """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
+    blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
+    return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= WARP else "")
 
 
 _ROWS = Code(

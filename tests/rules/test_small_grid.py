@@ -83,7 +83,15 @@ def test_streams_that_fill_the_device_together_are_quiet(beside, quiet):
 def test_without_shapes_only_what_divides_counts_and_less_surely():
     finding = found("small-grid", kernel(dims=None))
     assert finding.confidence <= 0.4 and finding.saving.expected_us == pytest.approx(495, rel=0.02)
-    clear("small-grid", kernel(dims=None, name="my_kernel", op="mine::op"))
+    clear("small-grid", kernel(dims=None, name="distribution_elementwise_grid_stride_kernel", op="aten::rand"))
+
+
+def test_a_kernel_of_no_known_kind_may_be_serial():
+    finding = found("small-grid", kernel(dims=None, name="my_kernel", op="", blocks=1, threads=1))
+    # Half of its 1000 µs at best likely, less 5 to join the parts; perhaps nothing.
+    assert finding.saving.expected_us == pytest.approx(495, rel=0.02) and finding.saving.low_us == 0
+    assert finding.severity == "medium" and finding.confidence <= 0.4
+    assert "1 block of 1 thread for 132 multiprocessors" in finding.summary
 
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"
