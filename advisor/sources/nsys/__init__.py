@@ -6,7 +6,7 @@ The tables: docs.nvidia.com/nsight-systems/UserGuide, "SQLite Schema Reference".
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,37 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
         return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work{unmerged}", RECORD)
     why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"
     descriptions = ("ENUM_", "TARGET_INFO", "META_DATA", "EXPORT_META", "StringIds", "ANALYSIS_", "Process", "PROCESS", "Thread")
+    if launched := _launched(db):
+        told = f"the program launched {launched:,} kernels, but the GPU's side was not recorded ({why}{unmerged})"
+        return TraceError(f"{path} holds no GPU work: {told}", _UNDER_WSL if _under_wsl(db) else f"{_ALLOWED} {RECORD}")
     others = [t for t in db.tables if not t.startswith(descriptions)]
     shown = (", ".join(others[:8]) + (" and more" if len(others) > 8 else "")) or "nothing but descriptions"
     return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}{unmerged}", RECORD)
+
+
+_ALLOWED = "Another profiler may have held the device, or the driver does not let this user record it: see the warnings that nsys printed."
+_UNDER_WSL = (
+    "Under WSL the driver of Windows hands the GPU's events out. Update it and nsys, and allow all users to access GPU performance counters "
+    "(NVIDIA Control Panel, Desktop, Enable Developer Settings). If they are still missing, record on Linux itself, or with nsys for Windows."
+)
+
+
+def _launched(db: Database) -> int:
+    """Calls that launched a kernel or a graph."""
+    runtime = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    texts = db.texts("StringIds", "id", "value")
+    launching = (cuda_api.ApiRole.LAUNCH, cuda_api.ApiRole.GRAPH_LAUNCH)
+    numbers = [number for number, text in texts.items() if cuda_api.role(cuda_api.plain(text)) in launching]
+    return int(np.isin(db.integers(runtime, ["nameId"])["nameId"], numbers).sum())
+
+
+def _under_wsl(db: Database) -> bool:
+    """Whether the system that the export describes is Linux under Windows."""
+    return any("microsoft" in value.lower() and "wsl" in value.lower() for value in _texts(db.rows("TARGET_INFO_SYSTEM_ENV", "value")))
+
+
+def _texts(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    return (value for (value,) in rows if isinstance(value, str))
 
 
 @dataclass

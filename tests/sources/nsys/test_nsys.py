@@ -171,6 +171,22 @@ def test_no_gpu_work_is_refused_with_how_to_record(tmp_path):
     with pytest.raises(TraceError) as error:
         load(export(tmp_path / "a.sqlite", call(0, 1, 9)))
     assert "no GPU work" in error.value.message and "nsys profile -t cuda,nvtx" in error.value.hint
+    assert "launched 1 kernels, but the GPU's side was not recorded" in error.value.message
+
+
+def test_a_recording_under_wsl_without_the_gpus_side_says_what_to_allow(tmp_path):
+    release = ("5.15.146.1-microsoft-standard-WSL2",)
+    system = [
+        ("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)",),
+        ("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('SoftwareReleaseVersion', ?)", release),
+    ]
+    with pytest.raises(TraceError) as error:
+        load(export(tmp_path / "a.sqlite", call(0, 1, 9), call(2, 3, 10), *system))
+    assert "launched 2 kernels" in error.value.message and "performance counters" in error.value.hint
+    # Where nothing was launched, nothing is missing.
+    with pytest.raises(TraceError) as error:
+        load(export(tmp_path / "b.sqlite", *system))
+    assert "launched" not in error.value.message and "nsys profile" in error.value.hint
 
 
 def test_a_view_named_like_a_table_is_not_run(tmp_path):
