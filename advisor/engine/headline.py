@@ -10,7 +10,7 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.report.numbers import percent
-from advisor.views.health import MOSTLY_ONCE, TraceHealth, captured_calls
+from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, lost_launches
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
@@ -72,6 +72,22 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
 
 
+REPEATS_MOST = 0.5
+"""Steps that nobody marked, and that hold less of the device's work than this, are a part of the program, not the program."""
+
+
+def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
+    """What is said where the window is whole, but most of what the device did lies outside of it; "" elsewhere."""
+    rows, gone = lost_launches(timeline, launches)
+    if len(rows) and gone.mean() > COLLAPSED:
+        return f"{int(gone.sum()):,} of {len(rows):,} launches left no GPU op in the trace: this holds for the others"
+    if steps.basis != "detected":
+        return ""
+    start, dur = (timeline.gpu_ops[column].to_numpy() for column in ("start_us", "dur_us"))
+    share = float(dur[(start >= steps.start_us) & (start < steps.end_us)].sum() / max(dur.sum(), 1e-9))
+    return f"what repeats holds {percent(share)} of the device's work: the rest is not judged" if share < REPEATS_MOST else ""
+
+
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     """Whether the trace carries a verdict. "Nothing found" where nobody could look is the worst thing to say."""
     timeline, checks, bound = workspace.get(Timeline), workspace.get(TraceHealth), workspace.get(Bound)
@@ -101,6 +117,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
+    if elsewhere := _elsewhere(timeline, launches, steps):
+        return "partly", elsewhere
     if failed:
         return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"
     return "yes", ""

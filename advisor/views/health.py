@@ -198,19 +198,23 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them", touches=HOST)
 
 
+def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
+    """Rows of the calls that launched something, and which of them left no GPU op. By correlation, not by row: of two rows of one launch
+    (a driver call inside the runtime's) only one is tied to the op."""
+    calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
+    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    correlation = calls["correlation"].to_numpy()
+    return rows, ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
+
+
 def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     """Launches whose GPU op is not in the trace: the profiler's buffers overflowed or were not written out."""
     check = "gpu-events"
-    rows = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    calls = timeline.api_calls
-    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
-    start = calls["start_us"].to_numpy()[rows]
+    rows, gone = lost_launches(timeline, launches)
+    start = timeline.api_calls["start_us"].to_numpy()[rows]
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
     if not inside.any() or not (launches.call >= 0).any():
         return Health(check=check, status="ok", detail="no launches in the window to compare with")
-    # By correlation, not by row: of two rows of one launch (a driver call inside the runtime's) only one is tied to the op.
-    correlation = calls["correlation"].to_numpy()
-    gone = ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
     rows, start, lost = rows[inside], start[inside], gone[inside]
     share, worst = float(lost.mean()), _worst_step(steps, start, lost)
     if _status(share) == "ok" and gone.mean() > COLLAPSED:

@@ -99,6 +99,25 @@ def test_what_could_not_be_judged_says_so():
     assert judged(repeat(100, small_kernels)) == ("yes", "")
 
 
+def test_what_repeats_is_not_the_program_where_most_work_lies_outside():
+    # 40 kernels of 10 µs, each waited for, then one of 1000 µs that is launched once.
+    trace, other = Trace(), Trace()
+    for made, last_us in ((trace, 1000.0), (other, 100.0)):
+        for k in range(40):
+            made.launch(20.0 * k, 20.0 * k + 5, 20.0 * k + 15, dur=2).call("cudaDeviceSynchronize", 20.0 * k + 3, 13)
+        made.launch(800, 805, 805 + last_us, "solve", dur=2)
+    assert judged(trace)[0] == "partly" and "of the device's work" in judged(trace)[1]
+    assert judged(other) == ("yes", "")
+
+
+def test_launches_outside_of_the_window_that_left_nothing_are_told_in_the_verdict():
+    trace = repeat(100, small_kernels)
+    for k in range(5000):
+        trace.call("cudaLaunchKernel", 1e6 + k, 0.5)
+    state, why = judged(trace)
+    assert state == "partly" and "5,000 of 5," in why and "left no GPU op" in why
+
+
 def test_a_fix_that_does_not_shrink_the_step_gains_no_step_time():
     trace = Trace()
     for s in range(5):
