@@ -15,7 +15,7 @@ from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies
@@ -121,9 +121,12 @@ def memcpy(
         memory = "all from or to pageable memory" if pageable_share == 1 else f"{percent(pageable_share)} of them from or to pageable memory"
     waited = calls.us_a_step(calls.held_by_copies(work.schedule.op_call[copies.at])) if calls else 0.0
     cost = f"{duration(exposed)} of each {duration(work.step_us)} step overlap no compute"
-    if not pageable_share and waited > max(exposed, MIN_WAIT_SHARE * work.step_us):
-        # What moves in no time may still be waited for.
-        cost += f", and the host waits {duration(waited)} for them as recorded"
+    issuing = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
+    # What moves in no time may still be waited for, and each costs the host its call.
+    if issuing > max(exposed, waited, MIN_WAIT_SHARE * work.step_us):
+        cost += f"; to issue the small ones takes the host {duration(issuing)}, where one copy could carry them"
+    elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
+        cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if starved > exposed else "")
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)} at "
         f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {cost}.",
