@@ -92,6 +92,8 @@ def data_loading(
             raise Unavailable("no framework ranges were recorded, so a loader would not show", RECORD_BOTH)
         return Clear(why="no DataLoader is asked for a batch inside the window")
     loader_us = host_time.spent_us(loading)
+    window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
+    starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, _STARTS_WORKERS)
     multi = _uses_workers(timeline, spans)
     idle = gaps.share("data_loading")
     slowest = _slowest_frame(timeline, spans)
@@ -108,6 +110,8 @@ def data_loading(
         quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {percent(idle)} of it",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
+        # Workers that have just begun are behind once; those that stay behind set the pace.
+        paces=multi and not starts.any(),
         fix=_fix(timeline, multi, _copies_from_pageable(work), slowest, workers, spans),
     )
 

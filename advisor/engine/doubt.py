@@ -12,6 +12,8 @@ from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Sever
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes
 
+AGAIN = "the same recording once that is fixed"
+
 OF_THE_HOST = 0.5
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
@@ -38,6 +40,20 @@ def doubted(found: Judged, replay: Replay, source: Source) -> Judged:
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=_decide_with(source))
     return found._replace(finding=possible)
+
+
+def paced(found: Sequence[Judged]) -> list[Judged]:
+    """The findings; where one says that the step keeps the pace of something else, the others gain once that one is fixed, and are possible."""
+    pace = next((f for f in found if f.paces and f.finding.severity in ("high", "medium")), None)
+    return [f if pace is None or f is pace else _behind(f, pace.finding) for f in found]
+
+
+def _behind(found: Judged, pace: Finding) -> Judged:
+    finding = found.finding
+    if finding.status == "possible" or finding.severity not in ("high", "medium") or not finding.shortens:
+        return found
+    why = f"until {pace.rule} is fixed a shorter step only waits longer"
+    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=why, decide_with=AGAIN))
 
 
 def _rests_on_host(made: Sequence[Change], finding: Finding) -> bool:

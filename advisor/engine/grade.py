@@ -51,7 +51,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         possible_why=found.possible_why,
         decide_with=found.decide_with,
     )
-    return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of)
+    return Judged(finding, found.edits, found.counted, rule.explains, rule.part_of, found.paces)
 
 
 def in_true_time(found: Judged, step: TrueStep) -> Judged:

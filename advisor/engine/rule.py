@@ -86,6 +86,8 @@ class Found:
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
     per: Literal["step", "request"] = "step"
     """Whether the step becomes shorter, or stays as it is and serves more requests."""
+    paces: bool = False
+    """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""
     cause: str = ""
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"
@@ -104,6 +106,8 @@ class Judged(NamedTuple):
     """As in `Rule`."""
     part_of: tuple[str, ...] = ()
     """As in `Rule`."""
+    paces: bool = False
+    """As in `Found`."""
 
 
 Outcome = Found | list[Found] | Clear | Skipped

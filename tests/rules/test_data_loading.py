@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -73,6 +75,23 @@ def test_workers_that_are_too_few_are_told_from_none():
     finding = found("data-loading", repeat(period(4000), train(4000, name=MULTI)))
     assert "num_workers=2 * n" in finding.fix.code.after and "Raise num_workers" in finding.fix.steps[0]
     assert finding.saving.expected_us == pytest.approx(2000, rel=0.05)
+
+
+def test_what_waits_for_workers_gains_nothing_until_they_keep_up():
+    def upload(name):
+        def body(trace, at):
+            trace.note(name, at, 600)
+            trace.op("aten::to", at + 600, 412).copy(at + 602, 400, at + 608, at + 1008, "Pageable", 10_000_000)
+            trace.op("aten::mm", at + 1014, 10).launch(at + 1018, at + 1024, at + 1324)
+
+        return run(repeat(1330, body).timeline(), built_in().values()).findings
+
+    of_workers, of_one = ({f.rule: f for f in upload(name)} for name in (MULTI, SINGLE))
+    assert of_workers["data-loading"].status == "found" and of_workers["data-loading"].severity in ("high", "medium")
+    held = of_workers["memcpy"]
+    assert (held.status, held.severity) == ("possible", "low") and "until data-loading is fixed" in held.possible_why
+    # A batch that the loop makes itself takes as long whatever else does: both fixes gain.
+    assert of_one["memcpy"].status == "found" and of_one["memcpy"].severity in ("high", "medium")
 
 
 def test_the_kind_of_loader_is_read_off_frames_too():
