@@ -72,8 +72,8 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
 
 
-REPEATS_MOST = 0.5
-"""Steps that nobody marked, and that hold less of the device's work than this, are a part of the program, not the program."""
+APART_MOST = 0.5
+"""Where more of the device's work than this lies before and after what repeats, that is a part of the program, not the program."""
 
 
 def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
@@ -81,11 +81,9 @@ def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
     rows, gone = lost_launches(timeline, launches)
     if len(rows) and gone.mean() > COLLAPSED:
         return f"{int(gone.sum()):,} of {len(rows):,} launches left no GPU op in the trace: this holds for the others"
-    if steps.basis != "detected":
+    if steps.apart <= APART_MOST:
         return ""
-    start, dur = (timeline.gpu_ops[column].to_numpy() for column in ("start_us", "dur_us"))
-    share = float(dur[(start >= steps.start_us) & (start < steps.end_us)].sum() / max(dur.sum(), 1e-9))
-    return f"what repeats holds {percent(share)} of the device's work: the rest is not judged" if share < REPEATS_MOST else ""
+    return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
 
 
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:

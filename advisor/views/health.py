@@ -200,10 +200,12 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
 
 def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
     """Rows of the calls that launched something, and which of them left no GPU op. By correlation, not by row: of two rows of one launch
-    (a driver call inside the runtime's) only one is tied to the op."""
+    (a driver call inside the runtime's) only one is tied to the op. None where no op is tied to its launch."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
     correlation = calls["correlation"].to_numpy()
+    if not (launches.call >= 0).any():
+        return rows, np.zeros(len(rows), bool)  # links were not recorded
     return rows, ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.jitted_steps import jitted_calls, may_mark
 from advisor.views.trace.launches import Launches
@@ -48,7 +48,8 @@ class Steps:
     whichever side is the bound. The last mark only closes the window: what follows it holds the end of the capture.
 
     start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
-    steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period.
+    steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period. apart: share of the device's work
+    that lies before and after a launch sequence that repeats, less what was copied before it, as weights are.
     """
 
     basis: Basis
@@ -59,6 +60,7 @@ class Steps:
     steps: int
     periods_us: Floats
     clock: Literal["gpu", "host"]
+    apart: float = 0.0
 
     @property
     def host_start_us(self) -> float:
@@ -111,14 +113,19 @@ class Steps:
             ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
             ("detected", "the period of Optimizer.step", _optimizer_steps(timeline)),
             ("detected", "the calls of the jitted function that does most of the work", _jitted(timeline)),
-            ("detected", "a launch sequence that repeats (a step, or a layer of one)", _repeated_launches(timeline, launches)),
+            ("detected", _REPEATS, _repeated_launches(timeline, launches)),
         ):
             if marks is not None:
                 made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
                 if made and made.end_us > made.start_us:
-                    return replace(made, detail=made.detail + _apart(timeline, launches, marks)) if basis == "detected" else made
+                    if basis != "detected":
+                        return made
+                    told, share = _apart(timeline, launches, marks)
+                    return replace(made, detail=made.detail + told, apart=share if detail == _REPEATS else 0.0)
         return _whole(timeline, launches, startup)
 
+
+_REPEATS = "a launch sequence that repeats (a step, or a layer of one)"
 
 Marks = tuple[Floats, Floats]
 """Start and end of each step on the host."""
@@ -266,19 +273,20 @@ APART = 0.05
 """GPU work before the repetition, or after it, from which it is said: a twentieth of all."""
 
 
-def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> str:
-    """What was launched before the first step that repeats and after the last, in words: a server's prefill, setting up, reading results;
-    "" where it is little."""
+def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, float]:
+    """What was launched before the first step that repeats and after the last, in words, "" where it is little: a server's prefill, setting
+    up, reading results. And its share of the device's work, without what was copied before."""
     dur = timeline.gpu_ops["dur_us"].to_numpy()
     # The last mark begins a step that is not counted, for it may not be whole.
     last = marks[1][-1] + float(np.median(marks[1] - marks[0]))
-    told = ""
-    for chosen, where in ((launches.start_us < marks[0][0], "before"), (launches.start_us > last, "after")):
+    told, before, after = "", launches.start_us < marks[0][0], launches.start_us > last
+    for chosen, where in ((before, "before"), (after, "after")):
         spent = float(dur[chosen].sum())
         if spent >= APART * max(float(dur.sum()), 1e-9):
             as_what = ", as a prefill or setting up" if where == "before" else ""
             told += f"; apart from it, {where}: {int(chosen.sum()):,} GPU ops that take {duration(spent)}{as_what}"
-    return told
+    set_up = before & (timeline.gpu_ops["kind"] != GpuKind.KERNEL.value).to_numpy()
+    return told, float(dur[(before | after) & ~set_up].sum()) / max(float(dur[~set_up].sum()), 1e-9)
 
 
 REPEATED, MOST, ALONE = 0.95, 0.5, 0.9

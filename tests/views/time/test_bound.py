@@ -105,9 +105,14 @@ def test_what_repeats_is_not_the_program_where_most_work_lies_outside():
     for made, last_us in ((trace, 1000.0), (other, 100.0)):
         for k in range(40):
             made.launch(20.0 * k, 20.0 * k + 5, 20.0 * k + 15, dur=2).call("cudaDeviceSynchronize", 20.0 * k + 3, 13)
-        made.launch(800, 805, 805 + last_us, "solve", dur=2)
+        made.launch(900, 905, 905 + last_us, "solve", dur=2)
     assert judged(trace)[0] == "partly" and "of the device's work" in judged(trace)[1]
     assert judged(other) == ("yes", "")
+    weights = Trace()
+    weights.copy(0, 900, 5, 905)
+    for k in range(40):
+        weights.launch(1000 + 20.0 * k, 1005 + 20.0 * k, 1015 + 20.0 * k, dur=2).call("cudaDeviceSynchronize", 1003 + 20.0 * k, 13)
+    assert judged(weights) == ("yes", ""), "what sets the steps up"
 
 
 def test_launches_outside_of_the_window_that_left_nothing_are_told_in_the_verdict():
