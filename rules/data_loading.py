@@ -69,7 +69,8 @@ def data_loading(
     without it; what the GPU was busy through is thereby not counted. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
     while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
     for. `low` keeps half of the loader's time. Where workers are in use already, twice as many hide half of the wait
-    (`expected`), or a quarter (`low`), or all of it (`high`). Reported from `min_saving_share` of the step ({min_saving_share}: smaller
+    (`expected`), or a quarter (`low`), or all of it (`high`); and as workers that are behind set the pace, other fixes are possible
+    then, not found: a shorter step waits longer. Reported from `min_saving_share` of the step ({min_saving_share}: smaller
     gains drown in the loader's own scatter from batch to batch).
 
     How to fix it
@@ -95,7 +96,8 @@ def data_loading(
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
     starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, _STARTS_WORKERS)
     multi = _uses_workers(timeline, spans)
-    idle = gaps.share("data_loading")
+    # No longer than the loop waits: the device's window begins and ends later than the host's, and may hold a longer wait.
+    idle = min(gaps.share("data_loading"), loader_us / work.step_us)
     slowest = _slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"

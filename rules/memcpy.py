@@ -124,7 +124,7 @@ def memcpy(
     issuing = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
     # What moves in no time may still be waited for, and each costs the host its call.
     if issuing > max(exposed, waited, MIN_WAIT_SHARE * work.step_us):
-        cost += f"; to issue the small ones takes the host {duration(issuing)}, where one copy could carry them"
+        cost += f"; issuing the small ones takes the host {duration(issuing)}, where one copy could carry them"
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
         cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if starved > exposed else "")
     return Found(

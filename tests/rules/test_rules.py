@@ -290,7 +290,7 @@ def test_many_small_copies_become_one_with_what_issued_the_others():
     assert finding.saving.expected_us == pytest.approx(15 * 20, rel=0.05), "16 copies and a product of 20 µs each: two are left"
     assert any("Pack small tensors" in step for step in finding.fix.steps)
     # What is said accounts for the gain: 2 µs of each transfer would not.
-    assert "to issue the small ones takes the host 300 µs" in finding.summary
+    assert "issuing the small ones takes the host 300 µs" in finding.summary
     assert "would gain" in clear("memcpy", small_copies(4)), "few are not worth a buffer"
 
 
