@@ -92,7 +92,7 @@ def _events(events: list[_Event], start_ns: int, texts: Texts) -> Events:
 
 def _picoseconds(times_us: list[float], start_ns: int) -> Ints:
     """Times since a start; what no 64 bits hold is the largest number."""
-    found = np.array(times_us) * 1000 - start_ns
+    found = np.clip(times_us, -2 * _LATEST_US, 2 * _LATEST_US) * 1000 - start_ns
     good = np.abs(found) < _LATEST_US * 1000
     return np.where(good, np.rint(np.where(good, found, 0) * 1000), 2**62).astype(np.int64)
 

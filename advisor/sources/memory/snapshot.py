@@ -34,6 +34,7 @@ _ALLOCATED = ("active_allocated",)
 _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
+_LARGEST = 1 << 62
 
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
@@ -52,7 +53,7 @@ def _snapshot(value: dict[str, Any], path: str, size: int) -> MemorySnapshot:
     traces = value.get("device_traces") or []
     found: dict[int, list[Segment]] = {device: [] for device, trace in enumerate(traces) if trace}
     for segment in value["segments"]:
-        found.setdefault(int(segment.get("device", 0)), []).append(_segment(segment, stacks))
+        found.setdefault(_whole(segment.get("device", 0)), []).append(_segment(segment, stacks))
     devices = tuple(
         DeviceSnapshot(
             device=device,
@@ -102,15 +103,15 @@ class _Stacks:
         key = frame["name"], frame["filename"], frame["line"]
         made = self._frames.get(key)
         if made is None:
-            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), int(key[2]))
+            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), _whole(key[2]))
         return made
 
 
 def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
-    address = int(segment["address"])
+    address = _whole(segment["address"])
     blocks, at = [], address
     for block in segment["blocks"]:
-        at = int(block.get("address", at))
+        at = _whole(block.get("address", at))
         size, state = _size(block["size"]), block["state"]
         frames = block.get("frames") or next((h.get("frames") for h in block.get("history") or ()), None)
         allocated = state in _ALLOCATED
@@ -120,12 +121,19 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
     return Segment(
         address=address,
         size=_size(segment["total_size"]),
-        stream=int(segment.get("stream", 0)),
+        stream=_whole(segment.get("stream", 0)),
         large=segment.get("segment_type", "large") == "large",
-        pool=(int(first), int(second)),
+        pool=(_whole(first), _whole(second)),
         expandable=bool(segment.get("is_expandable", False)),
         blocks=tuple(blocks),
     )
+
+
+def _whole(value: Any) -> int:
+    """An address, a stream, a time, …: raises ValueError where the difference of two, or a size more, is beyond 64 bits."""
+    if abs(int(value)) >= _LARGEST:
+        raise ValueError(f"{value} is beyond 64 bits")
+    return int(value)
 
 
 def _size(value: Any) -> int:
@@ -193,10 +201,11 @@ def _events(trace: list[dict[str, Any] | _Rows], stacks: _Stacks) -> Events:
     parts = [part if isinstance(part, _Rows) else _columns([part]) for part in trace] or [_columns([])]
     *columns, frames = zip(*parts, strict=True)
     action, address, size, stream, time_us = map(np.concatenate, columns)
-    for extreme in (size.min(), size.max()) if len(size) else ():
-        _size(extreme)
+    for check, column in ((_size, size), (_whole, address), (_whole, stream), (_whole, time_us)) if len(size) else ():
+        check(column.min()), check(column.max())
     stack = np.fromiter((stacks.index(one) for part in frames for one in part), "i4", len(action))
-    return Events(action, address, size, stream, time_us, stack)
+    # They are a log, in order: a clock that is set back stands until it is where it was.
+    return Events(action, address, size, stream, np.maximum.accumulate(time_us), stack)
 
 
 def _marks(annotations: list[dict[str, Any]]) -> tuple[Mark, ...]:
@@ -204,7 +213,7 @@ def _marks(annotations: list[dict[str, Any]]) -> tuple[Mark, ...]:
     opened: dict[tuple[str, int], list[int]] = {}
     marks = []
     for note in annotations:
-        name, device, time_us = str(note["name"]), int(note.get("device", 0)), int(note["time_us"])
+        name, device, time_us = str(note["name"]), _whole(note.get("device", 0)), _whole(note["time_us"])
         if note.get("stage") == "START":
             opened.setdefault((name, device), []).append(time_us)
         elif starts := opened.get((name, device)):

@@ -4,6 +4,7 @@ import gzip
 import json
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +206,16 @@ def test_a_chrome_trace_says_what_it_lacks(tmp_path):
     path.write_text(chrome([{"ph": "X", "pid": 1, "tid": 14, "ts": 2.5, "dur": 1.0, "name": "loop_add_fusion"}]))
     check = next(c for c in advisor.analyze(path).health if c.check == "poorer-format")
     assert check.status == "degraded" and ".xplane.pb" in check.record_with
+
+
+@pytest.mark.parametrize("odd", [1.7e308, -1.7e308, 1e16])
+def test_an_event_beyond_time_costs_itself(tmp_path, odd):
+    path = tmp_path / "x.trace.json"
+    names = ("gemm", "odd", "add")
+    path.write_text(chrome([{"ph": "X", "pid": 1, "tid": 14, "ts": ts, "dur": 1.0, "name": n} for n, ts in zip(names, (2.5, odd, 4.5), strict=True)]))
+    with np.errstate(all="raise"):
+        ops = advisor.load(path).gpu_ops
+    assert ops["dur_us"].tolist() == [1.0, 1.0] and ops["start_us"].diff().tolist()[1] == 2.0
 
 
 def test_a_damaged_chrome_trace_is_refused(tmp_path):
