@@ -10,13 +10,13 @@ import json
 import random
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 NUMBERS: tuple[Any, ...] = (
-    0, -1, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 32, (1 << 53) + 1, (1 << 63) - 1, 1 << 63, 1 << 64, 10**30, -(1 << 31), -(1 << 63), -(10**30),
-    0.0, -0.0, 0.5, 1e-9, 1e9, 4346407437080.002, 9e15, 1e300, -1e300, 5e-324,
+    0, -1, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 32, (1 << 53) + 1, (1 << 62) - 1, (1 << 63) - 1, 1 << 63, 1 << 64, 10**30,
+    -(1 << 31), -(1 << 62) + 1, -(1 << 63), -(10**30), 0.0, -0.0, 0.5, 1e-9, 1e9, 4346407437080.002, 9e15, 1e300, -1e300, 1.7e308, 5e-324,
 )  # fmt: skip
 """Where integers and times change how they are held."""
 
@@ -45,6 +45,23 @@ def tree(rng: random.Random, value: Any, times: int | None = None) -> Any:
             return odd(rng)
         _change(rng, value, holder, key)
     return value
+
+
+def number(rng: random.Random, value: Any) -> Any:
+    """The value, one number of it another, in place: every number of a small recording meets every odd one soon."""
+    holder, key = rng.choice(list(_numbers(value)))
+    odd_one = rng.choice(NUMBERS)
+    holder[key] = str(odd_one) if isinstance(holder[key], str) else odd_one
+    return value
+
+
+def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Containers and keys of all numbers, of those that stand as text too."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(item, (dict, list)):
+            yield from _numbers(item)
+        elif (isinstance(item, (int, float)) and not isinstance(item, bool)) or (isinstance(item, str) and item.isdecimal()):
+            yield value, key
 
 
 def _place(rng: random.Random, value: Any) -> tuple[Any, Any]:

@@ -396,6 +396,14 @@ def make_analysis(rng: random.Random) -> bytes:
     return json.dumps(options).encode() + b"\n" + ANALYSED[kind](rng)
 
 
+def make_numbers(rng: random.Random) -> bytes:
+    """A recording that is whole but for one number."""
+    how = rng.randrange(3)
+    if how == 0:
+        return b"{}\n" + pickle.dumps(mutate.number(rng, json.loads(_snapshot())), 4)
+    return b"{}\n" + json.dumps(mutate.number(rng, examples.training(2) if how == 1 else examples.jax_chrome()[0])).encode()
+
+
 def check_analysis(data: bytes) -> None:
     """An error that says what to do, or a sound report, the same twice, that formats show."""
     said, _, body = data.partition(b"\n")
@@ -451,4 +459,5 @@ TARGETS: tuple[Target, ...] = (
     Target("summaries", "summaries of ranks", make_summaries, check_summaries, 50_000),
     Target("redact", "redaction", make_redacted, check_redacted, 100_000),
     Target("analysis", "analysis", make_analysis, check_analysis, 50_000),
+    Target("numbers", "analysis", make_numbers, check_analysis, 10_000),
 )
