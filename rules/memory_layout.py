@@ -60,8 +60,8 @@ def memory_layout(
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. So it is beside group norms, one
-    for every fourth convolution or more: on the GPU PyTorch's take and return NCHW.
+    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. Beside group norms, one for
+    every fourth convolution or more, nothing is said: on the GPU PyTorch's take and return NCHW.
 
     References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
@@ -75,8 +75,10 @@ def memory_layout(
         if again:
             return again
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else ""))
+    if images.refused:
+        return again or Clear(why=f"{quiet}, and {_REFUSED}: turning images costs what it saves")
     slow_norms = work.us_a_step(images.norms)
-    known = images.in_half and not images.refused
+    known = images.in_half
     conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
@@ -88,7 +90,7 @@ def memory_layout(
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if known else 0.6),
         status="found" if known else "possible",
-        possible_why="" if known else _REFUSED if images.refused else _EITHER,
+        possible_why="" if known else _EITHER,
         decide_with="" if known else "advisor verify --before 'python SCRIPT' --after 'python SCRIPT_IN_CHANNELS_LAST'",
         fix=_fix(images.partly, _image(work, shown)),
     )

@@ -65,7 +65,7 @@ def unfused_attention(
     Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
     arithmetic of the products (five quarters of it backward) at the rate that fused kernels were measured to reach in that
     type, with a mask or dropout or without: 0.13 to 0.45 of the peak in 16 bits, less for short sequences and masks off
-    alignment. None takes FP32 at the rate of Tensor Cores, so there it saves little. `low` is 1.5 times that time, `high` 0.6.
+    alignment. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves. `low` is 1.5 times that time, `high` 0.6.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
@@ -141,7 +141,8 @@ def _edits(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Int
 
 
 def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[list[Ints], Floats]:
-    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. Never above their own."""
+    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. A FP32 kernel may take longer than
+    they do; one in 16 bits never did."""
     found, times = [], []
     for one in written.found:
         peaks = roofline.peaks.get(work.device_at(int(one.members[0])).id)
@@ -154,7 +155,7 @@ def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[
         known = known and known * (CAUSAL if one.causal else 1)
         likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
         found.append(one.members)
-        times.append([min(time, whole) for time in likely])
+        times.append(likely if one.dtype == "float" and known else [min(time, whole) for time in likely])
     return found, np.array(times)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from advisor.views.replay.channels_last import ChannelsLast
 from tests.rules.test_rules import clear, found, queued
 
 IMAGE = [64, 128, 56, 56]
@@ -49,6 +50,37 @@ def test_batch_norms_in_nchw_gain_too():
     last = own.replace("_kernel", "_channels_last_kernel")
     finding = found("memory-layout", queued(convolution(norm=last), gpu=381))
     assert finding.saving.expected_us == pytest.approx(20, abs=2) and "already" in finding.fix.steps[0]
+
+
+def test_beside_group_norms_nothing_is_said():
+    """PyTorch's take and return NCHW on the GPU: two networks of them took 14 and 17 % longer in channels_last."""
+
+    def body(trace, host, gpu):
+        convolution()(trace, host, gpu)
+        trace.op("aten::native_group_norm", host + 12, 8, [IMAGE], ["c10::BFloat16"]).launch(host + 14, gpu + 80, gpu + 90, "vectorized_elementwise_kernel")
+
+    assert "take and return NCHW" in clear("memory-layout", queued(body, gpu=91))
+
+
+@pytest.mark.parametrize(
+    ("weight", "kept"),
+    [
+        ([128, 128, 3, 3], True),
+        ([128, 1, 3, 3], True),  # depthwise
+        ([128, 4, 3, 3], False),  # 32 groups of 4 channels
+        ([64, 128, 3, 3], False),  # halves the channels
+        ([64, 128, 1, 1], True),
+    ],
+)
+def test_a_compiled_training_step_keeps_the_layout_as_inductor_chooses(weight, kept):
+    trace = queued(lambda t, h, g: t.op("aten::cudnn_convolution", h, 10, [IMAGE, weight], ["c10::BFloat16"] * 2).launch(h + 1, g, g + 60, CONV), gpu=61)
+    assert trace.get(ChannelsLast).by_compiler is kept
+
+
+def test_few_channels_stay_in_nchw_when_compiled():
+    dims = [[64, 64, 56, 56], [64, 64, 3, 3]]
+    trace = queued(lambda t, h, g: t.op("aten::cudnn_convolution", h, 10, dims, ["c10::BFloat16"] * 2).launch(h + 1, g, g + 60, CONV), gpu=61)
+    assert not trace.get(ChannelsLast).by_compiler
 
 
 def test_conversions_hidden_behind_a_slow_host_gain_nothing():

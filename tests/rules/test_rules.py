@@ -540,13 +540,13 @@ SCORES = [[16, 512, 512]]
 ATTENTION = ("aten::bmm", "aten::mul", "aten::add", "aten::_softmax", "aten::bmm")
 
 
-def attention(trace, host, gpu, ops=ATTENTION, each=40, shapes=True):
+def attention(trace, host, gpu, ops=ATTENTION, each=40, shapes=True, dtype="c10::Half"):
     """A product, pointwise work, a softmax, a product, of 16 heads of 64 and 512 words."""
     names = {**dict.fromkeys(("aten::bmm", "aten::baddbmm", "aten::mm"), "nvjet_sm90_tst"), "aten::_softmax": "softmax_warp_forward"}
     of = {"aten::mm": [[8192, 64], [64, 8192]], "aten::baddbmm": [*SCORES, *HEADS[0]]}
     for k, op in enumerate(ops):
         dims = HEADS[k > 0] if op == "aten::bmm" else of.get(op, SCORES)
-        trace.op(op, host + 4 * k, 3, dims if shapes else None, ["c10::Half"] * len(dims)).launch(
+        trace.op(op, host + 4 * k, 3, dims if shapes else None, [dtype] * len(dims)).launch(
             host + 4 * k + 1, gpu + each * k, gpu + each * (k + 1) - 0.5, names.get(op, "vectorized_elementwise_kernel")
         )
 
@@ -556,6 +556,13 @@ def test_attention_written_out_is_found():
     assert finding.severity == "high" and "scaled_dot_product_attention" in finding.fix.code.after
     # 2 products of 2 x 16 x 512 x 64 x 512 = 0.54 GFLOP, at a half (512 words) of 0.4 (masked) of 989.5 TFLOP/s: 5.4 µs.
     assert finding.edits[0].gpu_us == pytest.approx(197.5 - 5.4, abs=0.2)
+
+
+@pytest.mark.parametrize(("each", "whole"), [(40, 197.5), (8, 37.5)])
+def test_a_fused_attention_in_fp32_may_cost_more_than_it_saves(each, whole):
+    """The same products at two thirds (512 words) of 0.6 of 66.9 TFLOP/s: 40 µs, whatever the kernels took."""
+    finding = found("unfused-attention", queued(lambda t, h, g: attention(t, h, g, each=each, dtype="float"), gpu=5 * each))
+    assert finding.edits[0].gpu_us == pytest.approx(whole - 40.1, abs=0.5)
 
 
 def test_attention_is_found_by_its_order_where_no_shapes_were_recorded():

@@ -13,6 +13,7 @@ from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combi
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.layout_copies import LayoutCopies
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.shapes import Shapes
 
 NORM_FORWARD, NORM_BACKWARD = 5.0, 2.7
 """Time of PyTorch's own batch norm on channels_last tensors over the roofline's limit, which counts each tensor once: 4.7
@@ -32,6 +33,8 @@ _BACKWARD = re.compile(r"backward")
 _GROUP_NORM = re.compile(r"^aten::native_group_norm$")
 REFUSING = 0.25
 _CHANNELS_LAST = re.compile(r"channels_last")
+_CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
+FEW_CHANNELS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class ChannelsLast:
     """turned, norms, depthwise: positions of the kernels that turn images, of PyTorch's own batch norms on NCHW tensors and, in 16 bits,
     of its own depthwise convolutions. in_half: whether convolutions compute in 16 bits. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
-    channels_last already. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
+    channels_last already. by_compiler: whether a compiled training step would keep them so. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
 
     turned: Ints
     norms: Ints
@@ -47,12 +50,13 @@ class ChannelsLast:
     in_half: bool
     refused: bool
     partly: bool
+    by_compiler: bool
     gone: Edit
     likely: Edit
     best: Edit
 
     @classmethod
-    def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies) -> ChannelsLast:
+    def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, shapes: Shapes) -> ChannelsLast:
         turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
         depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else turned[:0]
         norms = np.flatnonzero(work.named(_OWN_NORM) & ~last & work.of(Family.NORM))
@@ -65,7 +69,7 @@ class ChannelsLast:
 
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
-        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), gone, likely, best)
+        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), _by_compiler(work, shapes), gone, likely, best)
 
 
 def _in_half(work: GpuWork) -> bool:
@@ -81,6 +85,20 @@ def _refused(work: GpuWork) -> bool:
     (aten/src/ATen/native/group_norm.cpp). A network of them took 14 % longer in channels_last."""
     norms, convolutions = (np.unique(work.op[work.launched_by(of)]).size for of in (_GROUP_NORM.match, lambda name: op_family(name) is Family.CONV))
     return norms >= REFUSING * convolutions and norms > 0
+
+
+def _by_compiler(work: GpuWork, shapes: Shapes) -> bool:
+    """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
+    pointwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
+    weights = []
+    for op in np.unique(work.op[work.launched_by(_CONVOLUTION.search)]).tolist():
+        match shapes.inputs(op):
+            case [((_, channels, *_), _), ((made, taken, *sides), _), *_]:
+                weights.append((made, taken))
+                grouped = taken not in (1, channels)
+                if grouped or (made * 2 <= taken and max(sides, default=1) > 1):
+                    return False
+    return any(max(weight) > FEW_CHANNELS for weight in weights)
 
 
 def _as_fast_as(ops: Ints, dur_us: Floats) -> Edit:

@@ -64,7 +64,7 @@ class CompiledStep:
 
 
 def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program) -> Edit:
-    """Gathers and scatters work on what they fetch, products off alignment are padded, images of an inference stay in channels_last."""
+    """Gathers and scatters work on what they fetch, products off alignment are padded, images in 16 bits stay in channels_last."""
     alone = work.kernel & ~in_optimizer(work)
     for stretch in fusion.stretches:
         alone[stretch.members] = False
@@ -72,7 +72,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     padded = work.of(Family.GEMM) & work.named(_UNALIGNED) & (precision != "fp32")
     halved = np.flatnonzero(alone & (padded | work.of(Family.EMBEDDING)))
     edits: list[Edit] = [WithDurations(halved, work.dur_us[halved] / 2)]
-    if images.in_half and not program.training:
+    if images.in_half and (images.by_compiler or not program.training):
         edits.append(images.likely)
     return combine(*edits)
 
