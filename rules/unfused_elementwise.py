@@ -70,9 +70,10 @@ def unfused_elementwise(
     size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
-    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled: gathers,
-    scatters and products off alignment beside the chains take half, images in 16 bits stay in channels_last (of a training
-    step where Inductor would choose so), and a compiled training step costs the host 500 µs and 2.5 a kernel; `high`: no operand twice, and copies beside take half too. Without shapes a
+    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled:
+    gathers and scatters beside the chains take what their bytes need and at most half, pointwise work next to them goes, products off
+    alignment take half, images in 16 bits stay in channels_last (of a training step where Inductor would choose so), and a compiled training step
+    costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
     confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it, which gains no more than the kernels lose
     and what the device was seen to wait for their launches; a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
@@ -98,19 +99,22 @@ def unfused_elementwise(
     spent, fused = work.us_a_step(members), float(durations[:, 1].sum()) / work.schedule.steps
     count = f"{counted(work.a_step(members), 'pointwise kernel')} a step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
-    own = (spent - fused) / work.step_us
+    passed = compiled.passed if compiled else members[:0]
+    beside_us = gpu_us_removed(work.schedule, compiled.beside) if compiled and len(passed) else 0.0
+    own = (spent - fused + beside_us) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
     edits = Edits(
         combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
         combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
-        combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2)),
+        combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
-        f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer.",
+        f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
+        + (f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too." if len(passed) else ""),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + _waiting_us(work, steps, gaps, members),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.channels_last import ChannelsLast
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
@@ -18,7 +19,9 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
+from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
 
 COMPILED_PART_US, COMPILED_KERNEL_US = 500.0, 2.5
 """What one compiled part of a training step costs the host beside its launches, and each kernel that is left more: guards, the autograd
@@ -36,18 +39,21 @@ class CompiledStep:
     """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
     they cost the host of a training step; inference can be replayed from a graph. fused: fewer launches, of
     stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
+    passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
     edit: what compiling, with a fused optimizer, does to the launches."""
 
     parts: float
     overhead: Edit
     fused: Edit
     beside: Edit
+    passed: Ints
     edit: Edit
 
     @classmethod
     def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast
-    ) -> CompiledStep:
+        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
+        roofline: Roofline, shapes: Shapes,
+    ) -> CompiledStep:  # fmt: skip
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
         overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US + left * COMPILED_KERNEL_US if program.training else 0.0)
@@ -60,21 +66,41 @@ class CompiledStep:
             edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
-        return cls(parts, overhead, fused, _beside(work, fusion, images, program), combine(*edits))
+        beside, passed = _beside(work, fusion, images, program, roofline, shapes)
+        return cls(parts, overhead, fused, beside, passed, combine(*edits))
 
 
-def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program) -> Edit:
-    """Gathers and scatters work on what they fetch, products off alignment are padded, images in 16 bits stay in channels_last."""
-    alone = work.kernel & ~in_optimizer(work)
+def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
+    """Gathers and scatters work on what they fetch, products off alignment are padded, images in 16 bits stay in channels_last; and
+    positions of the gathers and scatters with what is between."""
+    alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)
     for stretch in fusion.stretches:
-        alone[stretch.members] = False
+        if pointwise[stretch.members].sum() != 1:
+            alone[stretch.members] = False
     precision = np.asarray(work.kernels.precision, object)[work.rows]
-    padded = work.of(Family.GEMM) & work.named(_UNALIGNED) & (precision != "fp32")
-    halved = np.flatnonzero(alone & (padded | work.of(Family.EMBEDDING)))
-    edits: list[Edit] = [WithDurations(halved, work.dur_us[halved] / 2)]
+    padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(_UNALIGNED) & (precision != "fp32"))
+    moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
+    inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
+    edits: list[Edit] = [
+        WithDurations(padded, work.dur_us[padded] / 2),
+        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(roofline.limit_us[work.rows[moved]], SHORTEST_US))),
+        WithDurations(inside, np.full(len(inside), SHORTEST_US)),
+    ]
     if images.in_half and (images.by_compiler or not program.training):
         edits.append(images.likely)
-    return combine(*edits)
+    return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
+
+
+def _next_to(work: GpuWork, those: Mask, shapes: Shapes) -> Mask:
+    """(n,) what runs just before or after one of those on its stream, on as many elements: a compiled kernel does both."""
+    found = np.zeros(len(work.rows), bool)
+    elements = shapes.elements[work.rows]
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero(work.schedule.stream == stream)
+        alike = (elements[here][1:] == elements[here][:-1]) & (elements[here][1:] > 1) & (np.diff(work.step[here]) == 0)
+        found[here[1:]] |= alike & those[here[:-1]]
+        found[here[:-1]] |= alike & those[here[1:]]
+    return found
 
 
 def _first_of_steps(work: GpuWork) -> Ints:

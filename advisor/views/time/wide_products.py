@@ -81,6 +81,8 @@ class WideProducts:
         known = np.maximum(self.flops / (rate * aligned), (self.bytes if name == "tf32" else self.bytes / 2) / bandwidth) * 1e6
         if casts:
             known = known + np.where(self.forward, CAST * self.bytes / bandwidth * 1e6, 0.0)
+        # The same loop at a higher rate: what else holds a TF32 product up stays. From CUDA cores another kernel is chosen.
+        known = np.where(self.now == "tf32", np.maximum(known, self.dur_us * before / rate), known)
         unknown = np.minimum(self.dur_us * before / rate * (UNSEEN if doubted else 1.0), self.dur_us)
         faster = np.maximum(np.where(np.isnan(known), unknown, known), SHORTEST_US)
         # A small TF32 product spends its time starting and ending: a higher rate shortens only the part at the rate.
