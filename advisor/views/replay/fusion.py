@@ -43,6 +43,9 @@ TURNED = 2.0
 RANDOM_PER_S = 6e11
 """Random numbers that a dropout makes in a second on an H200: Philox takes some ten integer operations for each."""
 
+NARROW_US = 20.0
+"""Shorter kernels take as long as they take to start, on however few multiprocessors (as for small-grid)."""
+
 TABLES_PER_S = 6e11
 """Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
 works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
@@ -64,7 +67,8 @@ class Stretch:
     """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
     at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
-    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element."""
+    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; time of softmaxes of
+    so few rows that half of the device idles, which a fused kernel of as few does too."""
 
     members: Ints
     full: Ints
@@ -77,10 +81,11 @@ class Stretch:
     kernels: int = 1
     apart: int = 0
     tables: float = 0.0
+    narrow_us: float = 0.0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
-        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6)
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
         floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
@@ -173,8 +178,9 @@ class _Reader:
         at = np.concatenate([*found, self.work.op[:0]])
         of = np.repeat(np.arange(len(found)), [len(run) for run in found])
         own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
+        narrow = np.bincount(of, np.where(self._narrow, self.work.dur_us, 0.0)[at], len(found)).tolist()
         known: dict[tuple[Hashable, ...], _Moved] = {}
-        for run, own_us in zip(found, own, strict=True):
+        for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
             key = tuple(members.values())
             if key not in known:
@@ -182,7 +188,9 @@ class _Reader:
             moved = known[key]
             if not moved.complex:
                 full = run[elements[run] >= FULL * moved.largest]
-                yield Stretch(run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, moved.apart, moved.tables)
+                yield Stretch(
+                    run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, moved.apart, moved.tables, narrow_us
+                )
 
     @cached_property
     def _alike(self) -> list[Hashable]:
@@ -258,6 +266,13 @@ class _Reader:
                 break
             count += bool(keys and 1 < keys[0][0] < FULL * largest and _TABLE.match(name))
         return float(count * largest)
+
+    @cached_property
+    def _narrow(self) -> Mask:
+        """(n,) whether a softmax that is worth the question leaves half of its device idle."""
+        blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
+        narrow: Mask = self.work.of(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
+        return narrow
 
     @cached_property
     def _with_statistics(self) -> set[int]:
