@@ -63,7 +63,7 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
-    by_hand = _by_hand(work, loops.updating, host_time, witness) if loops.updating.tensors >= min_parameters else None
+    by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and loops.updating.tensors >= min_parameters else None
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:
         return its_own

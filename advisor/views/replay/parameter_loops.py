@@ -88,7 +88,7 @@ def _parameters(timeline: Timeline, steps: Steps, work: GpuWork) -> Counter[Shap
     if not len(ops) or not timeline.source.shapes:
         return Counter()
     at = np.flatnonzero(work.ops.names == _category(work, "torch::autograd::AccumulateGrad"))
-    at = at[steps.of_host_time(ops["start_us"].to_numpy()[at]) >= 0]
+    at = at[np.isin(steps.of_host_time(ops["start_us"].to_numpy()[at]), work.step)]
     counts = Counter(shape for op in at.tolist() if (shape := _shape(work, op)))
     # Each backward pass accumulates the gradient of a parameter once; between two of them other work is launched.
     other = np.sort(work.launched_us[work.kernel & (work.op >= 0) & ~work.backward])
@@ -115,11 +115,12 @@ def _runs(work: GpuWork, chosen: Mask) -> Iterator[Ints]:
 
 
 def _taken(work: GpuWork, run: Ints) -> dict[str, Counter[Shape]]:
-    """What each op of a run takes first, by its name; an op that launches several kernels counts once."""
+    """What each op of a run takes first, by its name; an op that launches several kernels counts once. Copies alone are no work on
+    parameters: collectives take and leave gradients in flat buffers."""
     found: dict[str, Counter[Shape]] = {}
     for op in np.unique(work.op[run]).tolist():
-        if shape := _shape(work, op):
-            found.setdefault(work.ops.name(op), Counter())[shape] += 1
+        if (shape := _shape(work, op)) and (name := work.ops.name(op)) != "aten::copy_":
+            found.setdefault(name, Counter())[shape] += 1
     return found
 
 

@@ -70,12 +70,13 @@ def test_half_of_the_parameters_are_enough_and_fewer_are_not():
     [
         each([[128, 7], [7]] * 5),  # of other shapes
         each([[64]] * 10),  # of one shape alone
+        each(pattern=("copy_",)),  # into a flat buffer
         each(outer="aten::_foreach_mul_"),  # what foreach does by itself where its kernels cannot be used
         each(between=lambda trace, t: trace.op("aten::mm", t, 1, [[8, 8], [8, 8]]).launch(t, t + 3, t + 4, "gemm")),
         lambda trace, at: trace.note("Optimizer.step#Lion.step", at - 5, 500) and each()(trace, at),
         lambda trace, at: [grad(trace, at + 40 * k, shape) for k, shape in enumerate(SHAPES)],
     ],
-    ids=["other shapes", "one shape", "foreach", "a product between", "an optimizer", "the backward pass"],
+    ids=["other shapes", "one shape", "copies", "foreach", "a product between", "an optimizer", "the backward pass"],
 )
 def test_what_is_no_loop_of_its_own(after):
     assert not len(loops(after).updating.ops)
