@@ -8,15 +8,16 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints
+from advisor.intervals import Ints, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
-from advisor.views.replay.edits import Edits, WithoutOps, combine
+from advisor.views.replay.edits import Edits, FewerLaunches, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.parameter_loops import ParameterLoops
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
@@ -30,11 +31,11 @@ _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero
 
 
 @rule("grad-zeroing", min_saving_share=0.01)
-def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, witness: Witness) -> Outcome:
+def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, loops: ParameterLoops, host_time: HostTime, witness: Witness) -> Outcome:
     """Gradients are filled with zeros in each step
 
     What it is
-    `zero_grad(set_to_none=False)`: every gradient is written with zeros, and the backward pass then adds to it.
+    `zero_grad(set_to_none=False)`, or a loop of `p.grad.zero_()`: every gradient is written with zeros, and the backward pass then adds to it.
 
     Why it costs time
     A kernel for each parameter (or a few for all of them) writes all gradients, and the backward pass reads and adds
@@ -42,8 +43,10 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
 
     How it is measured
     Fills, `zero_` and memsets launched inside `Optimizer.zero_grad#…` ranges (or `zero_grad` frames) on the threads that
-    launch. The step is replayed without them and without 70 % of the host's time in the range (`low`: only the fills
-    go; `high`: where a step adds to no more gradients than it zeroes, those additions go as well). Reported from
+    launch; elsewhere, where shapes were recorded, fills one after the other that go over as many tensors of each shape as
+    autograd accumulates gradients of. The step is replayed without them and, where it adds to no more gradients than it zeroes, without those
+    additions, since autograd then keeps what it computed; and without 70 % of the host's time in the range (`low`: only the fills
+    go). Reported from
     `min_saving_share` of the step ({min_saving_share}: the change is one argument).
 
     How to fix it
@@ -56,32 +59,45 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
     notes, calls = timeline.annotations, timeline.python_calls
-    if not len(notes) and not len(calls):
+    by_hand = loops.zeroing
+    if not len(notes) and not len(calls) and not len(by_hand.ops):
         raise Unavailable("no framework ranges were recorded", RECORD_BOTH)
     ranges = joined(*(spans_of(f, matches(f, p) & host.on_threads(f)) for f, p in ((notes, _RANGE), (calls, _FRAME)) if len(f)))
-    zeroing = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
+    in_range = np.flatnonzero(work.launched_inside(ranges) & work.of(Family.FILL, Family.OPTIMIZER))
+    zeroing = np.union1d(in_range, by_hand.ops)
     if not len(zeroing):
         return Clear(why="no zero_grad in the window fills gradients")
+    ranges = joined(ranges, by_hand.spans)
+    where = "zero_grad" if len(in_range) else "a loop over the gradients"
     adding = _accumulations(work)
     fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
-    once = len(adding) <= 1.1 * len(zeroing)
+    if len(adding) <= 1.1 * len(zeroing):
+        # Autograd still comes to each gradient: of the host's time only the op's own goes.
+        started = timeline.cpu_ops["start_us"].to_numpy()[work.op[adding]]
+        own = union(started, started + timeline.cpu_ops["dur_us"].to_numpy()[work.op[adding]])
+        shorter = combine(shorter, host_time.without(own), FewerLaunches(adding[:0], adding, np.empty(0)))
     count = f"{counted(work.a_step(zeroing), 'fill')} a step"
     spent = duration(work.us_a_step(zeroing))
     return Found(
-        summary=f"zero_grad launches {count}, {spent} of GPU time and "
+        summary=f"{where if len(in_range) else 'A loop over the gradients'} launches {count}, {spent} of GPU time and "
         f"{duration(host_time.spent_us(ranges))} of host time, and the backward pass then adds to the zeros.",
-        edits=Edits(fills, combine(shorter, fills), combine(shorter, WithoutOps(np.r_[zeroing, adding]) if once else fills)),
+        edits=Edits(fills, combine(shorter, fills), combine(shorter, fills)),
         removes="filling gradients with zeros, and adding to them",
-        quiet=f"zero_grad launches {count}",
-        evidence=witness.of_gpu(work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in zero_grad" for o in work.op[zeroing].tolist()]),
+        quiet=f"{where} launches {count}",
+        evidence=witness.of_gpu(work.rows[zeroing], [f"{work.ops.name(o) or 'fill'} in {where}" for o in work.op[zeroing].tolist()]),
         # One step alone may hold the first, slow launch of each kernel.
         confidence=0.85 if steps.steps > 1 else 0.6,
         at_most="high" if steps.steps > 1 else "low",
         fix=Fix(
             title="Drop the gradients instead",
-            steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",),
-            code=Code(before="optimizer.zero_grad(set_to_none=False)", after="optimizer.zero_grad(set_to_none=True)"),
+            steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",)
+            if len(in_range)
+            else ("Call optimizer.zero_grad() in place of the loop, or set each gradient to None.",),
+            code=Code(
+                before="optimizer.zero_grad(set_to_none=False)" if len(in_range) else "for p in model.parameters():\n    p.grad.zero_()",
+                after="optimizer.zero_grad(set_to_none=True)",
+            ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
         ),

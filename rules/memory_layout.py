@@ -51,7 +51,8 @@ def memory_layout(
     bandwidth needs. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
     times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
     between, are not needed: the step is replayed without them (`low`: without the cheaper of the two), and without what they leave
-    in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Reported from
+    in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Outside training, products of a weight without bias may stand between too, where they
+    contract the axis that the copy brought to the end: multiplied from the left they read it where it was, in the same time. Reported from
     `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -101,6 +102,7 @@ def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: 
     """What copies there and back cost, those left out that the layout of images explains; None where there are none."""
     apart = ~np.isin(trips.there, without) & ~np.isin(trips.back, without)
     there, back = trips.there[apart], trips.back[apart]
+    around = bool(trips.around_products[apart].any())
     if not len(there):
         return None
     both = np.union1d(there, back)
@@ -109,7 +111,8 @@ def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: 
     straight = combine(WithoutOps(gone), WithDurations(trips.mixed, np.fmin(work.dur_us[trips.mixed], roofline.limit_us[work.rows[trips.mixed]])))
     return Found(
         title="Tensors are turned in memory and turned back",
-        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; nothing between needs it.",
+        summary=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back, for {duration(work.us_a_step(both))} of {duration(work.step_us)}; "
+        + ("products between could take it as it was." if around else "nothing between needs it."),
         edits=Edits(WithoutOps(cheaper), straight, straight),
         removes="copies into another order and back",
         quiet=f"{a_step(work.a_step(there), 'round trip', 'copy', 'copies')} a tensor into another order and back",
@@ -118,10 +121,16 @@ def _round_trips(work: GpuWork, trips: RoundTrips, roofline: Roofline, witness: 
         fix=Fix(
             title="Leave the tensor in its order",
             steps=(
+                *(("Multiply the weight from the left: torch.bmm or torch.einsum takes the tensor as it was, and returns it so.",) if around else ()),
                 "Drop .contiguous(), .clone() or .reshape() after the transposes: pointwise ops take any order.",
                 "Where an op works along one axis, name the axis (dim=) in place of moving it to the end.",
             ),
             code=Code(
+                before="y = F.linear(x.transpose(1, 2).contiguous(), weight)\nx = y.transpose(1, 2).contiguous()",
+                after="x = torch.bmm(weight.expand(len(x), -1, -1), x)",
+            )
+            if around
+            else Code(
                 before="y = x.transpose(1, 2).contiguous()\ny = torch.relu(y * scale[:, None])\nx = y.transpose(1, 2).contiguous()",
                 after="x = torch.relu(x * scale)",
             ),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
+from advisor.views.replay.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.steps import Steps
 
@@ -21,6 +23,7 @@ def optimizer_foreach(
     steps: Steps,
     work: GpuWork,
     update: OptimizerStep,
+    loops: ParameterLoops,
     host_time: HostTime,
     witness: Witness,
     *,
@@ -42,7 +45,10 @@ def optimizer_foreach(
     them and at least `min_parameters` parameters are updated ({min_parameters}: fewer cost less than one percent of any step seen).
     The step is replayed with a launch for each 30 parameters, which moves each tensor once (of the loop's traffic 0.4 is
     left, 0.6 for `low`, 0.3 for `high`; all of it where only foreach can be had), and a quarter of the host's time in the range
-    (45 %, 10 %): a fused optimizer's Python still collects the parameters. Reported from `min_saving_share` of the step
+    (45 %, 10 %): a fused optimizer's Python still collects the parameters. Where shapes were recorded, other loops over the
+    parameters count too, as clipping each gradient by its own norm, a running mean of the weights or an optimizer of your own: runs of
+    pointwise work and reductions outside the backward pass, not interrupted by other kernels, that do the same to tensors of the shapes
+    whose gradients autograd accumulates, half of the parameters at least; the host's waits in them go as well (`low`: stay). Reported from `min_saving_share` of the step
     ({min_saving_share}). An optimizer that is `foreach` already is a note at most.
 
     How to fix it
@@ -57,6 +63,14 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
+    by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and loops.updating.tensors >= min_parameters else None
+    its_own = _optimizer(work, update, host_time, witness, min_parameters)
+    if by_hand is None:
+        return its_own
+    return [its_own, by_hand] if isinstance(its_own, Found) else by_hand
+
+
+def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witness: Witness, min_parameters: int) -> Found | Clear:
     if update.kind == "none":
         return Clear(why="no optimizer step inside the window")
     count = work.a_step(update.ops)
@@ -84,6 +98,39 @@ def optimizer_foreach(
         confidence=0.9 if looped else 0.63,
         at_most="high" if looped else "low",
         fix=_fix(update),
+    )
+
+
+def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: Witness) -> Found:
+    """A loop over the parameters that is not the optimizer's own."""
+    update = OptimizerStep("own", "loop", loop.ops, loop.spans, loop.tensors)
+    count = work.a_step(loop.ops)
+    low, expected, high = fused_optimizer(host_time, work, update)
+    waits = WithoutWaits(loop.waits)
+    return Found(
+        title="A loop takes one parameter after the other",
+        summary=f"Outside the optimizer's step, {counted(count, 'kernel and copy', 'kernels and copies')} a step go over {counted(loop.tensors, 'parameter')} or their gradients "
+        f"one by one, {duration(work.us_a_step(loop.ops))} of GPU time and {duration(host_time.spent_us(loop.spans))} of host time between them."
+        + (f" The host waits for the GPU {work.a_step(loop.waits):,.0f} times in it." if len(loop.waits) else ""),
+        edits=Edits(low, combine(waits, expected), combine(waits, high)),
+        removes="launching the work on each parameter by itself",
+        quiet=f"a loop goes over {counted(loop.tensors, 'parameter')} one by one ({counted(count, 'kernel')} a step)",
+        evidence=witness.of_gpu(work.rows[loop.ops], [work.name(k)[:80] for k in loop.ops.tolist()]),
+        confidence=0.85,
+        fix=Fix(
+            title="Take all tensors at once",
+            steps=(
+                "Collect the tensors in lists and call torch._foreach_* ops on these, or compile the function that holds the loop.",
+                "To clip gradients, torch.nn.utils.clip_grad_norm_(params, limit, foreach=True); for a running mean of the weights, torch._foreach_lerp_.",
+                "An `if` on a tensor waits for the GPU: multiply by a clamped factor instead.",
+            ),
+            code=Code(
+                before="for mean, p in zip(means, params):\n    mean.mul_(0.999).add_(p, alpha=0.001)",
+                after="torch._foreach_lerp_(means, params, 0.001)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.AveragedModel.html",
+            risk="foreach keeps temporaries as large as the parameters where its ops are not in place; the last bits may round differently.",
+        ),
     )
 
 

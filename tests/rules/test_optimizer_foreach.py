@@ -4,6 +4,7 @@ import pytest
 
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, queued, repeat
+from tests.views.replay.test_parameter_loops import each, train
 
 ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
 RANGE = "Optimizer.step#{}.step"
@@ -100,3 +101,22 @@ def test_an_exponential_average_outside_an_optimizer_is_none():
     average = loop(20, ("mul_", "add_"), note=False)
     assert "no optimizer" in clear("optimizer-foreach", repeat(period(20, "12"), average))
     assert "no optimizer" in clear("optimizer-foreach", repeat(100, lambda t, at: Trace.launch(t, at, at + 5, at + 90)))
+
+
+def test_a_loop_outside_the_optimizer_is_found_beside_it():
+    trace = train(each())
+    finding = found("optimizer-foreach", trace)
+    assert "20 kernels and copies a step go over 10 parameters" in finding.summary and "_foreach_lerp_" in finding.fix.code.after
+    # The loop takes 385 µs of the host's time, from its first launch to its last; three quarters of it go.
+    assert finding.saving.expected_us == pytest.approx(0.75 * 385, rel=0.02)
+    assert "reported from 50%" in clear("optimizer-foreach", trace, min_saving_share=0.5)
+    assert "no optimizer" in clear("optimizer-foreach", trace, min_parameters=11)
+
+
+def test_waits_in_a_loop_go_with_it():
+    def waits(trace, t):
+        trace.call("cudaStreamSynchronize", t, 1.5)
+
+    plain, waiting = (found("optimizer-foreach", train(each(between=between))) for between in (None, waits))
+    assert "waits for the GPU 10 times" in waiting.summary and "waits" not in plain.summary
+    assert waiting.saving.expected_us >= plain.saving.expected_us

@@ -1,4 +1,4 @@
-"""Copies that turn a tensor in memory and turn it back, with nothing in between that needed it turned."""
+"""Copies that turn a tensor in memory and turn it back, with nothing in between that had to have it turned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace import arguments
@@ -61,18 +61,21 @@ class Turn:
 class RoundTrips:
     """there, back: positions of the copies of each round trip; none where strides were not recorded. left: copies of the backward pass
     that turn a gradient as a trip turned its tensor; mixed: kernels there that read one tensor turned so and another not, which takes
-    a multiple of the time."""
+    a multiple of the time. around_products: whether products of weights lie between the copies of each trip, which contract the axis that
+    the turn brought to the end: from the left, as torch.bmm(weight, x), they take it where it was."""
 
     there: Ints
     back: Ints
     left: Ints
     mixed: Ints
+    around_products: Mask
 
     @classmethod
     def build(cls, work: GpuWork) -> RoundTrips:
         turns = _Turns(work)
-        pairs = np.array(list(_pairs(work, turns)), np.int64).reshape(-1, 2)
-        known = {turn for k in pairs[:, 0].tolist() if (turn := turns.of(k))}
+        pairs = np.array(list(_pairs(work, turns)), np.int64).reshape(-1, 3)
+        pairs, around = pairs[:, :2], pairs[:, 2].astype(bool)
+        known = {turn for k in pairs[~around, 0].tolist() if (turn := turns.of(k))}
         known |= {turn.back for turn in known}
         copies = work.launched_by("aten::copy_".__eq__)
         others = work.kernel & (copies | work.of(Family.ELEMENTWISE)) & bool(known)
@@ -82,7 +85,7 @@ class RoundTrips:
             # The forward pass has the other order for more than trips, as for a product along another axis.
             turned = turned[:0]
         left, mixed = turned[copies[turned]], turned[~copies[turned]]
-        return cls(pairs[:, 0], pairs[:, 1], left, mixed)
+        return cls(pairs[:, 0], pairs[:, 1], left, mixed, around)
 
 
 class _Turns:
@@ -103,14 +106,30 @@ class _Turns:
             self.known[key] = _turn(str(self.dims.categories[key[0]]), str(self.strides.categories[key[1]]))
         return self.known[key]
 
+    def contracts(self, position: int, turn: Turn) -> bool:
+        """Whether a product takes the last axis of a batch turned so, and nothing of the others: (batch * kept, turned) by a weight."""
+        if turn.order != (0, 2, 1):
+            return False
+        batch, turned, kept = turn.sizes
+        left, right = [*arguments.numbers(str(self.dims.categories[int(self.codes[0][int(self.op[position])])])), [], []][:2]
+        return len(left) == len(right) == 2 and left[0] == batch * kept and turned in (left[1], right[1])
 
-def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int]]:
+
+def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int, bool]]:
+    """The copies of each round trip, and whether products lie between."""
     copies = work.launched_by("aten::copy_".__eq__) & work.kernel
     indifferent = work.of(*_INDIFFERENT)
+    products = work.launched_by("aten::mm".__eq__) & work.of(Family.GEMM)
+    if work.backward.any():
+        # The gradient of such a weight sums over the batch: turned, in one product, straight in one for each sample.
+        products[:] = False
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
-        open_turns: list[tuple[int, Turn]] = []
+        open_turns: list[tuple[int, Turn, bool]] = []
         for place, k in enumerate(here.tolist()):
+            if products[k]:
+                open_turns = [(at, t, True) for at, t, _ in open_turns if turns.contracts(k, t)]
+                continue
             if not indifferent[k]:
                 open_turns.clear()
                 continue
@@ -119,12 +138,13 @@ def _pairs(work: GpuWork, turns: _Turns) -> Iterator[tuple[int, int]]:
             turn = turns.of(k)
             if turn is None:
                 continue
-            open_turns = [(at, t) for at, t in open_turns if place - at <= MOST_BETWEEN and work.step[here[at]] == work.step[k]]
-            match = next((n for n, (_, t) in enumerate(open_turns) if t.back == turn), None)
+            open_turns = [(at, t, over) for at, t, over in open_turns if place - at <= MOST_BETWEEN and work.step[here[at]] == work.step[k]]
+            match = next((n for n, (_, t, _) in enumerate(open_turns) if t.back == turn), None)
             if match is None:
-                open_turns.append((place, turn))
+                open_turns.append((place, turn, False))
             else:
-                yield int(here[open_turns.pop(match)[0]]), k
+                at, _, over = open_turns.pop(match)
+                yield int(here[at]), k, over
 
 
 def _turn(dims: str, strides: str) -> Turn | None:

@@ -98,3 +98,35 @@ def test_what_a_trip_leaves_in_the_backward_pass(needed_turned):
     assert [found.there.tolist(), found.back.tolist()] == [[0, 6], [2, 8]]
     # Where the forward pass reads a turned tensor beside another too, the order is there for more than the trips.
     assert [found.mixed.tolist(), found.left.tolist()] == ([[], []] if needed_turned else [[3, 9], [4, 10]])
+
+
+def around(*products, order=(0, 2, 1), backward=False):
+    """A batch turned, products with what is pointwise between, and turned back; a product by the shapes of its factors."""
+    trace = Trace()
+    flat, turned = [B, L, D], [B, D, L]
+    for s in range(3):
+        trace.step(300.0 * s, 299, s + 1)
+        ops = [("aten::copy_", [turned] * 2, order), *(("aten::mm", factors, None) for factors in products), ("aten::copy_", [flat] * 2, order)]
+        for k, (name, dims, source) in enumerate(ops):
+            at = 300.0 * s + 30 * k
+            if backward:
+                trace.op("autograd::engine::evaluate_function: MmBackward0", at, 29)
+            trace.op(name, at + 1, 26, dims)
+            trace.rows["cpu_ops"][-1]["strides"] = str([strides(dims[0], (0, 1, 2)), strides(dims[0], source)]) if source else ""
+            trace.launch(at + 5, at + 12, at + 32, "nvjet_sm90_tst" if name == "aten::mm" else "vectorized_elementwise_kernel")
+    return trace.get(RoundTrips)
+
+
+def test_products_along_the_turned_axis_can_multiply_from_the_left():
+    found = around([[B * D, L], [L, 64]], [[B * D, 64], [64, L]])
+    assert found.there.tolist() == [0, 4] and found.back.tolist() == [3, 7] and found.around_products.all()
+    assert not trips("aten::mul").around_products.any()
+
+
+@pytest.mark.parametrize("factors", [[[B * L, D], [D, D]], [[B * D, 64], [64, 64]], [[B, L * D], [L * D, L]]], ids=["another axis", "neither", "both axes"])
+def test_other_products_need_it_turned(factors):
+    assert not len(around(factors).there)
+
+
+def test_in_training_nothing_is_said_of_products():
+    assert not len(around([[B * D, L], [L, L]], backward=True).there)
