@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import msgspec
+
 from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
@@ -20,8 +22,10 @@ from advisor.report.model import (
     Part,
     Recorded,
     Report,
+    ShareSaved,
     SourceInfo,
     Work,
+    severity_of,
 )
 from advisor.report.numbers import counted
 from advisor.views.kernels.checks import QUESTIONS
@@ -61,12 +65,21 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """Most severe first; among equals what costs most of the time that was measured."""
+    """Most severe first; among equals what costs most of the time that was measured. No finding is more severe than all of its kernels'
+    time would be: how often each was launched in the program is not known, so that shares are no weights beyond that."""
+    found = [_weighed(f, workspace.get(MeasuredKernels).total_us) for f in found]
 
     def cost(finding: Finding) -> float:
         return finding.saving.expected * sum(e.dur_us for e in finding.evidence)
 
     return sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -cost(f.finding), f.finding.rule))
+
+
+def _weighed(found: Judged, total_us: float) -> Judged:
+    finding = found.finding
+    share = sum(e.dur_us for e in finding.evidence) / total_us if total_us > 0 else 1.0
+    most = severity_of(ShareSaved(low=share, expected=share, high=share, basis="bound"), 1.0)
+    return found._replace(finding=msgspec.structs.replace(finding, severity=max(finding.severity, most, key=SEVERITIES.index)))
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

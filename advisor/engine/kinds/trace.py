@@ -116,7 +116,8 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     their causes; all in the true step's time. What a request gains while the step stays as it is comes after what the step gains."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
-    found = paced([doubted(f, replay, workspace.get(Timeline).source) for f in found])
+    untold = next((check for check in workspace.get(TraceHealth).failed if "host" in check.touches), None)
+    found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
