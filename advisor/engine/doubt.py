@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.engine.rule import Judged
 from advisor.recordings.timeline import Source
-from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Health, Severity
+from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Health, Saving, Severity
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes
 
@@ -45,6 +45,24 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
     return found._replace(finding=possible)
+
+
+def clocked(found: Sequence[Judged]) -> list[Judged]:
+    """The findings of a program that keeps the pace of something outside, as possible ones: a shorter step then only waits longer."""
+    return [_clocked(f) for f in found]
+
+
+def _clocked(found: Judged) -> Judged:
+    finding = found.finding
+    if finding.severity not in ("high", "medium") or not finding.shortens or not isinstance(finding.saving, Saving):
+        return found
+    why = "the steps keep a pace, the host pausing for longer where its work is shorter: it seems to wait for a clock or for another program"
+    saving = msgspec.structs.replace(finding.saving, low_us=0.0)
+    unsure = msgspec.structs.replace(finding, status="possible", severity="low", saving=saving, possible_why=why, decide_with=BY_HAND)
+    return found._replace(finding=unsure)
+
+
+BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"
 
 
 def paced(found: Sequence[Judged]) -> list[Judged]:

@@ -152,9 +152,11 @@ def test_double_precision_is_found_with_less_confidence_where_the_data_are_doubl
 
 def test_a_fault_matters_no_more_than_its_kernels_take_of_the_measured_time():
     busy = {"fp64": 80, "compute": 80, "dram": 10, "l2": 10}
-    assert found("fp64", kernel("f", **busy)).severity == "high"
-    for others_us, severity in ((900, "medium"), (9_900, "low"), (99_900, "info")):
-        assert found("fp64", kernel("f", **busy), kernel("long", us=others_us)).severity == severity
+    alone = found("fp64", kernel("f", **busy))
+    assert alone.severity == "high" and "measured time" not in alone.summary
+    for others_us, severity, share in ((900, "high", ""), (9_900, "medium", "1.0%"), (999_900, "low", "<0.1%")):
+        finding = found("fp64", kernel("f", **busy), kernel("long", us=others_us))
+        assert finding.severity == severity and (f"takes {share} of the measured time" in finding.summary) == bool(share), finding.summary
 
 
 LOADING = "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed"

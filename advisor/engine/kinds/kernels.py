@@ -6,13 +6,14 @@ from importlib.metadata import version
 
 import msgspec
 
-from advisor.engine.grade import Weight
+from advisor.engine.grade import SUMMARY, Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.report.model import (
+    MEDIUM_SHARE,
     SEVERITIES,
     DeviceInfo,
     Finding,
@@ -22,12 +23,11 @@ from advisor.report.model import (
     Part,
     Recorded,
     Report,
-    ShareSaved,
+    Severity,
     SourceInfo,
     Work,
-    severity_of,
 )
-from advisor.report.numbers import counted
+from advisor.report.numbers import counted, percent
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
@@ -65,8 +65,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
-    """Most severe first; among equals what costs most of the time that was measured. No finding is more severe than all of its kernels'
-    time would be: how often each was launched in the program is not known, so that shares are no weights beyond that."""
+    """Most severe first; among equals what costs most of the time that was measured."""
     found = [_weighed(f, workspace.get(MeasuredKernels).total_us) for f in found]
 
     def cost(finding: Finding) -> float:
@@ -75,11 +74,21 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     return sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -cost(f.finding), f.finding.rule))
 
 
+NEXT_TO_NOTHING = 0.001
+"""Of the measured time: a kernel of less matters in no program that launches the others as often."""
+
+
 def _weighed(found: Judged, total_us: float) -> Judged:
+    """The finding, no more severe than its kernel's share of the measured time lets it be, and that said. How often the program launches each
+    is not known, and of a collection of kernels each may be the point, so that a small share makes it medium, not nothing."""
     finding = found.finding
     share = sum(e.dur_us for e in finding.evidence) / total_us if total_us > 0 else 1.0
-    most = severity_of(ShareSaved(low=share, expected=share, high=share, basis="bound"), 1.0)
-    return found._replace(finding=msgspec.structs.replace(finding, severity=max(finding.severity, most, key=SEVERITIES.index)))
+    if share >= MEDIUM_SHARE:
+        return found
+    most: Severity = "medium" if share >= NEXT_TO_NOTHING else "low"
+    told = f"{finding.summary.rstrip('.')}; it takes {percent(share)} of the measured time."
+    severity = max(finding.severity, most, key=SEVERITIES.index)
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

@@ -71,8 +71,8 @@ class Limits:
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
         if busy[L1] is None:
             busy[L1] = _l1_of_all(kernel)
-        loading = _loading(kernel)
-        if loading and busy[COMPUTE] and loading >= SAME * busy[COMPUTE]:
+        loading, whole = _loading(kernel), busy[COMPUTE]
+        if loading and whole and loading >= SAME * whole:
             busy[COMPUTE], busy[L1] = _computing(kernel), max(loading, busy[L1] or 0.0)
         return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0})
 
