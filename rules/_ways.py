@@ -9,6 +9,22 @@ from advisor.report.numbers import counted
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 
+CAPTURE = Fix(
+    title="Capture the step once and replay it",
+    steps=(
+        "Make the step read from and write to tensors that stay where they are; optimizers need capturable=True.",
+        "Capture it after a few warm-up runs on a side stream, then copy each batch in and replay.",
+    ),
+    code=Code(
+        before="for x in batches:\n    out = step(x)",
+        after="graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    static_out = step(static_x)\n\n"
+        "for x in batches:\n    static_x.copy_(x)\n    graph.replay()  # static_out holds the result",
+    ),
+    url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+    risk="Python inside the step no longer runs, shapes must stay, and the graph keeps its memory.",
+)
+"""Where all steps launch the same."""
+
 _DOCS = "https://docs.pytorch.org/docs/stable/generated/"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.model import Clear
 from advisor.report.numbers import duration, percent
+from advisor.rules._ways import CAPTURE
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits
 from advisor.views.replay.gpu_work import GpuWork
@@ -74,18 +75,5 @@ def graph_candidate(
         confidence=0.6 if shapes else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
-        fix=Fix(
-            title="Capture the step once and replay it",
-            steps=(
-                "Make the step read from and write to tensors that stay where they are; optimizers need capturable=True.",
-                "Capture it after a few warm-up runs on a side stream, then copy each batch in and replay.",
-            ),
-            code=Code(
-                before="for x in batches:\n    out = step(x)",
-                after="graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    static_out = step(static_x)\n\n"
-                "for x in batches:\n    static_x.copy_(x)\n    graph.replay()  # static_out holds the result",
-            ),
-            url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
-            risk="Python inside the step no longer runs, shapes must stay, and the graph keeps its memory.",
-        ),
+        fix=CAPTURE,
     )

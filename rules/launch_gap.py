@@ -12,7 +12,8 @@ from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._ways import for_program, of_server, spelt
+from advisor.rules._ways import CAPTURE, for_program, of_server, spelt
+from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutHostTime, combine
@@ -44,6 +45,9 @@ FEWEST_JITTED = 1.5
 
 _OF_JAX = re.compile(r"site-packages/(jax|jaxlib)/|PjitFunction\(")
 
+WORTH_COMPILING = 0.03
+"""A step that compiling shortens by less, as the calls of what is compiled cost more than its few launches, is left to be captured where it can be."""
+
 WORTH_SAYING = 0.05
 """Pauses of less than this share of what the fix can gain change no figure that is shown."""
 
@@ -63,6 +67,7 @@ def launch_gap(
     host_time: HostTime,
     compiled: CompiledStep,
     capturable: Capturable,
+    replay: Replay,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -86,7 +91,8 @@ def launch_gap(
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
-    as two of three measured models gained; `high`: one graph for the whole step). A saving under `min_saving_share`
+    as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
+    could be captured, capturing them is the fix (`low`: nothing). A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
@@ -123,6 +129,10 @@ def launch_gap(
     lost_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
     pauses_us = lost_us - float(waiting.sum()) / steps.steps
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
+    edits = _edits(program, graph, timeline, host_time, compiled, capturable)
+    only_capture = program.training and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
+    if only_capture:
+        edits = Edits(combine(), graph, graph)
     next_op = gaps.next_op[big]
     return Found(
         title="The GPU waits for the host to launch kernels",
@@ -130,7 +140,7 @@ def launch_gap(
         f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}) for the host to issue the next one"
         + (f", and {duration(pauses_us)} in pauses that go with it." if pauses_us >= WORTH_SAYING * lost_us else "."),
-        edits=_edits(program, graph, timeline, host_time, compiled, capturable),
+        edits=edits,
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,
         quiet=f"the GPU waits for launches {percent(share)} of the step",
@@ -142,7 +152,7 @@ def launch_gap(
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         confidence=0.9,
-        fix=_fix(program, optimizer.kind != "none" or optimizer.name != "", spellings),
+        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", spellings),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
 from advisor.recordings.snapshot import Action
 from advisor.report.model import Clear, Code, Evidence, Fix
 from advisor.report.numbers import size
 from advisor.rules._memory import LEAST_BYTES, saved
 from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.health import HISTORY
 from advisor.views.memory.replay import MemoryReplay
 
 
@@ -29,7 +31,8 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     The recorded requests are replayed through a simulation of the caching allocator, first as they were (it must give the
     recorded peak of reserved bytes within 2 %), then with expandable segments. The difference is the saving (`low`: as much is
     left again as expandable segments leave beyond what is allocated). Reported from `min_share` of the reserved peak
-    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}).
+    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}). Not without a history of
+    events: segments that are free now may have been full before.
 
     How to fix it
     `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or pad lengths to a few buckets, so that sizes come again.
@@ -41,6 +44,8 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf
     """
     device = attribution.device
+    if not len(device.events):
+        raise Unavailable("without events only what is held now is known: what is free may be the cache of an earlier peak", HISTORY)
     peak = device.peak_reserved
     idle = peak - device.peak_allocated
     if replay.settings.expandable:

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
-from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.kernel_names import Family, family, of_library
 from advisor.knowledge.occupancy import WARP
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -22,6 +22,7 @@ from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others
 from advisor.views.trace.gpu_kernels import FAMILIES
+from advisor.views.trace.program import Program
 
 SECOND_PASS_US = 5.0
 """Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
@@ -30,7 +31,7 @@ LIKELY_RATE, LEAST_RATE = 0.5, 0.25
 """Share of the limit by traffic or FLOPs that the split kernel reaches: two passes over the data instead of one, four."""
 
 UNKNOWN_FILL = 0.5
-"""Where the limit is not known: no more than half of the kernel's time is taken for idle multiprocessors."""
+"""Where the limit is not known: no more than half of the kernel's time is likely to be idle multiprocessors'; all that they could do is possible."""
 
 
 @rule("small-grid", relies_on=("kernels",), min_saving_share=0.03)
@@ -90,7 +91,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     grids = Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
-    few, tail = _candidates(work, grids, limit, max_fill, min_kernel_us, max_limit_share)
+    few, tail = _candidates(work, grids, limit, _own(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
     at = at[~beside_others(work, at)]
     if not len(at):
@@ -148,28 +149,37 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False))
 
 
-def _candidates(work: GpuWork, grids: Grids, limit: Floats, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
+def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
     """(n,) kernels with few blocks, and those with few in their last wave, of those that more blocks would make faster."""
     unknown = np.isnan(limit)
     reached = limit / np.maximum(work.dur_us, 1e-9)
     eligible = work.kernel & (grids.blocks > 0) & (grids.sms > 0) & (work.dur_us >= min_kernel_us)
     eligible &= ~work.named(FEW_ON_PURPOSE) & ~work.of(Family.COMMUNICATION, Family.OPTIMIZER)
-    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER), reached <= max_limit_share)
+    eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
     tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
     return eligible & (grids.fill <= max_fill), eligible & tail
+
+
+def _own(work: GpuWork, program: Program) -> Mask:
+    """(n,) kernels that the program's author named: what they are called is no proof of what they do."""
+    if program.framework != "cuda":
+        return np.zeros(len(work.rows), bool)
+    names = work.timeline.gpu_ops["name"].cat
+    own = np.array([not of_library(str(name)) for name in names.categories], bool)
+    return own[names.codes.to_numpy()[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
 
 
 def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:
     """Each kernel in the time that a full device would need; one with a tail without some of it; one of no known kind may not divide."""
     known, unknown = np.nan_to_num(limit_us), np.isnan(limit_us)
 
-    def to(fill: Floats, rate: float, without: float) -> WithDurations:
-        full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, UNKNOWN_FILL), fill), known / rate) + SECOND_PASS_US
+    def to(fill: Floats, rate: float, without: float, least: float = UNKNOWN_FILL) -> WithDurations:
+        full = np.maximum(dur_us * np.where(unknown, np.maximum(fill, least), fill), known / rate) + SECOND_PASS_US
         without_tail = np.maximum(dur_us * (1 - without * (1 - filled)), known)
         return WithDurations(at, np.where(tail, without_tail, full))
 
     least = to(np.minimum(2 * filled, 1.0), LEAST_RATE, 0.0)
-    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0))
+    return Edits(WithDurations(at, np.where(unsure, dur_us, least.dur_us)), to(filled, LIKELY_RATE, 0.5), to(filled, 1.0, 1.0, least=0.0))
 
 
 def _label(work: GpuWork, grids: Grids, position: int, tail: bool) -> str:

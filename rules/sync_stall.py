@@ -26,6 +26,9 @@ POWER_LIMITED_SHARE = 0.9
 """A GPU this busy is often at its power limit: a short idle that goes comes back as a lower clock. Seen on an H200, where
 removing a wait a step that left 3 % idle gained nothing."""
 
+MOST_TIMED = 100
+"""Waits for the whole device in a recording that does not repeat: two time a run, and some each of its parts; a hundred are the program's way."""
+
 _TIMES_A_RUN = re.compile(r"(Device|Ctx|Event)Synchronize")
 
 
@@ -59,7 +62,7 @@ def sync_stall(
     as far as its own speed allows. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
-    recording without steps, waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
+    recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
     that try algorithms, which happens once. In a recording of a single step,
     so are waits after its last launch: what they hold up was not recorded.
 
@@ -81,8 +84,8 @@ def sync_stall(
     waits = value_waits(work, calls)
     if not steps.repeats:
         # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
-        whole = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]]
-        waits = waits[~whole | (calls.op[waits] >= 0)]
+        timing = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
+        waits = waits[~timing | (timing.sum() > MOST_TIMED)]
     waits = waits[~calls.inside(waits, startup.once)]
     if steps.steps == 1:
         # Nothing that was recorded comes after it: what the next step would gain was not seen.

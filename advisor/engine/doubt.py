@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.engine.rule import Judged
 from advisor.recordings.timeline import Source
-from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Severity
+from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Health, Saving, Severity
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes
 
@@ -21,25 +21,48 @@ OF_THE_HOST = 0.5
 COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
 
 
-def doubted(found: Judged, replay: Replay, source: Source) -> Judged:
-    """The finding; as a possible one where whether it matters depends on time of the host that recording may have added.
+def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:
+    """The finding; as a possible one where whether it matters depends on time of the host that recording may have added, or that cannot
+    be told at all. untold: a check that failed and touches the host.
 
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
-    host something, as compiled functions do, stands if it gains anything with that time as high as it may be.
+    host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One that gains the host's time and may
+    gain nothing of it is no more than medium: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
     if edits is None or finding.severity not in ("high", "medium"):
         return found
     made = list(changes(replay.corrected, edits.expected))
-    why = ""
-    if any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
+    why, by, on_host = "", _decide_with(source), _rests_on_host(made, finding)
+    if on_host and untold:
+        why, by = f"it gains the host's time, and the trace fails {untold.check}", untold.record_with or AGAIN
+    elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
-    elif not _rests_on_host(made, finding) or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
-        return found
+    elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
+        unsure = on_host and finding.saving.low < LOW_SHARE * replay.step_us
+        return found._replace(finding=msgspec.structs.replace(finding, severity="medium")) if unsure else found
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
-    possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=_decide_with(source))
+    possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
     return found._replace(finding=possible)
+
+
+def clocked(found: Sequence[Judged]) -> list[Judged]:
+    """The findings of a program that keeps the pace of something outside, as possible ones: a shorter step then only waits longer."""
+    return [_clocked(f) for f in found]
+
+
+def _clocked(found: Judged) -> Judged:
+    finding = found.finding
+    if finding.severity not in ("high", "medium") or not finding.shortens or not isinstance(finding.saving, Saving):
+        return found
+    why = "the steps keep a pace, the host pausing for longer where its work is shorter: it seems to wait for a clock or for another program"
+    saving = msgspec.structs.replace(finding.saving, low_us=0.0)
+    unsure = msgspec.structs.replace(finding, status="possible", severity="low", saving=saving, possible_why=why, decide_with=BY_HAND)
+    return found._replace(finding=unsure)
+
+
+BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"
 
 
 def paced(found: Sequence[Judged]) -> list[Judged]:

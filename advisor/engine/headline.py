@@ -10,7 +10,7 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.report.numbers import percent
-from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, lost_launches
+from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, launched_ops, lost_launches
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
@@ -107,7 +107,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         told = f"the trace fails {', '.join(check.check for check in broken)}"
         return ("no", told) if touched >= {"host", "kernels"} else ("partly", f"{told}, so rules that rest on it could not look")
     ops = timeline.gpu_ops["start_us"].to_numpy()
-    count = int(((ops >= steps.start_us) & (ops < steps.end_us)).sum())
+    count = int(((ops >= steps.start_us) & (ops < steps.end_us) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
     if not steps.repeats and bound.shares.idle > IDLE_CAPTURE:

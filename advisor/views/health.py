@@ -11,7 +11,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
-from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 from advisor.report.model import Health
 from advisor.report.numbers import duration, interval, percent
 from advisor.views.replay.build import MAX_ERROR, Replay
@@ -286,14 +286,21 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
     )
 
 
+def launched_ops(timeline: Timeline) -> Mask:
+    """(n_gpu,) ops that the program asked for: pages of managed memory migrate by themselves."""
+    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value]).to_numpy()
+    return found
+
+
 def _steps(timeline: Timeline, steps: Steps) -> Health:
     check = "steps"
     again = "profile with schedule(wait=1, warmup=2, active=3) and call prof.step() after each step"
-    if steps.basis == "whole" and 0 < len(timeline.gpu_ops) < FEWEST_OPS:
+    count = int(launched_ops(timeline).sum())
+    if steps.basis == "whole" and len(timeline.gpu_ops) and count < FEWEST_OPS:
         return Health(
             check=check,
             status="failed",
-            detail=f"{len(timeline.gpu_ops)} GPU ops that do not repeat are a start, not a program: what the host did there it may do once",
+            detail=f"{count} GPU ops that do not repeat are a start, not a program: what the host did there it may do once",
             touches=HOST,
             record_with=again,
         )

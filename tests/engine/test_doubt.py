@@ -1,13 +1,15 @@
 """Findings that rest on the host's time as recording leaves it open are possible, not found."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from advisor.engine.rule import Found, built_in
+from advisor.engine.doubt import doubted
+from advisor.engine.rule import Found, Judged, built_in
 from advisor.engine.run import run
-from advisor.report.model import Evidence, Fix
+from advisor.report.model import Evidence, Fix, Health
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
+from advisor.views.replay.edits import CheaperDispatch, Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from tests.build import Trace
 from tests.engine.test_rule import ruled
@@ -96,3 +98,23 @@ def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_t
 def test_a_fix_that_costs_a_host_far_below_the_gpu_stands():
     (finding,) = run(loop(gpu_us=300).timeline(), [compiled(2.0)]).findings
     assert finding.status == "found" and finding.severity == "high"
+
+
+def held(**saving):
+    """A finding of 40 % that gains the host's time by cheaper launches, and its replay."""
+    trace = loop(gpu_us=8, python=0, recorder="unheard of")
+    found = launch_gap(judged(trace))
+    finding = msgspec.structs.replace(found, severity="high", status="found", saving=msgspec.structs.replace(found.saving, **saving))
+    return Judged(finding, Edits(*(CheaperDispatch(0.5),) * 3)), trace.get(Replay), trace.timeline().source
+
+
+def test_a_gain_of_the_hosts_time_is_only_possible_where_a_check_of_the_host_fails():
+    failed = Health(check="steps", status="failed", detail="a start", touches=("host",), record_with="more steps")
+    finding = doubted(*held(), failed).finding
+    assert (finding.status, finding.severity, finding.decide_with) == ("possible", "low", "more steps") and "steps" in finding.possible_why
+    assert doubted(*held()).finding.severity == "high"
+
+
+def test_what_may_gain_nothing_is_no_more_than_medium():
+    finding = doubted(*held(low_us=0.0)).finding
+    assert (finding.status, finding.severity) == ("found", "medium")

@@ -1,5 +1,7 @@
 """The rules for measured kernels: found, and quiet on both sides of each threshold and on look-alikes."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.report.model import ShareSaved
@@ -146,6 +148,34 @@ def test_double_precision_is_found_with_less_confidence_where_the_data_are_doubl
     assert found("fp64", kernel(**busy)).confidence > found("fp64", kernel("f(double const*)", **busy)).confidence
     clear("fp64", kernel(**{**busy, "fp64": 20}))
     clear("fp64", kernel(**{**busy, "dram": 95}))
+
+
+def test_a_fault_matters_no_more_than_its_kernels_take_of_the_measured_time():
+    busy = {"fp64": 80, "compute": 80, "dram": 10, "l2": 10}
+    alone = found("fp64", kernel("f", **busy))
+    assert alone.severity == "high" and "measured time" not in alone.summary
+    for others_us, severity, share in ((900, "high", ""), (9_900, "medium", "1.0%"), (999_900, "low", "<0.1%")):
+        finding = found("fp64", kernel("f", **busy), kernel("long", us=others_us))
+        assert finding.severity == severity and (f"takes {share} of the measured time" in finding.summary) == bool(share), finding.summary
+
+
+LOADING = "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed"
+
+
+def test_a_busy_pipe_that_issues_loads_is_no_computing():
+    rates = {"compute": 83, "l1": 83, "dram": 20, "l2": 14, "fma": 9}
+    assert judged("fp64", kernel(**rates)).headline.bottleneck in ("compute-bound", "l1-bound")
+    by_loads = judged("fp64", kernel(**{**rates, LOADING: 83})).headline
+    assert by_loads.bottleneck == "l1-bound" and "83%" in by_loads.summary
+    by_fma = judged("fp64", kernel(**{**rates, "l1": 30, "fma": 83, LOADING: 30})).headline
+    assert by_fma.bottleneck == "compute-bound"
+
+
+def test_nothing_is_called_idle_that_was_not_measured():
+    measured = kernel(compute=20)
+    rates = {name: value for name, value in measured.metrics.items() if "throughput" not in name or name.startswith("sm__")}
+    headline = judged("fp64", replace(measured, metrics=rates)).headline
+    assert headline.bottleneck == "unknown" and "Nothing is busy" not in headline.summary
 
 
 # local-memory

@@ -195,6 +195,17 @@ def test_segments_that_nothing_fits_are_found_and_expandable_ones_predicted():
     assert not made.findings
 
 
+def test_what_is_free_in_a_snapshot_without_events_is_not_judged():
+    m = Memory()
+    m.older(1000)
+    for _ in range(4):
+        m.segments[m.next] = m._segment(m.next, 1000 * MIB, 0, {"address": m.next, "size": 1000 * MIB, "requested_size": 0, "state": "inactive", "frames": []})
+        m.next += 1 << 34
+    made = report(m, "memory-fragmentation")
+    assert not made.findings and made.skipped[0].rule == "memory-fragmentation" and "earlier peak" in made.skipped[0].why
+    assert made.headline.bottleneck == "nothing stands out" and made.headline.judged == "partly"
+
+
 def test_segments_given_back_and_asked_for_again():
     m = Memory()
     for _ in range(6):

@@ -8,6 +8,7 @@ from advisor.engine.rule import SECTIONS, built_in
 from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.views.replay.calibration import Calibration
+from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 from tests.build import Trace
 
@@ -192,6 +193,20 @@ def test_waits_for_the_device_around_a_run_that_does_not_repeat_time_it(call, wa
         trace.launch(140 + 10 * k, 150 + 10 * k, 154 + 10 * k, f"other{k}")
     report = run("sync-stall", trace)
     assert len(report.findings) == waits, report.clear
+
+
+def waited(times):
+    """Kernels that differ from one to the next, each waited for; the host then works for 20 µs before it launches another."""
+    trace = Trace()
+    for k in range(times):
+        trace.launch(40 * k, 40 * k + 5, 40 * k + 12 + k % 7, f"kernel{k}", dur=4).call("cudaDeviceSynchronize", 40 * k + 5, 9 + k % 7)
+    return trace
+
+
+def test_nobody_times_a_run_by_hundreds_of_waits():
+    assert waited(130).get(Steps).basis == "whole"
+    assert "130 calls" in found("sync-stall", waited(130)).summary or "129 calls" in found("sync-stall", waited(130)).summary
+    clear("sync-stall", waited(90))
 
 
 def test_the_wait_that_ends_the_capture_is_outside_the_window():

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.recordings.timeline import ReadIssue
+from advisor.recordings.timeline import CopyKind, ReadIssue
 from advisor.views.health import TraceHealth
 from advisor.views.workspace import Workspace
 from tests.build import Trace
@@ -219,3 +219,10 @@ def test_a_check_that_touches_all_silences_every_rule_and_says_why():
 def test_no_gpu_work_is_nothing_to_replay():
     found = answers(Trace().op("aten::mm", 0, 10))
     assert found["replay"] == "ok" and found["launch-links"] == "ok" and found["clock-causality"] == "ok"
+
+
+def test_pages_that_migrate_are_no_ops_of_the_program():
+    trace = Trace().launch(0, 5, 1_000, "add", dur=4)
+    for k in range(40):
+        trace.gpu(10 + 20 * k, 20 + 20 * k, "migration", stream=9, kind="memcpy", copy_kind=CopyKind.MIGRATION_HTOD.value)
+    assert answers(trace)["steps"] == "failed" and detail(trace, "steps").startswith("1 GPU ops")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from advisor.engine.grade import Weight
+import msgspec
+
+from advisor.engine.grade import SUMMARY, Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.report.model import (
+    MEDIUM_SHARE,
     SEVERITIES,
     DeviceInfo,
     Finding,
@@ -20,10 +23,11 @@ from advisor.report.model import (
     Part,
     Recorded,
     Report,
+    Severity,
     SourceInfo,
     Work,
 )
-from advisor.report.numbers import counted
+from advisor.report.numbers import counted, percent
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
@@ -62,11 +66,29 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """Most severe first; among equals what costs most of the time that was measured."""
+    found = [_weighed(f, workspace.get(MeasuredKernels).total_us) for f in found]
 
     def cost(finding: Finding) -> float:
         return finding.saving.expected * sum(e.dur_us for e in finding.evidence)
 
     return sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -cost(f.finding), f.finding.rule))
+
+
+NEXT_TO_NOTHING = 0.001
+"""Of the measured time: a kernel of less matters in no program that launches the others as often."""
+
+
+def _weighed(found: Judged, total_us: float) -> Judged:
+    """The finding, no more severe than its kernel's share of the measured time lets it be, and that said. How often the program launches each
+    is not known, and of a collection of kernels each may be the point, so that a small share makes it medium, not nothing."""
+    finding = found.finding
+    share = sum(e.dur_us for e in finding.evidence) / total_us if total_us > 0 else 1.0
+    if share >= MEDIUM_SHARE:
+        return found
+    most: Severity = "medium" if share >= NEXT_TO_NOTHING else "low"
+    told = f"{finding.summary.rstrip('.')}; it takes {percent(share)} of the measured time."
+    severity = max(finding.severity, most, key=SEVERITIES.index)
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

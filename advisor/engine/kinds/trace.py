@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import doubted, paced
+from advisor.engine.doubt import clocked, doubted, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import headline
@@ -47,6 +47,7 @@ from advisor.views.memory.beside import MemoryBeside
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
+from advisor.views.replay.outside_clock import OutsideClock
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
@@ -116,7 +117,9 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     their causes; all in the true step's time. What a request gains while the step stays as it is comes after what the step gains."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
-    found = paced([doubted(f, replay, workspace.get(Timeline).source) for f in found])
+    untold = next((check for check in workspace.get(TraceHealth).failed if "host" in check.touches), None)
+    found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
+    found = clocked(found) if workspace.get(OutsideClock).paces else found
     found = [_with_changes(f, replay) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]

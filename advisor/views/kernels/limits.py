@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,27 @@ def _l1_of_all(kernel: KernelProfile) -> float | None:
     return pct if pct is None or not active or not elapsed else pct * min(active / elapsed, 1.0)
 
 
+_LOADS = ("lsu", "tex")
+"""Pipes of a multiprocessor that issue loads and stores, to L1 and shared memory; all others compute or steer."""
+
+SAME = 0.99
+"""A pipe this near to the rate of the whole multiprocessor is the one that it was taken from."""
+
+_PIPE = re.compile(r"^sm__(?:pipe_(?P<unit>\w+?)_cycles_active|inst_executed_pipe_(?P<pipe>\w+?)|instruction_throughput)\.avg\.pct_of_peak_sustained_\w+$")
+
+
+def _loading(kernel: KernelProfile) -> float | None:
+    """How busy the busiest pipe is that issues loads and stores, in percent; None where that was not collected."""
+    known = [kernel.get(f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_elapsed") for pipe in _LOADS]
+    return max((pct for pct in known if pct is not None), default=None)
+
+
+def _computing(kernel: KernelProfile) -> float | None:
+    """How busy the busiest pipe is that computes, in percent; None where none was collected."""
+    pipes = ((_PIPE.match(name), pct) for name, pct in kernel.metrics.items())
+    return max((pct for found, pct in pipes if found and (found["unit"] or found["pipe"]) not in _LOADS), default=None)
+
+
 _MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -49,6 +71,9 @@ class Limits:
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
         if busy[L1] is None:
             busy[L1] = _l1_of_all(kernel)
+        loading, whole = _loading(kernel), busy[COMPUTE]
+        if loading and whole and loading >= SAME * whole:
+            busy[COMPUTE], busy[L1] = _computing(kernel), max(loading, busy[L1] or 0.0)
         return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0})
 
     @property
@@ -63,10 +88,11 @@ class Limits:
 
     @property
     def limiter(self) -> str:
-        """The busiest resource; "latency" where none is busy (ncu: under 0.6 of its peak), "" where none was collected."""
-        if not self.busy:
-            return ""
-        return max(self.busy, key=lambda name: self.busy[name]) if self.highest >= BUSY else "latency"
+        """The busiest resource; "latency" where none is busy (ncu: under 0.6 of its peak), "" where that cannot be told: what was not
+        collected may be."""
+        if self.highest >= BUSY:
+            return max(self.busy, key=lambda name: self.busy[name])
+        return "latency" if self.known else ""
 
     def left(self, factors: Mapping[str, float]) -> float:
         """How busy the busiest would be if the kernel still took as long and each resource had that part of its load."""

@@ -286,7 +286,8 @@ of replayed graphs in samples/ show them."""
 
 @dataclass(frozen=True, eq=False)
 class AsGraph(Edit):
-    """The step's launches become graph launches: one where the step begins and one after each wait of the host."""
+    """The step's launches become graph launches: one where the step begins and one after each wait of the host. One launch between two waits
+    stays as it is: a graph of it saves nothing."""
 
     launch_us: float
     node_gap_us: float
@@ -297,15 +298,17 @@ class AsGraph(Edit):
         starts = np.r_[True, waits[:-1]] if len(waits) else waits
         # The first launch after each wait carries the graph's cost.
         segment = np.cumsum(starts) - 1
-        rows = np.flatnonzero(launches)
+        several = np.bincount(segment, launches, minlength=1) > 1 if len(waits) else np.zeros(1, bool)
+        joined = several[segment]
+        rows = np.flatnonzero(launches & joined)
         _, first = np.unique(segment[rows], return_index=True)
-        cost = np.where(launches & ~waits, 0.0, schedule.call_us)
+        cost = np.where(launches & ~waits & joined, 0.0, schedule.call_us)
         cost[rows[first]] += self.launch_us
         return schedule.edit(
-            host_us=schedule.host_us - schedule.dispatch_us,
-            dispatch_us=np.zeros(len(waits)),
+            host_us=schedule.host_us - np.where(joined, schedule.dispatch_us, 0.0),
+            dispatch_us=np.where(joined, 0.0, schedule.dispatch_us),
             call_us=cost,
-            gap_us=np.minimum(schedule.gap_us, self.node_gap_us),
+            gap_us=np.where(joined[schedule.op_call], np.minimum(schedule.gap_us, self.node_gap_us), schedule.gap_us),
         )
 
 

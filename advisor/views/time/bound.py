@@ -122,6 +122,10 @@ class Bound:
         if largest == "idle" or paced:
             causes = {**gaps.by_device[main.device]}
             causes["profiler"] -= gaps.recording_us
+            once_us = float(overlap_with(*main.idle, startup.once).sum())
+            causes["host"] -= min(once_us, causes["host"])
+            if largest == "idle" and once_us > max(causes.values()):
+                return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest, span), shares, host_share, made, is_open)
             cause = BY_NAME[max(causes, key=causes.__getitem__)]
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
@@ -137,6 +141,14 @@ class Bound:
         else:
             name, text = _computing(made, shares.compute, span)
         return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, is_open)
+
+
+def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:
+    window = steps.end_us - steps.start_us
+    return (
+        f"The GPU is idle for {percent(shares.idle)} of the {'step' if steps.repeats else 'traced time'}, mostly while kernels are loaded as they are first "
+        f"launched, or for what else happens once ({percent(once_us / window)}); the longest call is {startup.longest(steps.start_us, steps.end_us)}."
+    )
 
 
 def _shares(main: DevicePartition, steps: Steps, recording_us: float) -> Shares:

@@ -79,8 +79,10 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     # Up to the launch (or all of it, where no launch was recorded or the window ends): what the host did.
     issued = np.where(starved, np.clip(launch, start, end), np.where(known, start, end))
     causes = _of_host(timeline, host, (start, issued))
-    # After it: the launch's latency, or for a blocking copy the host's own staging of the data.
-    after = np.where(starved, end - issued, 0.0)
+    # After it: the launch's latency, or for a blocking copy the host's own staging of the data; no latency, if its call loads the kernel.
+    loading = np.where(starved, overlap_with(issued, end, host.once), 0.0)
+    causes["host"] += loading
+    after = np.where(starved, end - issued, 0.0) - loading
     blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
     prompt = after <= LONGEST_DISPATCH_US
     causes["sync"] += np.where(blocked, after, 0.0)

@@ -51,6 +51,8 @@ class HostActivity:
     blocking_copies: Ints
     """Rows of `api_calls`: copies that held the host until their transfer was done, whatever their name says."""
     threads: frozenset[tuple[int, int]]
+    once: Spans
+    """What the driver does once (`StartUp.once`)."""
 
     def on_threads(self, frame: pd.DataFrame) -> np.ndarray:
         """(n,) whether each row of a host table is on a thread that issues GPU work."""
@@ -75,6 +77,7 @@ class HostActivity:
             launch=subtract(_dispatching(timeline, issuing, here), startup.once),
             blocking_copies=copying,
             threads=issuing,
+            once=startup.once,
         )
 
 

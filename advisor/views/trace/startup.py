@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Mask, Spans, complement, length, overlap_with, union
+from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, overlap_with, union
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
@@ -30,6 +30,13 @@ FIRST_US, FIRST_TIMES = 2_000.0, 100.0
 """A kernel's first launch that takes this long, and this many times the median launch, loads its module; a host that was preempted
 loses as much only by chance."""
 
+COLD = 3.0
+"""A program that loads each kernel as it is first launched shows it by all of them: the median first launch of a kernel takes 3 to 6
+times as long as later ones there, 1 to 2 times where the kernels were loaded before."""
+
+UNSEEN_AGAIN_US = 500.0
+"""Where no kernel is launched twice, how long launches take is not seen. None takes half a millisecond on an idle device, recorded or not, but to load."""
+
 _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 """Code is loaded once, however briefly: the next launch of the kernel finds it there."""
 
@@ -48,12 +55,14 @@ IDLE_DURING = 0.9
 @dataclass(frozen=True)
 class StartUp:
     """earlier_us: until when the device ran what had been launched before the recording, -inf where it did not, and for how
-    long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end."""
+    long that was seen. once: spans of calls in which the driver did what it does once; calls: each with name, start and end. ends_us: ends
+    of those that set a beginning apart; a brief launch that loads its kernel does not, since a program makes them for as long as it meets new ones."""
 
     earlier_us: float
     earlier_for_us: float
     once: Spans
     calls: tuple[tuple[str, float, float], ...]
+    ends_us: Floats
 
     def once_share(self, start_us: float, end_us: float) -> float:
         """How much of a window went into what the driver does once, 0 to 1."""
@@ -66,9 +75,9 @@ class StartUp:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
-        calls = (*_once(timeline, launches), *_tuned(timeline), *_captures(timeline))
-        spans = union(np.array([c[1] for c in calls], float), np.array([c[2] for c in calls], float))
-        return cls(*_earlier(timeline, launches), spans, calls)
+        long = (*_once(timeline, launches), *_tuned(timeline), *_captures(timeline))
+        calls = (*long, *(call for call in _cold(timeline, launches) if call not in long))
+        return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
 
 
 def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
@@ -101,11 +110,32 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     if not _seldom(timeline, start[loads]):
         loads[:] = False
     long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(ops, launches, dur) | loads)
-    op_start = ops["start_us"].to_numpy()
+    return _on_idle_device(timeline, long)
+
+
+def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
+    """First launches of a program that loads its kernels one by one (CUDA does by default), however brief: what they take beyond others."""
+    dur = timeline.api_calls["dur_us"].to_numpy()
+    first = _first(timeline.gpu_ops, launches, len(dur))
+    again = np.setdiff1d(launches.calls_with(ApiRole.LAUNCH), np.flatnonzero(first))
+    again = again[np.isin(again, launches.call)]
+    usual = COLD * float(np.median(dur[again])) if len(again) else UNSEEN_AGAIN_US
+    if not first.any() or (len(again) and np.median(dur[first]) < usual):
+        return ()
+    return _on_idle_device(timeline, np.flatnonzero(first & (dur > usual)))
+
+
+def _on_idle_device(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
+    """Of these calls those that leave the device idle, each with name, start and end."""
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    start, dur, op_start = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy(), ops["start_us"].to_numpy()
     busy = union(op_start, op_start + ops["dur_us"].to_numpy())
-    idle: Floats = 1 - overlap_with(start[long], start[long] + dur[long], busy) / np.maximum(dur[long], 1e-9)
-    long = long[idle >= IDLE_DURING]
-    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in long.tolist())
+    idle: Floats = 1 - overlap_with(start[rows], start[rows] + dur[rows], busy) / np.maximum(dur[rows], 1e-9)
+    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in rows[idle >= IDLE_DURING].tolist())
+
+
+def _spans(calls: tuple[tuple[str, float, float], ...]) -> Spans:
+    return union(np.array([c[1] for c in calls], float), np.array([c[2] for c in calls], float))
 
 
 def _captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
@@ -150,11 +180,17 @@ def _seldom(timeline: Timeline, at_us: Floats) -> bool:
 
 def _first_launches(ops: pd.DataFrame, launches: Launches, dur: Floats) -> Mask:
     """(n_calls,) calls that launch a kernel for the first time and take far longer than launches do."""
+    issuing = launches.calls_with(ApiRole.LAUNCH)
+    typical = float(np.median(dur[issuing])) if len(issuing) else np.inf
+    return _first(ops, launches, len(dur)) & (dur > max(FIRST_US, FIRST_TIMES * typical))
+
+
+def _first(ops: pd.DataFrame, launches: Launches, n_calls: int) -> Mask:
+    """(n_calls,) calls that launch a kernel for the first time in the recording."""
     issuing = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
-    found: Mask = np.zeros(len(dur), bool)
+    found: Mask = np.zeros(n_calls, bool)
     linked = np.flatnonzero(launches.call >= 0)
     linked = linked[np.argsort(launches.call[linked], kind="stable")]
     _, first = np.unique(ops["name"].cat.codes.to_numpy()[linked], return_index=True)
     found[launches.call[linked[first]]] = True
-    typical = float(np.median(dur[issuing])) if issuing.any() else np.inf
-    return found & issuing & (dur > max(FIRST_US, FIRST_TIMES * typical))
+    return found & issuing

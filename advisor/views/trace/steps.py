@@ -423,7 +423,7 @@ def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, sta
     """The first launch after the last one-time call that leaves enough of the program behind it; None where there is none."""
     ops = timeline.gpu_ops
     op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    for end in startup.once[1][::-1]:
+    for end in startup.ends_us[::-1]:
         left = launches.start_us >= end
         if end > start and left.sum() >= FEWEST_LEFT and dur[left].sum() >= LEAST_LEFT * dur.sum():
             return float(min(launches.start_us[left].min(), op_start[left].min()))

@@ -93,6 +93,21 @@ def test_cheaper_dispatch_gains_only_where_the_host_is_the_bound():
     assert period_us(CheaperDispatch(0.5).apply(schedule)) == pytest.approx(101, rel=0.01)
 
 
+def test_a_launch_between_two_waits_stays_as_it_is_in_a_graph():
+    def waiting(kernels):
+        trace = Trace()
+        for s in range(STEPS):
+            trace.step(60 * s, 59, s + 1)
+            for k in range(kernels):
+                trace.launch(60 * s + 10 * k, 60 * s + 10 * k + 6, 60 * s + 10 * k + 10, dur=4)
+            trace.call("cudaStreamSynchronize", 60 * s + 10 * kernels, 5)
+        return trace.get(Replay).recorded
+
+    alone, several = waiting(1), waiting(3)
+    assert period_us(AsGraph(10.0, 1.0).apply(alone)) == pytest.approx(period_us(alone))
+    assert period_us(AsGraph(10.0, 1.0).apply(several)) < 0.8 * period_us(several)
+
+
 def test_as_one_graph_the_step_is_its_kernels_or_its_launch():
     schedule = host_bound(kernel=4).get(Replay).recorded
     assert period_us(AsGraph(10.0, 1.0).apply(schedule)) == pytest.approx(15, rel=0.15)  # three kernels of 4 and their gaps, or the launch

@@ -5,6 +5,8 @@ import pytest
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.views.health import TraceHealth
+from advisor.views.time.bound import Bound
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from tests.build import Trace
@@ -96,3 +98,33 @@ def test_what_each_step_loads_is_the_programs_way():
         trace.step(3_000 * s, 2_999, s + 1).call("cuModuleLoadData", 3_000 * s + 1, 300)
         work(trace, 3_000 * s + 400)
     assert not trace.get(StartUp).calls
+
+
+def cold(first_us: float, again_us: float = 5.0) -> Trace:
+    """20 kernels of 5 µs, each launched twice, one after the other: by a call of `first_us`, then of `again_us`. The GPU idles during the calls."""
+    trace, at = Trace(), 0.0
+    for k in range(20):
+        for dur in (first_us, again_us):
+            trace.launch(at, at + dur, at + dur + 5, f"kernel{k}", dur=dur)
+            at += dur + 5
+    return trace
+
+
+def test_kernels_that_are_loaded_as_they_are_first_launched_are_start_up_and_no_launch_gap():
+    trace = cold(50)
+    assert len(trace.get(StartUp).calls) == 20
+    assert trace.get(Steps).start_us == 0, "the program goes on meeting new kernels: its beginning is not cut off there"
+    gaps = trace.get(Gaps).causes
+    assert gaps["launch"].sum() == pytest.approx(20 * 5, abs=25) and gaps["host"].sum() == pytest.approx(20 * 50, abs=60)
+    assert trace.get(Bound).name == "start-up"
+
+
+def test_first_launches_that_take_little_longer_than_others_load_nothing():
+    trace = cold(10)
+    assert not trace.get(StartUp).calls
+    assert trace.get(Gaps).causes["host"].sum() < 100
+
+
+def test_where_no_kernel_is_launched_twice_a_launch_that_takes_a_millisecond_loads():
+    trace = Trace().launch(0, 1_100, 1_110, "a", dur=1_100).launch(1_120, 1_130, 1_140, "b", dur=10)
+    assert [(start, end) for _, start, end in trace.get(StartUp).calls] == [(0, 1_100)]
