@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ BF16 = torch.bfloat16
 
 def _mlp(*widths: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inner, outer in zip(widths, widths[1:], strict=False):
+    for inner, outer in pairwise(widths):
         layers += [nn.Linear(inner, outer), act()]
     return nn.Sequential(*layers[:-1])
 
