@@ -29,6 +29,7 @@ from . import (
     unfused_norm,
     written_1,
     written_2,
+    written_3,
 )
 from .base import Setup, Workload
 
@@ -61,6 +62,7 @@ MODULES = (
     public_models_3,
     written_1,
     written_2,
+    written_3,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
