@@ -19,6 +19,7 @@ from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, 
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies
+from advisor.views.replay.made_on_host import MadeOnHost
 from advisor.views.replay.staged_copies import StagedCopies
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -73,8 +74,9 @@ def memcpy(
     How it is measured
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
-    and on a stream of their own, eight small ones a step or more as one, with what issued the others gone (`low`: still on the
-    stream that computes, none packed; `high`: no pageable copy at all, as if the data were made or kept on the GPU). What JAX
+    and on a stream of their own, eight small ones a step or more as one, with what issued the others gone; where ops make a tensor on
+    the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, none packed, made on
+    the host; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
     the host had no time to make new arrays (20 GB/s). Copies under `small_bytes` ({small_bytes}) cost their latency, not
     bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
@@ -148,7 +150,7 @@ def _edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
     staged: StagedCopies, communication: Spans, packed: Edit,
 ) -> Edits:  # fmt: skip
-    """At the rate of pinned memory; on a stream of their own and small ones packed into one too; no pageable copy at all."""
+    """At the rate of pinned memory; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
     peaks = rates.of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
@@ -164,18 +166,17 @@ def _edits(
         FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
     # Copies that have a stream to themselves are ahead already.
-    computing = np.unique(schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])
-    beside = copies.at[np.isin(schedule.stream[copies.at], computing)]
+    beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    hidden = combine(faster, packed, OnSideStream(own))
-    op = work.op[slow]
+    made = MadeOnHost.of(work, slow)
+    hidden = combine(faster, packed, OnSideStream(own), made.on_device(calls, replay, kept=False))
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)
-    around = np.unique(work.ops.outermost[op[op >= 0]]) if len(work.ops.names) else op[:0]
-    copying = spans_of(work.timeline.cpu_ops, around)
-    return Edits(faster, hidden, combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), faster, OnSideStream(beside)))
+    copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
+    away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True))
+    return Edits(faster, hidden, combine(away, faster, OnSideStream(beside)))
 
 
 def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:

@@ -13,7 +13,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.value_waits import WAITING_OPS, value_waits, without_reads, without_waiting_ops
+from advisor.views.replay.value_waits import WAITING_OPS, branching, value_waits, without_reads, without_waiting_ops
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
@@ -58,8 +58,10 @@ def sync_stall(
 
     How it is measured
     Blocking calls are those that wait by definition, and copies to the host that returned only after their transfer. The
-    step is replayed without them (`low`), and without the ops and Python calls that exist only to wait: the host runs ahead
-    as far as its own speed allows. What the step gains is the saving,
+    step is replayed without them (`low`; waits of an `if` stay, as the work of both ways may cost as much), and without the ops and
+    Python calls that exist only to wait, gathers by a mask, and the way into the graph behind a read that cuts a compiled one: the host
+    runs ahead as far as its own speed allows. `high` also leaves out reductions and comparisons right before a wait, which may be
+    there to be read. What the step gains is the saving,
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
     recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
@@ -102,6 +104,8 @@ def sync_stall(
     rows = calls.rows[waits]
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
+    # Without an `if` the work of both ways is done, which may take what the wait took.
+    least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
     return Found(
         summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
         + (
@@ -109,7 +113,7 @@ def sync_stall(
             if share >= MEDIUM_SHARE
             else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {share:.0%}, because something else bounds the step."
         ),
-        edits=Edits(combine() if full else WithoutWaits(waits), removed, without_reads(work, calls, waits, removed, program)),
+        edits=Edits(least, removed, without_reads(work, calls, replay, waits, removed, program)),
         removes="the host's waits for the GPU",
         at_most_us=_lost_us(main) / steps.steps,
         evidence=evidence,

@@ -6,18 +6,29 @@ import re
 
 import numpy as np
 
-from advisor.intervals import Ints, union
+from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.graph_breaks import behind_breaks
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.trace.frames import matches
+from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
 WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+# Ops around those that go with them: they are there for the shape that is asked for. What writes at a mask stays, as a masked write.
+_SHAPED_OPS = re.compile(r"aten::(index|nonzero_numpy|argwhere|where|repeat_interleave)$")
+# Ops whose result fits a value that is read or a mask that is asked for its size: reductions and comparisons. Generated kernels name theirs.
+_JUDGING_OPS = re.compile(
+    r"aten::(abs|all|any|amax|amin|argmax|argmin|eq|ge|gt|isfinite|isinf|isnan|le|linalg_vector_norm|logical_(and|not|or)|lt|max|mean|min|ne|norm|std|sum|var"
+    r"|bitwise_(and|not|or))$"
+    r"|^triton_(per|red|poi)_fused_((abs|all|any|amax|amin|eq|ge|gt|isfinite|isinf|isnan|le|lt|max|mean|min|ne|linalg_vector_norm|std|sum|var|_to_copy)_)+\d+$"
+)
+_BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
 BIG_READ_BYTES = 1 << 20
@@ -34,33 +45,65 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 
-def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints) -> Edit:
-    """The waits go, with the ops and Python calls that exist only to wait, their kernels and the host time in them."""
+def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None) -> Edit:
+    """The waits go, with the ops and Python calls that exist only to wait, and the gathers of a shape that is no longer asked for: their
+    kernels and the host time in them; and where a wait cuts a compiled graph, what it takes to enter the part behind it.
+
+    also: (n_cpu,) other ops that go.
+    """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
-    doomed = np.zeros(len(cpu), bool)
-    at = calls.op[waits]
-    for op in np.unique(at[at >= 0]):
-        while op >= 0 and WAITING_OPS.search(ops.name(int(op))):
-            doomed[op] = True
-            op = ops.parent[op]
-    rows = np.flatnonzero(doomed)
-    calling = matches(python, _WAITING_CALLS)
-    starts = np.r_[cpu["start_us"].to_numpy()[rows], python["start_us"].to_numpy()[calling]]
-    durations = np.r_[cpu["dur_us"].to_numpy()[rows], python["dur_us"].to_numpy()[calling]]
+    reading = _waiting(ops, calls.op[waits])
+    doomed = reading if also is None else reading | also
     gone = np.zeros(len(work.op), bool)
     known = work.op >= 0
-    gone[known] = np.isin(ops.outermost_where(doomed)[work.op[known]], rows)
-    return combine(
-        WithoutWaits(waits),
-        WithoutOps(np.flatnonzero(gone)),
-        WithDispatch(replay.outside(union(starts, starts + durations))),
-    )
+    gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
+    spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)), behind_breaks(calls, ops, reading))
+    return combine(WithoutWaits(waits), WithoutOps(np.flatnonzero(gone)), WithDispatch(replay.outside(spans)))
 
 
-def without_reads(work: GpuWork, calls: HostCalls, waits: Ints, removed: Edit, program: Program) -> Edit:
-    """In a program of JAX what is read may have been computed to be read: the jitted call before each wait goes with it, and its copy."""
+def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether the program goes one way or another by the value of each wait: without that it does the work of both."""
+    branches = ops.named(_BRANCHING_OPS)
+    found = np.zeros(len(waits), bool)
+    known = calls.op[waits] >= 0
+    found[known] = ops.outermost_where(branches)[calls.op[waits][known]] >= 0
+    return found
+
+
+def _waiting(ops: Ops, at: Ints) -> Mask:
+    """(n_cpu,) the ops around calls that wait which exist for what is waited for."""
+    doomed = np.zeros(len(ops.names), bool)
+    for op in np.unique(at[at >= 0]):
+        inner = True
+        while op >= 0 and (WAITING_OPS.search(ops.name(int(op))) or (not inner and _SHAPED_OPS.search(ops.name(int(op))))):
+            doomed[op] = True
+            op, inner = ops.parent[op], False
+    return doomed
+
+
+def _judging(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n_cpu,) the unbroken runs of reductions and comparisons that launched last before waits for a value."""
+    found = np.zeros(len(ops.names), bool)
+    waits = waits[calls.op[waits] >= 0]
+    if not len(waits):
+        return found
+    judging = ops.named(_JUDGING_OPS)
+    known = calls.op >= 0
+    around = np.full(len(calls.op), -1, np.int64)
+    around[known] = ops.outermost_where(judging)[calls.op[known]]
+    reads = np.isin(calls.op, np.flatnonzero(_waiting(ops, calls.op[waits]))) | np.isin(calls.op, calls.op[waits])
+    run = np.cumsum((around < 0) & ~reads)
+    last_read = np.full(run[-1] + 1, -1, np.int64)
+    np.maximum.at(last_read, run[reads], np.flatnonzero(reads))
+    found[around[(around >= 0) & (np.arange(len(run)) < last_read[run])]] = True
+    return found
+
+
+def without_reads(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, removed: Edit, program: Program) -> Edit:
+    """What is read may have been computed to be read: what is launched last before each wait goes with it. In a program of JAX that is
+    the jitted call, and its copy; elsewhere the reductions and comparisons."""
     if program.framework != "jax":
-        return removed
+        return without_waiting_ops(work, calls, replay, waits, _judging(work.ops, calls, waits))
     launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))
     before = np.searchsorted(launching, waits) - 1
     last = work.ops.outermost[calls.op[launching[before[before >= 0]]]]

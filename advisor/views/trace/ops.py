@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints, nest, over_ancestors
+from advisor.intervals import Ints, Mask, nest, over_ancestors
 from advisor.intervals import outermost as the_outermost
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
@@ -57,6 +58,12 @@ class Ops:
     def outermost_where(self, chosen: np.ndarray) -> Ints:
         """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
         return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
+
+    def named(self, pattern: re.Pattern[str]) -> Mask:
+        """(n_cpu,) whether each op's name matches; each distinct name is looked at once."""
+        by_name = np.array([*(pattern.search(name) is not None for name in self.categories), False], bool)
+        found: Mask = by_name[self.names]
+        return found
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> Ops:

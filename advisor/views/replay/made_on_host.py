@@ -1,0 +1,66 @@
+"""Tensors that ops make on the host from nothing, to be copied to the device."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Ints, Spans, union
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
+from advisor.views.trace.ops import thread_ids
+
+_MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
+_TENSOR_OP = re.compile(r"^aten::")
+_FROM_DATA = re.compile(r"aten::(lift_fresh|from_file|item|_local_scalar_dense)$")
+"""What brings in data of the program's own: what is computed from it cannot be made elsewhere without it."""
+
+
+@dataclass(frozen=True)
+class MadeOnHost:
+    """Copies (positions) whose tensor was made on the host, and when it was. as_launched_us: what as many ops cost that launch, a copy."""
+
+    copies: Ints
+    spans: Spans
+    as_launched_us: float
+
+    def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:
+        """Made on the device instead, by as many launches, or once and kept there: neither copies nor the host's work are left."""
+        if not len(self.copies):
+            return combine()
+        made = 1 - replay.outside(self.spans)
+        held = calls.held_by_copies(replay.recorded.op_call[self.copies]) if calls else self.copies[:0]
+        gone = combine(WithoutWaits(held), WithoutHostTime(made, made), WithoutOps(self.copies))
+        return gone if kept else combine(gone, WithHostTime(self.copies, replay.host_share * self.as_launched_us))
+
+    @classmethod
+    def of(cls, work: GpuWork, copies: Ints) -> MadeOnHost:
+        """Of the copies at some positions, those before which an unbroken run of ops that launch nothing begins by making a tensor."""
+        cpu, ops = work.timeline.cpu_ops, work.ops
+        copies = copies[work.op[copies] >= 0]
+        start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
+        top = np.flatnonzero((ops.parent < 0) & ops.named(_TENSOR_OP))
+        thread = thread_ids(cpu)
+        top = top[np.lexsort((start[top], thread[top]))]
+        breaks = np.zeros(len(cpu), bool)
+        launching = ops.outermost[ops.of_call[ops.of_call >= 0]]
+        breaks[launching] = breaks[ops.outermost[ops.named(_FROM_DATA)]] = True
+        # What follows the last op that breaks a run, from the first that makes a tensor on.
+        place, order = np.arange(len(top)), np.full(len(cpu), -1, np.int64)
+        order[top] = place
+        broken = np.maximum.accumulate(np.where(breaks[top], place, -1)) if len(top) else place
+        makers = np.flatnonzero(ops.named(_MAKES)[top] & ~breaks[top])
+        at = order[ops.outermost[work.op[copies]]]
+        copies, at = copies[at > 0], at[at > 0]
+        after = np.searchsorted(makers, broken[at - 1], side="right")
+        first = np.r_[makers, len(top)][after]
+        made = first < at
+        made[made] = thread[top[first[made]]] == thread[top[at[made]]]
+        rows = top[np.unique(np.concatenate([place[:0], *(place[a:b] for a, b in zip(first[made], at[made], strict=True))]))]
+        each = float(np.median(dur[np.unique(launching)])) if len(launching) else 0.0
+        as_launched_us = float(np.minimum(dur[rows], each).sum()) / max(len(copies[made]), 1)
+        return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
