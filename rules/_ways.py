@@ -9,6 +9,23 @@ from advisor.report.numbers import counted
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 
+JIT = Fix(
+    title="Compile the whole step with jax.jit",
+    steps=(
+        "Wrap the outermost function of the step in jax.jit: one executable replaces all that is dispatched op by op, or layer by layer.",
+        "In a training step jit the update as a whole, jax.value_and_grad and the optimizer in it, and donate the old state.",
+        "Loops over layers: jax.lax.scan keeps compilation short.",
+    ),
+    code=Code(
+        before="loss, grads = jax.value_and_grad(loss_fn)(params, batch)\nparams = update(params, grads)",
+        after="@partial(jax.jit, donate_argnums=0)\ndef step(params, batch):\n"
+        "    loss, grads = jax.value_and_grad(loss_fn)(params, batch)\n    return update(params, grads), loss",
+    ),
+    url="https://docs.jax.dev/en/latest/jit-compilation.html",
+    risk="The first call compiles, and so does each new shape. Python in the step runs once, when it is traced; its side effects are lost. "
+    "Fused kernels round differently in the last bits.",
+)
+
 CAPTURE = Fix(
     title="Capture the step once and replay it",
     steps=(

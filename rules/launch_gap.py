@@ -12,7 +12,7 @@ from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._ways import CAPTURE, for_program, of_server, spelt
+from advisor.rules._ways import CAPTURE, JIT, for_program, of_server, spelt
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
@@ -199,22 +199,7 @@ def _compiled(program: Program, optimizes: bool) -> Fix:
         "keep their memory. Fused kernels round differently in the last bits."
     )
     if program.framework == "jax":
-        return Fix(
-            title="Compile the whole step with jax.jit",
-            steps=(
-                "Wrap the outermost function of the step in jax.jit: one executable replaces all that is dispatched op by op, or layer by layer.",
-                "In a training step jit the update as a whole, jax.value_and_grad and the optimizer in it, and donate the old state.",
-                "Loops over layers: jax.lax.scan keeps compilation short.",
-            ),
-            code=Code(
-                before="loss, grads = jax.value_and_grad(loss_fn)(params, batch)\nparams = update(params, grads)",
-                after="@partial(jax.jit, donate_argnums=0)\ndef step(params, batch):\n"
-                "    loss, grads = jax.value_and_grad(loss_fn)(params, batch)\n    return update(params, grads), loss",
-            ),
-            url="https://docs.jax.dev/en/latest/jit-compilation.html",
-            risk="The first call compiles, and so does each new shape. Python in the step runs once, when it is traced; its side effects are lost. "
-            "Fused kernels round differently in the last bits.",
-        )
+        return JIT
     if program.compiled:
         return Fix(
             title="Replay the compiled code from CUDA graphs",
