@@ -550,7 +550,7 @@ class CausalBlock(nn.Module):
         return x + self.feed(self.norm2(x))
 
 
-def gpt2_vocabulary(s: Setup, *, words: int = 50257, rms: bool = False, fused: bool = False, widen: bool = True) -> Step:
+def gpt_50257_words(s: Setup, *, words: int = 50257, rms: bool = False, fused: bool = False, widen: bool = True) -> Step:
     dim, words = s.size(768, 16), s.size(words, 50)
     model = nn.Sequential(nn.Embedding(words, dim), *(CausalBlock(dim, s.size(12, 2), rms) for _ in range(s.size(6, 1))), OwnRms(dim, rms))
     head = nn.Linear(dim, words, bias=False)
@@ -912,8 +912,8 @@ WORKLOADS = (
         alone={"precision/tf32": {"tf32": True}, "sync-stall": {"stops": False}}, gpu_bound=True,
     ),
     _program(
-        "gpt2_vocabulary", "gemm-alignment", "bf16 training of six layers with 50,257 words, an RMSNorm of its own and a loss in FP32.",
-        "50,304 words", gpt2_vocabulary, {"words": 50304},
+        "gpt_50257_words", "gemm-alignment", "bf16 training of six layers with 50,257 words, an RMSNorm of its own and a loss in FP32.",
+        "50,304 words", gpt_50257_words, {"words": 50304},
         alone={"unfused-norm": {"rms": True}, "optimizer-foreach": {"fused": True}, "dtype-casts": {"widen": False}}, gpu_bound=True,
     ),
     _program(
