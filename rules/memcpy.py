@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.model import Clear, Code, Fix
-from advisor.report.numbers import counted, duration, percent, size
+from advisor.report.numbers import at_rate, counted, duration, percent, size
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
@@ -129,10 +129,11 @@ def memcpy(
         cost += f"; issuing the small ones takes the host {duration(issuing)}, where one copy could carry them"
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
         cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if starved > exposed else "")
+    made = MadeOnHost.of(work, copies.at[(pageable | blocking)[copies.at]])
     return Found(
-        summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)} at "
-        f"{moved / max(float(work.dur_us[copies.at].sum()), 1e-9) / 1e3:.1f} GB/s, {memory}; {cost}.",
-        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, partition.main.communication, WithoutOps(spare)),
+        summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
+        f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
+        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare)),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
         quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
@@ -148,7 +149,7 @@ def memcpy(
 
 def _edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, communication: Spans, packed: Edit,
+    staged: StagedCopies, made: MadeOnHost, communication: Spans, packed: Edit,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
@@ -169,7 +170,6 @@ def _edits(
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    made = MadeOnHost.of(work, slow)
     hidden = combine(faster, packed, OnSideStream(own), made.on_device(calls, replay, kept=False))
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)

@@ -104,3 +104,9 @@ def speedup(before: float, after: float) -> str:
     """`1.75×`, of two times; empty where there is none to speak of."""
     ratio = before / after if after > 0 else 0.0
     return f"{three(ratio)}×" if isfinite(ratio) and ratio >= 1.005 else ""
+
+
+def at_rate(nbytes: float, us: float) -> str:
+    """ " at 12.3 GB/s"; nothing where that is none to speak of, as of a few bytes that take a copy's latency."""
+    gigabytes_per_s = nbytes / max(us, 1e-9) / 1e3
+    return f" at {gigabytes_per_s:.1f} GB/s" if gigabytes_per_s >= 0.05 else ""

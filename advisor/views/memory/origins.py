@@ -64,7 +64,7 @@ _LIBRARY = re.compile(
     IN_LIBRARY + r"|(^|/)(torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton|jax|jaxlib|flax|optax|numpy)/"
     r"|(^|/)(contextlib|functools|runpy|threading)\.py$"
 )
-_OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam\w*\.py|sgd\.py|adafactor\.py)")
+_OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam(w|ax|_?mini|w?_?8bit)?\.py|sgd\.py|adafactor\.py)")
 _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}
 
 

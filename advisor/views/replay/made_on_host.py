@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, union
+from advisor.intervals import Ints, Spans, length, union
+from advisor.report.numbers import duration
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.ops import thread_ids
+
+WORTH_SAYING = 0.03
+"""Of a step: what takes the host less is not named."""
 
 _MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
 _TENSOR_OP = re.compile(r"^aten::")
@@ -27,6 +31,11 @@ class MadeOnHost:
     copies: Ints
     spans: Spans
     as_launched_us: float
+
+    def told(self, steps: int, step_us: float) -> str:
+        """What making them takes the host, where it is worth a word."""
+        us = length(self.spans) / steps
+        return f"; making what they carry takes the host {duration(us)} as recorded" if us >= WORTH_SAYING * step_us else ""
 
     def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:
         """Made on the device instead, by as many launches, or once and kept there: neither copies nor the host's work are left."""
