@@ -13,7 +13,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
 from advisor.views.health import FEWEST_OPS
-from advisor.views.replay.compiled_step import CompiledStep
+from advisor.views.replay.compiled_step import UNALIGNED, CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
@@ -32,9 +32,6 @@ _FUNCTOR = re.compile(
 COMPILED_CALL_US = 150.0
 """What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
 backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
-
-_UNALIGNED = re.compile(r"align[124](?!\d)")
-"""In the names of CUTLASS kernels: elements that are loaded at once."""
 
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
@@ -150,7 +147,7 @@ def _waiting_us(work: GpuWork, steps: Steps, gaps: Gaps, members: Ints) -> float
 def _beside(work: GpuWork, members: Ints) -> Ints:
     """What else a compiler changes where the whole model is compiled: gathers, scatters, copies, single pointwise kernels, products on rows
     that are not aligned, which it pads."""
-    found = work.of(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.of(Family.GEMM) & work.named(_UNALIGNED))
+    found = work.of(*FUSED, Family.EMBEDDING, Family.LAYOUT) | (work.of(Family.GEMM) & work.named(UNALIGNED))
     found &= work.kernel & ~in_optimizer(work)
     found[members] = False
     return np.flatnonzero(found)

@@ -29,8 +29,7 @@ function around it, tensors saved and gradients handed over. 300 to 400 µs for 
 programs of some 40 kernels, near 2 ms for a whole GPT-2 or ViT, measured on an H200's host. The launches themselves are no cheaper than
 eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
 
-
-_UNALIGNED = re.compile(r"align[124](?!\d)")
+UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
 
@@ -78,7 +77,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
         if pointwise[stretch.members].sum() != 1:
             alone[stretch.members] = False
     precision = np.asarray(work.kernels.precision, object)[work.rows]
-    padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(_UNALIGNED) & (precision != "fp32"))
+    padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
     edits: list[Edit] = [
