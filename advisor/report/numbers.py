@@ -107,6 +107,6 @@ def speedup(before: float, after: float) -> str:
 
 
 def at_rate(nbytes: float, us: float) -> str:
-    """ " at 12.3 GB/s"; nothing where that is none to speak of, as of a few bytes that take a copy's latency."""
+    """Of bytes in a time: " at 12.3 GB/s", or nothing where it is too little to speak of, as of a few bytes that take a copy's latency."""
     gigabytes_per_s = nbytes / max(us, 1e-9) / 1e3
     return f" at {gigabytes_per_s:.1f} GB/s" if gigabytes_per_s >= 0.05 else ""
