@@ -21,6 +21,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
+from advisor.views.replay.recurrent_loop import RecurrentLoop
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import joined, matches, spans_of
@@ -67,6 +68,7 @@ def launch_gap(
     host_time: HostTime,
     compiled: CompiledStep,
     capturable: Capturable,
+    recurrent: RecurrentLoop,
     replay: Replay,
     *,
     min_idle_share: float = 0.10,
@@ -92,7 +94,8 @@ def launch_gap(
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
-    could be captured, capturing them is the fix (`low`: nothing). A saving under `min_saving_share`
+    could be captured, capturing them is the fix (`low`: nothing). A loop over nothing but a recurrent cell
+    becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of its kernels' time. A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
@@ -130,7 +133,9 @@ def launch_gap(
     pauses_us = lost_us - float(waiting.sum()) / steps.steps
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = _edits(program, graph, timeline, host_time, compiled, capturable)
-    only_capture = program.training and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
+    if recurrent.cells:
+        edits = edits._replace(expected=recurrent.edit)
+    only_capture = program.training and not recurrent.cells and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
     if only_capture:
         edits = Edits(combine(), graph, graph)
     next_op = gaps.next_op[big]
@@ -152,7 +157,7 @@ def launch_gap(
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         confidence=0.9,
-        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", spellings),
+        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", spellings, recurrent),
     )
 
 
@@ -185,11 +190,11 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(program: Program, optimizes: bool, spellings: Spellings) -> Fix:
+def _fix(program: Program, optimizes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     server = of_server(program)
     if server:
         return server
-    return spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, "cell", "sliced", "grows")
+    return spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, *(("cell",) if recurrent.cells else ("sliced", "grows")))
 
 
 def _compiled(program: Program, optimizes: bool) -> Fix:

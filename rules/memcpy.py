@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -15,11 +13,11 @@ from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithHostTime, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies
-from advisor.views.replay.made_on_host import MadeOnHost
+from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
 from advisor.views.replay.staged_copies import StagedCopies
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -34,13 +32,15 @@ from advisor.views.trace.steps import Steps
 DEFAULT_LINK_GBPS = 22.0
 """What pinned copies reach over PCIe 4.0 x16, for a device that is not in devices.toml."""
 
+PINNING_BYTES_PER_US = 12e3
+"""What the host copies into pinned memory itself, where its thread makes the batches."""
+
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
 
 MIN_WAIT_SHARE = 0.05
 """Waits for copies that are said beside what the copies take."""
 
-_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
 _HOST_COPIES = (CopyKind.HTOD.value, CopyKind.DTOH.value)
 
 
@@ -129,11 +129,12 @@ def memcpy(
         cost += f"; issuing the small ones takes the host {duration(issuing)}, where one copy could carry them"
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
         cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if starved > exposed else "")
+    loader = len(host.data_loading[0]) > 0
     made = MadeOnHost.of(work, copies.at[(pageable | blocking)[copies.at]])
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
-        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare)),
+        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + starved,
         quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
@@ -142,14 +143,14 @@ def memcpy(
         fix=for_program(
             program,
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
-            _fix(pageable_share, _created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), len(host.data_loading[0]) > 0),
+            _fix(pageable_share, created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), loader),
         ),
     )
 
 
 def _edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
-    staged: StagedCopies, made: MadeOnHost, communication: Spans, packed: Edit,
+    staged: StagedCopies, made: MadeOnHost, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
     """At the rate of pinned memory; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
@@ -166,6 +167,8 @@ def _edits(
         FasterCopies(large, COPY_LATENCY_US + nbytes[large].clip(min=0) / rate),
         FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
+    # Without workers that pin them, the host copies what a loader made into pinned memory itself.
+    pinning = WithHostTime(large, float(nbytes[large].clip(min=0).mean()) / PINNING_BYTES_PER_US) if loader and len(large) else combine()
     # Copies that have a stream to themselves are ahead already.
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
@@ -176,25 +179,13 @@ def _edits(
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
     away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True))
-    return Edits(faster, hidden, combine(away, faster, OnSideStream(beside)))
+    return Edits(combine(faster, pinning), hidden, combine(away, faster, OnSideStream(beside)))
 
 
 def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
     """Time a step in which these copies run and nothing else does."""
     running = clip(spans_of(work.timeline.gpu_ops, rows), steps.start_us, steps.end_us)
     return length(intersect(running, spans)) / steps.steps
-
-
-def _created_on_host(ops: Ops, rows: Ints) -> float:
-    """Share of the copies whose tensor was made by the op just before, on the host."""
-    found = 0
-    for op in ops.of_gpu[rows]:
-        outer = int(ops.outermost[op]) if op >= 0 else -1
-        before = outer - 1
-        while before >= 0 and ops.outermost[before] != before:
-            before -= 1
-        found += outer >= 0 and before >= 0 and bool(_CREATES.match(ops.name(before)))
-    return found / max(len(rows), 1)
 
 
 def _outer(ops: Ops, op: int) -> str:

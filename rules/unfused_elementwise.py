@@ -13,7 +13,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
 from advisor.views.health import FEWEST_OPS
-from advisor.views.replay.compiled_step import UNALIGNED, CompiledStep
+from advisor.views.replay.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
@@ -29,9 +29,6 @@ from advisor.views.trace.steps import Steps
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
 )
-COMPILED_CALL_US = 150.0
-"""What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
-backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
 
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
@@ -67,8 +64,8 @@ def unfused_elementwise(
     size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
-    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled:
-    gathers and scatters beside the chains take what their bytes need and at most half, pointwise work next to them goes, products off
+    150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled, and of a loop without
+    products its body, called for 150 µs in every pass (25 in inference): gathers and scatters beside the chains take what their bytes need and at most half, pointwise work next to them goes, products off
     alignment take half, images in 16 bits stay in channels_last (of a training step where Inductor would choose so), and a compiled training step
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
@@ -118,7 +115,7 @@ def unfused_elementwise(
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c)]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
-        fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "cell", "picked"),
+        fix=spelt(for_program(program, "unfused-elementwise", _FIX), spellings, "picked"),
     )
 
 

@@ -28,7 +28,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
     host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One that gains the host's time and may
-    gain nothing of it is no more than medium: high is for what is sure to matter.
+    gain nothing of it is no more than medium, and low where it likely gains no more than a tenth: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
     if edits is None or finding.severity not in ("high", "medium"):
@@ -40,8 +40,10 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
-        unsure = on_host and finding.saving.low < LOW_SHARE * replay.step_us
-        return found._replace(finding=msgspec.structs.replace(finding, severity="medium")) if unsure else found
+        if not on_host or finding.saving.low >= LOW_SHARE * replay.step_us:
+            return found
+        at_most: Severity = "medium" if finding.saving.expected >= 2 * MEDIUM_SHARE * replay.step_us else "low"
+        return found._replace(finding=msgspec.structs.replace(finding, severity=at_most))
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
     return found._replace(finding=possible)

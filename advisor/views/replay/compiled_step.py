@@ -29,6 +29,13 @@ function around it, tensors saved and gradients handed over. 300 to 400 µs for 
 programs of some 40 kernels, near 2 ms for a whole GPT-2 or ViT, measured on an H200's host. The launches themselves are no cheaper than
 eager ones: compiled steps of GPT-2 and ViT take 25 µs of the host for each kernel."""
 
+COMPILED_CALL_US = 150.0
+"""What calling one small compiled function costs the host, guards and autograd's part among it: 300 to 400 µs forward and
+backward, measured where each function holds one chain. Compiled in one graph, chains cost next to nothing."""
+
+COMPILED_INFERENCE_CALL_US = 25.0
+"""The same where nothing is trained: the body of a loop of 256 passes took 27 µs a pass with its launch, on an H200's host."""
+
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
@@ -36,8 +43,8 @@ UNALIGNED = re.compile(r"align[124](?!\d)")
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
     """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
-    they cost the host of a training step; inference can be replayed from a graph. fused: fewer launches, of
-    stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
+    they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
+    pass. fused: fewer launches, of stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
     edit: what compiling, with a fused optimizer, does to the launches."""
 
@@ -55,7 +62,8 @@ class CompiledStep:
     ) -> CompiledStep:  # fmt: skip
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
-        overhead = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US + left * COMPILED_KERNEL_US if program.training else 0.0)
+        a_step = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US + left * COMPILED_KERNEL_US if program.training else 0.0)
+        overhead = combine(a_step, WithHostTime(_bodies(work, fusion), COMPILED_CALL_US if program.training else COMPILED_INFERENCE_CALL_US))
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
@@ -106,6 +114,18 @@ def _first_of_steps(work: GpuWork) -> Ints:
     """Position of the first op of each step."""
     _, first = np.unique(work.step, return_index=True)
     return first.astype(np.int64)
+
+
+def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
+    """Position of the first op of each pass of a loop in the model: a compiled body is called for it. What comes after the backward pass goes
+    over parameters, and is no part of the model."""
+    first = np.array([fusion.stretches[i].members[0] for i in fusion.looped.tolist()], np.int64)
+    if not work.backward.any():
+        return first
+    last_backward = np.full(int(work.step.max(initial=-1)) + 1, -1, np.int64)
+    at = np.flatnonzero(work.backward)
+    np.maximum.at(last_backward, work.step[at], at)
+    return first[first <= last_backward[work.step[first]]]
 
 
 def _breaks(work: GpuWork, calls: HostCalls) -> Ints:

@@ -24,6 +24,15 @@ FUSED = (
 )  # fmt: skip
 """Families that a compiler fuses with their neighbours."""
 
+FEWEST_PASSES = 8
+"""As often a loop goes over the same few kernels at least."""
+
+LONGEST_BODY = 64
+"""Kernels of a loop's body at most: what repeats after more is a layer."""
+
+ALIKE = 0.9
+"""Share of a run's kernels that come again one pass later where a loop launched it: now and then gradients are added up between."""
+
 FULL = 0.25
 """Of a stretch's largest tensor: what is smaller costs nothing beside it."""
 
@@ -95,9 +104,14 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """The stretches of the steps replayed, of two kernels or more, optimizers left out."""
+    """The stretches of the steps replayed, of two kernels or more, optimizers left out.
+
+    looped: positions of those that a loop of the program's own launches again and again with no product between, as a recurrence or a
+    sampler does: a compiler is given the loop's body, and what it makes of that is called in every pass.
+    """
 
     stretches: tuple[Stretch, ...]
+    looped: Ints
 
     def kernels(self, chains: Sequence[Ints]) -> list[int]:
         """How many kernels a compiler leaves of each chain of positions."""
@@ -120,7 +134,39 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name)
-        return cls(tuple(reader.stretches(runs(work, member))))
+        pieces = [piece for run in runs(work, member) for piece in _passes(run, kinds(work)[run])]
+        stretches = tuple(reader.stretches(pieces))
+        return cls(stretches, _looped(work, [stretch.members for stretch in stretches]))
+
+
+def kinds(work: GpuWork) -> Ints:
+    """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
+    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
+    codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64)
+    found: Ints = np.where(kind >= 0, kind, -1 - codes)
+    return found
+
+
+def _passes(run: Ints, kind: Ints) -> list[Ints]:
+    """A run of kernels, cut into the passes of the loop that launched it: a result of one pass is not kept on the chip for the next, and a
+    compiler that is given the whole loop still makes kernels of each pass."""
+    for period in range(2, min(len(run) // FEWEST_PASSES, LONGEST_BODY) + 1):
+        again = kind[period:] == kind[:-period]
+        if again.mean() >= ALIKE:
+            first = int(np.flatnonzero(np.convolve(again, np.ones(period), "valid") == period)[0])
+            return [piece for piece in np.split(run, np.arange(first, len(run), period)) if len(piece)]
+    return [run]
+
+
+_PRODUCTS = Family.GEMM, Family.CONV, Family.ATTENTION, Family.COMMUNICATION
+
+
+def _looped(work: GpuWork, several: Sequence[Ints]) -> Ints:
+    """Which of several sets of positions come again and again, alike, in one step of a stream, with no product between."""
+    products, kind = np.cumsum(work.of(*_PRODUCTS)), kinds(work)
+    keys = [(work.schedule.stream[at[0]], work.step[at[0]], products[at[0]], *kind[at].tolist()) for at in several]
+    often = Counter(keys)
+    return np.array([i for i, key in enumerate(keys) if often[key] >= FEWEST_PASSES], np.int64)
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:

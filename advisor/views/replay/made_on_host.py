@@ -13,12 +13,13 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.trace.ops import thread_ids
+from advisor.views.trace.ops import Ops, thread_ids
 
 WORTH_SAYING = 0.03
 """Of a step: what takes the host less is not named."""
 
 _MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
+_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
 _TENSOR_OP = re.compile(r"^aten::")
 _FROM_DATA = re.compile(r"aten::(lift_fresh|from_file|item|_local_scalar_dense)$")
 """What brings in data of the program's own: what is computed from it cannot be made elsewhere without it."""
@@ -73,3 +74,15 @@ class MadeOnHost:
         each = float(np.median(dur[np.unique(launching)])) if len(launching) else 0.0
         as_launched_us = float(np.minimum(dur[rows], each).sum()) / max(len(copies[made]), 1)
         return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
+
+
+def created_on_host(ops: Ops, rows: Ints) -> float:
+    """Share of the copies whose tensor was made by the op just before, on the host."""
+    found = 0
+    for op in ops.of_gpu[rows]:
+        outer = int(ops.outermost[op]) if op >= 0 else -1
+        before = outer - 1
+        while before >= 0 and ops.outermost[before] != before:
+            before -= 1
+        found += outer >= 0 and before >= 0 and bool(_CREATES.match(ops.name(before)))
+    return found / max(len(rows), 1)

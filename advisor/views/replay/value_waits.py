@@ -28,6 +28,8 @@ _JUDGING_OPS = re.compile(
     r"|bitwise_(and|not|or))$"
     r"|^triton_(per|red|poi)_fused_((abs|all|any|amax|amin|eq|ge|gt|isfinite|isinf|isnan|le|lt|max|mean|min|ne|linalg_vector_norm|std|sum|var|_to_copy)_)+\d+$"
 )
+# Ops that ask for a size: where nothing asks for it any more, the comparison that made their mask is not needed either.
+_SIZING_OPS = re.compile(r"aten::(nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
 _BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
@@ -46,14 +48,17 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
 
 
 def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None) -> Edit:
-    """The waits go, with the ops and Python calls that exist only to wait, and the gathers of a shape that is no longer asked for: their
-    kernels and the host time in them; and where a wait cuts a compiled graph, what it takes to enter the part behind it.
+    """The waits go, with the ops and Python calls that exist only to wait, the comparisons that make the mask whose size is asked for, and the
+    gathers of a shape that is no longer asked for: their kernels and the host time in them; and where a wait cuts a compiled graph, what
+    it takes to enter the part behind it.
 
     also: (n_cpu,) other ops that go.
     """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
     reading = _waiting(ops, calls.op[waits])
-    doomed = reading if also is None else reading | also
+    doomed = reading | _judging(ops, calls, waits[_inside(ops, calls, waits, _SIZING_OPS)])
+    if also is not None:
+        doomed |= also
     gone = np.zeros(len(work.op), bool)
     known = work.op >= 0
     gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
@@ -63,10 +68,14 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
 
 def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether the program goes one way or another by the value of each wait: without that it does the work of both."""
-    branches = ops.named(_BRANCHING_OPS)
-    found = np.zeros(len(waits), bool)
-    known = calls.op[waits] >= 0
-    found[known] = ops.outermost_where(branches)[calls.op[waits][known]] >= 0
+    return _inside(ops, calls, waits, _BRANCHING_OPS)
+
+
+def _inside(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
+    """(n,) whether each of some calls is made inside an op of such a name."""
+    found = np.zeros(len(at), bool)
+    known = calls.op[at] >= 0
+    found[known] = ops.outermost_where(ops.named(names))[calls.op[at][known]] >= 0
     return found
 
 

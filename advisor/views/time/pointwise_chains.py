@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.replay.fusion import Fusion, in_optimizer, runs
+from advisor.views.replay.fusion import Fusion, in_optimizer, kinds, runs
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 
@@ -24,7 +24,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     """The stretches that a compiler fuses, and the time of each one's kernel: at most, likely, at least."""
     counted = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX)
     softmax = work.of(Family.SOFTMAX)
-    kind = _kinds(work)
+    kind = kinds(work)
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
     in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
@@ -44,7 +44,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
 
 def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain: int) -> tuple[list[Ints], Floats]:
     """The same stretches where no shapes say more, and pointwise kernels in a row that are none: as long as their longest kernel tells."""
-    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), _kinds(work)
+    counted, kind = work.of(Family.ELEMENTWISE, Family.NORM, Family.SOFTMAX), kinds(work)
     chosen = [
         stretch.members
         for stretch in fusion.stretches
@@ -66,19 +66,11 @@ def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:
     return np.bincount(of[chosen[np.concatenate([*several, lengths[:0]])]], minlength=len(several)).tolist()
 
 
-def _kinds(work: GpuWork) -> Ints:
-    """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
-    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
-    codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64)
-    found: Ints = np.where(kind >= 0, kind, -1 - codes)
-    return found
-
-
 def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
     """Positions of pointwise kernels that follow each other on a stream in one step, on as many elements."""
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
-    kind = _kinds(work)
+    kind = kinds(work)
     parts = [chain for run in runs(work, member, _elements(work)) for chain in _without_repeats(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
 
