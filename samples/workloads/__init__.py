@@ -30,6 +30,7 @@ from . import (
     written_1,
     written_2,
     written_3,
+    written_5,
 )
 from .base import Setup, Workload
 
@@ -63,6 +64,7 @@ MODULES = (
     written_1,
     written_2,
     written_3,
+    written_5,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
