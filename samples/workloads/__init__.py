@@ -31,6 +31,7 @@ from . import (
     written_2,
     written_3,
     written_5,
+    written_4,
 )
 from .base import Setup, Workload
 
@@ -65,6 +66,7 @@ MODULES = (
     written_2,
     written_3,
     written_5,
+    written_4,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
