@@ -31,8 +31,8 @@ from . import (
     written_1,
     written_2,
     written_3,
-    written_5,
     written_4,
+    written_5,
 )
 from .base import Setup, Workload
 
@@ -67,8 +67,8 @@ MODULES = (
     written_1,
     written_2,
     written_3,
-    written_5,
     written_4,
+    written_5,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
