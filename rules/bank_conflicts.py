@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
-from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import shared_excess, stalls
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.views.kernels.counters import shared_bytes, shared_excess, stalls
 from advisor.views.kernels.limits import L1, Gain, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -26,7 +26,8 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
 
     How it is measured
     Wavefronts of shared memory beyond those that the same accesses would take without conflicts, over all of them
-    (`derived__memory_l1_wavefronts_shared_excessive`, section SourceCounters; without it, bank conflicts over wavefronts): a
+    (`derived__memory_l1_wavefronts_shared_excessive`, section SourceCounters; without it, bank conflicts over wavefronts; without
+    both, in a kernel with shared memory that keeps L1's pipe busiest, wavefronts for each request beyond the 4 of the widest access): a
     kernel above `max_excess` ({max_excess}), where L1 is busy, or warps wait for shared memory, for at least `min_busy` ({min_busy}) of the
     time: conflicts that nobody waits for cost nothing. The saving is a bound: L1 keeps the load without the excess, and the
     kernel takes as long as the busiest resource needs at 0.70 of its peak (`high` 0.92, `low` 0.50, or only as much as the
@@ -47,8 +48,11 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
 
     def look(kernel: MeasuredKernel) -> Seen | Fine | None:
         excess = shared_excess(kernel.profile)
-        if excess is None or not kernel.limits.known:
+        if not kernel.limits.known:
             return None
+        if excess is None:
+            crowded = many_wavefronts(kernel, max_excess) if shared_bytes(kernel.profile) else None
+            return crowded and crowded.seen(_UNTOLD, _FIX)
         waits = sum(share for name, share in stalls(kernel.profile).items() if name in _WAITS)
         if excess < max_excess or max(kernel.limits.busy.get(L1, 0.0), waits) < min_busy:
             return Fine(excess)
@@ -70,6 +74,8 @@ def bank_conflicts(measured: MeasuredKernels, *, max_excess: float = 0.3, min_bu
         look,
     )
 
+
+_UNTOLD = "conflicts of banks, or a warp's addresses in many lines: section SourceCounters tells which"
 
 _FIX = Fix(
     title="Pad or swizzle the shared array",

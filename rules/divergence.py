@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import WARP, active_threads, waits_for_atomics
-from advisor.views.kernels.limits import COMPUTE, Gain, reach
+from advisor.views.kernels.counters import WARP, active_threads, memory_waits, waits_for_atomics
+from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
 KEPT = (0.5, 0.8, 1.0)
@@ -29,7 +31,8 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
     Mean threads that take part in an instruction (`smsp__thread_inst_executed_per_inst_executed.ratio`, section WarpStateStats)
     of 32, or of the block where that is smaller: a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
     share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
-    need, or the busiest resource at 0.70 of its peak. What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
+    need, or the busiest resource at 0.70 of its peak. Where neither arithmetic nor the schedulers are busy for 0.6 of the time, at most the share of the
+    lanes that are off (`high`), likely of the time in which warps do not wait for memory, perhaps nothing (`low`). What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 
     How to fix it
@@ -50,9 +53,13 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
         share = active / min(WARP, kernel.profile.threads or WARP)
         if share >= max_active_share or waits_for_atomics(kernel.profile):
             return Fine(share)
+        # Where instructions do not hold it up, what is issued beside a branch costs nothing that is seen: no more goes than the lanes that are off.
+        kept = KEPT if kernel.issues else (1.0, 1.0, 1.0)
         gain = Gain.of_time(
-            *(max(kernel.limits.left({COMPUTE: share * kept}) / reached, share * kept) for kept, reached in zip(KEPT, reach(kernel.limits), strict=True))
+            *(max(kernel.limits.left({COMPUTE: share * part}) / reached, share * part) for part, reached in zip(kept, reach(kernel.limits), strict=True))
         )
+        if not kernel.issues:
+            gain = replace(in_part(gain, 1 - memory_waits(kernel.profile)), low=0.0)
         return Seen(
             f"issues its instructions for {active:.1f} of {WARP} threads on average: the others take another way and wait.",
             gain,

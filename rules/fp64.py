@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import pipe_busy, thread_ops
-from advisor.views.kernels.limits import COMPUTE, Gain, reach
+from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
 OPS = ("add", "mul", "fma")
@@ -35,7 +36,9 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
     How it is measured
     How busy the FP64 unit is (`sm__pipe_fp64_cycles_active`, section ComputeWorkloadAnalysis): a kernel at `min_busy` ({min_busy}) or
     more. The saving is a bound: FP64's share of the floating-point instructions (of all where they were not counted) shrinks to a half
-    (`high` a fifth, `low` four fifths), and the kernel takes as long as that needs, or the busiest memory at 0.70 of its peak.
+    (`high` a fifth, `low` four fifths), and the kernel takes as long as that needs, or the busiest memory at 0.70 of its peak. Where
+    neither arithmetic nor the schedulers are busy for 0.6 of the time, FP64 explains only the time for which its unit works (`low`:
+    none of it, `high` as before), which is no more than a medium finding.
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 
     How to fix it
@@ -57,13 +60,13 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
             return None
         if busy < min_busy:
             return Fine(busy)
-        gain = _gain(kernel)
-        return Seen(
-            f"keeps the FP64 unit busy for {busy:.0%} of the time.",
-            gain,
-            0.5 if _MEANT.search(kernel.profile.name) else 0.85,
-            _FIX,
-        )
+        gain, sure = _gain(kernel), 0.5 if _MEANT.search(kernel.profile.name) else 0.85
+        told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
+        if kernel.issues:
+            return Seen(f"{told}.", gain, sure, _FIX)
+        # A kernel that waits may wait for what is long in double precision, or for something else: the unit explains the time for which it works.
+        waiting = in_part(gain, busy)
+        return Seen(f"{told}, and nothing for most of it: how much it waits for that is not known.", replace(waiting, low=0.0), 0.7 * sure, _FIX, "medium")
 
     return ask(
         measured,

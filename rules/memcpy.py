@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints, Mask, Spans, clip, intersect, length
+from advisor.intervals import Mask, Spans
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import at_rate, counted, duration, percent, size
@@ -16,7 +16,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithHostTime, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies
+from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
 from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
 from advisor.views.replay.staged_copies import StagedCopies
 from advisor.views.time.device_time import Partition
@@ -105,7 +105,7 @@ def memcpy(
     if not steps.repeats:
         copies = HostCopies(copies.at[again], copies.bytes, pageable)
     rows = work.rows[copies.at]
-    exposed = _us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
+    exposed = us_a_step_inside(work, steps, np.flatnonzero(moves), partition.main.copy)
     # Copies cost the time that nothing hides and, where they hold the host up, what the GPU then waits for it; no fix of them gains more.
     blocking = np.isin(launches.call[work.rows], host.blocking_copies)
     # A call outlasts a transfer of a microsecond whether it waits for it or not.
@@ -114,7 +114,7 @@ def memcpy(
     holds = bool(len(spare)) or bool(
         (pageable | long | (copies.bytes >= small_bytes))[copies.at].any() or (calls and calls.waits_of_copies(work.schedule.op_call[copies.at]).any())
     )
-    starved = float(gaps.causes[["sync", "launch", "host"]].to_numpy().sum()) / steps.steps if holds else 0.0
+    launching, paused = (float(gaps.causes[causes].to_numpy().sum()) / steps.steps if holds else 0.0 for causes in (["launch"], ["sync", "host"]))
     pageable_share = float(pageable[copies.at].mean())
     moved = float(copies.bytes[copies.at].clip(min=0).sum())
     pinned = (work.column("src_kind") == MemoryKind.PINNED.value) | (work.column("dst_kind") == MemoryKind.PINNED.value)
@@ -128,15 +128,18 @@ def memcpy(
     if issuing > max(exposed, waited, MIN_WAIT_SHARE * work.step_us):
         cost += f"; issuing the small ones takes the host {duration(issuing)}, where one copy could carry them"
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
-        cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if starved > exposed else "")
+        cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if launching + paused > exposed else "")
     loader = len(host.data_loading[0]) > 0
     made = MadeOnHost.of(work, copies.at[(pageable | blocking)[copies.at]])
+    # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
+    staging = (calls.us_a_step_inside(calls.held_by_copies(work.schedule.op_call[copies.at]), partition.main.idle) if calls else 0.0) + staged.us
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
         edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader),
         removes="copies between host and device that overlap no compute",
-        at_most_us=exposed + starved,
+        at_most_us=exposed + launching + paused,
+        likely_at_most_us=exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)),
         quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,
@@ -152,7 +155,7 @@ def _edits(
     work: GpuWork, calls: HostCalls | None, replay: Replay, rates: DeviceRates, copies: HostCopies, blocking: Mask, small_bytes: int,
     staged: StagedCopies, made: MadeOnHost, communication: Spans, packed: Edit, loader: bool,
 ) -> Edits:  # fmt: skip
-    """At the rate of pinned memory; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
+    """At the rate of pinned memory, what comes to the host waited for; on a stream of their own, small ones packed and what the host made made there; no pageable copy at all."""
     schedule, nbytes = work.schedule, copies.bytes
     peaks = rates.of(work.device_at(int(copies.at[0])))
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
@@ -162,13 +165,16 @@ def _edits(
     held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
     waits = WithoutWaits(held)
     theirs = held[calls.inside(held, communication)] if calls else held[:0]
-    faster = combine(
-        WithoutWaits(np.setdiff1d(held, theirs)),
+    pinned = combine(
         FasterCopies(large, COPY_LATENCY_US + nbytes[large].clip(min=0) / rate),
         FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
     )
     # Without workers that pin them, the host copies what a loader made into pinned memory itself.
     pinning = WithHostTime(large, float(nbytes[large].clip(min=0).mean()) / PINNING_BYTES_PER_US) if loader and len(large) else combine()
+    # What comes to the host is there to be used: at the least, the host waits for it as before.
+    used = np.intersect1d(held, calls.held_by_copies(schedule.op_call[copies.to_host(work)])) if calls else held
+    least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned)
+    faster = combine(WithoutWaits(np.setdiff1d(held, theirs)), pinned)
     # Copies that have a stream to themselves are ahead already.
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
@@ -179,13 +185,7 @@ def _edits(
         return Edits(ahead, gone if staged.same else ahead, gone)
     copying = spans_of(work.timeline.cpu_ops, np.unique(work.ops.outermost[work.op[slow][work.op[slow] >= 0]]))
     away = combine(waits, WithoutOps(slow), WithDispatch(replay.outside(copying)), made.on_device(calls, replay, kept=True))
-    return Edits(combine(faster, pinning), hidden, combine(away, faster, OnSideStream(beside)))
-
-
-def _us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
-    """Time a step in which these copies run and nothing else does."""
-    running = clip(spans_of(work.timeline.gpu_ops, rows), steps.start_us, steps.end_us)
-    return length(intersect(running, spans)) / steps.steps
+    return Edits(combine(least, pinning), hidden, combine(away, faster, OnSideStream(beside)))
 
 
 def _outer(ops: Ops, op: int) -> str:

@@ -7,8 +7,8 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
-from advisor.knowledge.kernel_names import Family, family, of_library
-from advisor.knowledge.occupancy import WARP
+from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.occupancy import SCHEDULERS, WARP
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
@@ -20,9 +20,8 @@ from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.grids import Grids, beside_others
+from advisor.views.replay.grids import Grids, beside_others, named_by_its_author
 from advisor.views.trace.gpu_kernels import FAMILIES
-from advisor.views.trace.program import Program
 
 SECOND_PASS_US = 5.0
 """Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
@@ -63,8 +62,8 @@ def small_grid(
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
     that share the device with others for half of their time. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
-    at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, and the gain
-    is a share of its own time. Reported from `min_saving_share` of the step ({min_saving_share}).
+    at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, the gain
+    is a share of its own time, and a block of fewer than four warps fills a multiprocessor only in part. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
@@ -91,7 +90,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     grids = Grids.build(work)
     limit = roofline.limit_us[work.rows]
     known = ~np.isnan(limit)
-    few, tail = _candidates(work, grids, limit, _own(work, found.program), max_fill, min_kernel_us, max_limit_share)
+    few, tail = _candidates(work, grids, limit, named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
     at = at[~beside_others(work, at)]
     if not len(at):
@@ -134,7 +133,9 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
-    name, fill = kernel.profile.name, blocks / sms
+    # A block of one warp leaves all schedulers of its multiprocessor but one without work.
+    warps = max(-(-kernel.profile.threads // WARP), 1)
+    name, fill = kernel.profile.name, blocks * min(warps, SCHEDULERS) / (sms * SCHEDULERS)
     meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
     if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
         return Fine(max(1 - fill, 0.0))
@@ -145,8 +146,10 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     worst = max(min(2 * fill, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
     likely = max(fill, busy / LIKELY_RATE, max_fill if in_step else 0.0)
     gain = Gain.of_time(max(places, busy) + joined, likely + joined, worst + joined)
-    told = f"runs {blocks} block{'s' * (blocks != 1)} on {sms} multiprocessors: {1 - min(fill, 1.0):.0%} of the device is without one."
-    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False))
+    told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(fill, 1.0):.0%} of the device is without one."
+    if warps < SCHEDULERS:
+        told = f"runs {counted(blocks, 'block')} of {counted(warps, 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - fill:.0%} of that is empty."
+    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False), "high" if divides else "medium")
 
 
 def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
@@ -158,15 +161,6 @@ def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill:
     eligible &= np.where(unknown, work.of(*DIVISIBLE, Family.OTHER) | own, reached <= max_limit_share)
     tail = (grids.waves > 1) & (grids.last_wave <= 0.5 + max_fill / 2) & work.of(*EQUAL_BLOCKS) & ~unknown
     return eligible & (grids.fill <= max_fill), eligible & tail
-
-
-def _own(work: GpuWork, program: Program) -> Mask:
-    """(n,) kernels that the program's author named: what they are called is no proof of what they do."""
-    if program.framework != "cuda":
-        return np.zeros(len(work.rows), bool)
-    names = work.timeline.gpu_ops["name"].cat
-    own = np.array([not of_library(str(name)) for name in names.categories], bool)
-    return own[names.codes.to_numpy()[work.rows]] if len(own) else np.zeros(len(work.rows), bool)
 
 
 def _edits(at: Ints, filled: Floats, tail: Mask, limit_us: Floats, dur_us: Floats, unsure: Mask) -> Edits:

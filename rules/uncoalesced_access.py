@@ -5,8 +5,8 @@ from __future__ import annotations
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.report.numbers import many
-from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share
+from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
+from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes
 from advisor.views.kernels.limits import BUSY, DRAM, L1, L2, in_part, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -29,7 +29,8 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
     How it is measured
     Sectors that global loads and stores touch, less those that the same bytes would take packed, over all of them
     (`derived__memory_l2_theoretical_sectors_global_excessive`, section SourceCounters; without it, the bytes used of each
-    sector): a kernel above `max_excess` ({max_excess}; ncu's own rule speaks from a tenth on, where little can be gained). The saving is
+    sector; without both, in a kernel without shared memory that keeps L1's pipe busiest, wavefronts for each request beyond the 4 of the
+    widest access): a kernel above `max_excess` ({max_excess}; ncu's own rule speaks from a tenth on, where little can be gained). The saving is
     a bound: L1 keeps the share of sectors that packed data would touch, L2 and DRAM what misses above that, and the kernel
     then takes as long as the busiest resource needs at 0.70 of its peak (`high` 0.92, as large copies reach; `low` 0.50).
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
@@ -49,8 +50,12 @@ def uncoalesced_access(measured: MeasuredKernels, *, max_excess: float = 0.3) ->
     def look(kernel: MeasuredKernel) -> Seen | Fine | None:
         access = global_access(kernel.profile)
         limits = kernel.limits
-        if access is None or not limits.known:
+        if not limits.known:
             return None
+        if access is None:
+            # With shared memory in use its banks may be what conflicts.
+            crowded = None if shared_bytes(kernel.profile) else many_wavefronts(kernel, max_excess)
+            return crowded and crowded.seen("its warps touch many lines at once", _FIX)
         busy = max(limits.busy.get(name, 0.0) for name in (DRAM, L2, L1))
         if access.excess < max_excess or busy < BUSY_MEMORY:
             return Fine(access.excess)

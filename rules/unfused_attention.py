@@ -6,14 +6,14 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs.fused_attention import CAUSAL, attention_us
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
-from advisor.views.replay.attention import Attentions
+from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_between import host_between
@@ -29,13 +29,7 @@ SLOWER, FASTER = 1.5, 0.6
 """The same over the time that its arithmetic takes at the measured rates: it varies with the sizes of head and sequence, and a
 causal mask halves it."""
 
-MOST_BETWEEN = 12
-"""Kernels between two products of one attention: scale, mask, casts, softmax, dropout; each may be two."""
-
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
-
-# Products of one matrix with a weight: a layer, not attention's products of two activations.
-_LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
 
 
 @rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",), part_of=("unfused-elementwise",))
@@ -47,7 +41,7 @@ def unfused_attention(
     program: Program,
     host_time: HostTime,
     *,
-    min_between_share: float = 0.3,
+    min_between_share: float = MIN_BETWEEN_SHARE,
 ) -> Outcome:
     """Attention is written out instead of fused
 
@@ -161,43 +155,6 @@ def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[
 
 def _by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floats]:
     """The same without shapes: a product, what lies between, a product."""
-    found = _attentions(work, min_between_share)
+    found = attentions_by_order(work, min_between_share)
     products = np.array([work.dur_us[a[0]] + work.dur_us[a[-1]] for a in found])
     return found, np.outer(products, (SLOWEST, LIKELY, FASTEST))
-
-
-def _attentions(work: GpuWork, min_between_share: float) -> list[Ints]:
-    """Positions of the kernels of each attention: a product, what lies between, a product."""
-    product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
-    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.SOFTMAX)
-    layer = work.launched_by(_LAYERS.__contains__)
-    found: list[Ints] = []
-    for stream in np.unique(work.schedule.stream):
-        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
-        used = -1
-        for at in np.flatnonzero(softmax[here]).tolist():
-            before, after = _product(here, at, -1, product, filler), _product(here, at, 1, product, filler)
-            if before <= used or after < 0 or after - before > MOST_BETWEEN:
-                continue
-            chain = here[before : after + 1]
-            ends = chain[[0, -1]]
-            if layer[ends].any() or work.step[ends[0]] != work.step[ends[1]]:
-                continue
-            between = float(work.dur_us[chain[1:-1]].sum())
-            if work.op[chain[0]] < 0 and between < min_between_share * float(work.dur_us[ends].sum()):
-                continue
-            found.append(chain)
-            used = after
-    return found
-
-
-def _product(here: Ints, at: int, direction: int, product: Mask, filler: Mask) -> int:
-    """The nearest product from position `at` in a direction with nothing but pointwise work between, -1 where none is."""
-    i = at + direction
-    while 0 <= i < len(here) and abs(i - at) <= MOST_BETWEEN:
-        if product[here[i]]:
-            return i
-        if not filler[here[i]]:
-            return -1
-        i += direction
-    return -1

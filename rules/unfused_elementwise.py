@@ -13,6 +13,7 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
 from advisor.views.health import FEWEST_OPS
+from advisor.views.replay.attention import Attentions
 from advisor.views.replay.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
 from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
 from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
@@ -29,6 +30,8 @@ from advisor.views.trace.steps import Steps
 _FUNCTOR = re.compile(
     r"(?:CUDAFunctor(?:OnSelf)?_|launch_|at::native::\(anonymous namespace\)::)?(\w{1,80}?)(?:_kernel_cuda|_kernel_impl|_scalar_impl|Functor)\b"
 )
+WORTH_SAYING = 0.05
+"""Of what the chains take: what is less changes no figure that is shown."""
 
 
 @rule("unfused-elementwise", relies_on=("kernels",), min_saving_share=0.03)
@@ -40,6 +43,7 @@ def unfused_elementwise(
     fusion: Fusion,
     measured: Utilization,
     compiled: CompiledStep | None,
+    attentions: Attentions,
     witness: Witness,
     program: Program,
     spellings: Spellings,
@@ -94,8 +98,8 @@ def unfused_elementwise(
     count = f"{counted(work.a_step(members), 'pointwise kernel')} a step"
     # Where launches are the bound, fewer of them help too, but that is another finding with another fix.
     passed = compiled.passed if compiled else members[:0]
-    beside_us = gpu_us_removed(work.schedule, compiled.beside) if compiled and len(passed) else 0.0
-    own = (spent - fused + beside_us) / work.step_us
+    beside_us = gpu_us_removed(work.schedule, compiled.beside) if compiled else 0.0
+    own = (spent - fused + beside_us * bool(len(passed))) / work.step_us
     if own < min_gpu_share:
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
@@ -104,14 +108,16 @@ def unfused_elementwise(
         combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
         combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
+    waiting_us = _waiting_us(work, steps, gaps, members)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
-        + (f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too." if len(passed) else ""),
+        + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
-        at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + _waiting_us(work, steps, gaps, members),
+        at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
+        likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c)]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
@@ -132,6 +138,15 @@ _FIX = Fix(
     url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
 )
+
+
+def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float) -> str:
+    """What of the chains is another finding's too, and what the gain holds that is none of theirs."""
+    attention_us = work.us_a_step(inside)
+    told = f" {duration(attention_us)} of it are inside attention, which one call fuses whole." if attention_us >= WORTH_SAYING * spent else ""
+    if len(passed):
+        return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
+    return told + (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
 
 
 def _waiting_us(work: GpuWork, steps: Steps, gaps: Gaps, members: Ints) -> float:

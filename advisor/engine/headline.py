@@ -10,11 +10,11 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.report.numbers import percent
-from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, launched_ops, lost_launches
+from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, lost_launches
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace

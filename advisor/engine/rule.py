@@ -82,6 +82,8 @@ class Found:
     """No less severe than this: what holds much of the step matters, though what can be had of it is not known."""
     at_most_us: float = np.inf
     """What a step was seen to lose to it: no fix gains more, whatever a replay makes of it."""
+    likely_at_most_us: float = np.inf
+    """What it was seen to lose to what the likely fix takes away, where the one that gains most takes more."""
     counted: bool = True
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
     per: Literal["step", "request"] = "step"

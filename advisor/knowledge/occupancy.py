@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+SCHEDULERS = 4
+"""Warps that a multiprocessor issues from in one cycle."""
+
 WARP = 32
 _KIB = 1024
 

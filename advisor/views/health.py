@@ -11,14 +11,14 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
-from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Health
 from advisor.report.numbers import duration, interval, percent
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.frames import matches
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -175,7 +175,7 @@ def _causality(timeline: Timeline, launches: Launches) -> Health:
 def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "launch-links"
     start = timeline.gpu_ops["start_us"].to_numpy()
-    inside = (start >= steps.start_us) & (start < steps.end_us)
+    inside = (start >= steps.start_us) & (start < steps.end_us) & launched_ops(timeline)
     if not inside.any():
         return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
     linked = float((launches.call[inside] >= 0).mean())
@@ -284,12 +284,6 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
         "counted several queues as one, ranks were merged, or times are damaged",
         record_with="give the trace of one rank, as the profiler wrote it",
     )
-
-
-def launched_ops(timeline: Timeline) -> Mask:
-    """(n_gpu,) ops that the program asked for: pages of managed memory migrate by themselves."""
-    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value]).to_numpy()
-    return found
 
 
 def _steps(timeline: Timeline, steps: Steps) -> Health:

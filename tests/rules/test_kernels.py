@@ -4,6 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.recordings.kernel_profiles import KernelProfiles
+from advisor.recordings.recording import Recording
 from advisor.report.model import ShareSaved
 from tests.kernels import judged, kernel
 
@@ -84,6 +88,40 @@ def test_conflicts_that_nobody_waits_for_are_left_alone():
     clear("bank-conflicts", kernel(**{**CONFLICTS, "l1": 10, "l2": 80}))
 
 
+# Nobody collected the counters of accesses: the pipe alone is known, with 14 wavefronts for each request.
+CROWDED = {
+    "l1": 99,
+    "l2": 7,
+    "dram": 1,
+    "compute": 9,
+    "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed": 98,
+    "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed": 7,
+}
+
+
+def test_a_full_pipe_of_many_wavefronts_a_request_is_told_by_what_the_kernel_uses():
+    finding = found("bank-conflicts", kernel(shared_bytes=25_000, **CROWDED))
+    assert "14 wavefronts" in finding.summary and "SourceCounters tells which" in finding.summary
+    # The widest access needs 4 of 14: L1 keeps 0.99 * 4 / 14 of its load, at 0.7 of its peak.
+    assert finding.saving.expected == pytest.approx(1 - 0.99 * 4 / 14 / 0.7)
+    assert "many lines" in found("uncoalesced-access", kernel(**CROWDED)).summary
+    for rule, at in (("bank-conflicts", {}), ("uncoalesced-access", {"shared_bytes": 25_000})):
+        assert not judged(rule, kernel(**at, **CROWDED)).findings
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed": 20},  # 5 a request: 16 bytes a thread and a little
+        {"tensor": 30},  # Tensor Cores read shared memory by the same pipe
+        {"compute": 100},
+        {"l1": 50, "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed": 50},
+    ],
+)
+def test_wavefronts_that_something_else_explains_are_no_conflicts(other):
+    assert not judged("bank-conflicts", kernel(shared_bytes=25_000, **{**CROWDED, **other})).findings
+
+
 # low-occupancy: one block of 256 threads fits, and nothing is busy.
 FEW = {"shared_bytes": 200 << 10, "dram": 5, "l2": 7, "l1": 3, "compute": 15, "issue": 17}
 
@@ -107,6 +145,15 @@ def test_a_block_that_is_no_multiple_of_a_warp_is_named():
     assert "250 threads are no multiple of 32" in finding.fix.steps[0]
 
 
+def test_blocks_of_one_thread_leave_all_lanes_but_one_empty():
+    # Half of the warps fit and DRAM is at 0.53: whole warps take it to 0.7, and at best need 1 of 32 requests.
+    alone = kernel(block=1, grid=1 << 20, dram=53, l2=20, l1=35, compute=3)
+    finding = found("low-occupancy", alone)
+    assert finding.severity == "high" and "97% of the lanes" in finding.summary and "1 thread:" in finding.summary
+    assert (finding.saving.low, finding.saving.expected, finding.saving.high) == (0.0, pytest.approx(1 - 0.53 / 0.7), pytest.approx(1 - 1 / 32))
+    clear("low-occupancy", kernel(block=32, grid=1 << 20, dram=80))
+
+
 # divergence: 8 of 32 threads, schedulers busy.
 APART = {"threads": 8, "compute": 98, "dram": 7, "l2": 9, "l1": 3}
 
@@ -119,6 +166,15 @@ def test_divergent_warps_are_found():
 
 def test_divergence_behind_a_memory_bound_gains_nothing():
     clear("divergence", kernel(**{**APART, "compute": 30, "dram": 90}))
+
+
+def test_where_nothing_is_busy_divergence_costs_no_more_than_the_lanes_that_are_off():
+    # 24 of 32 lanes, and of 10 cycles of a warp 6 wait for memory: at most a quarter, likely a quarter of the other 4.
+    waits = {"long_scoreboard": 6.0, "wait": 3.0, "selected": 1.0}
+    finding = found("divergence", kernel(threads=23, compute=35, issue=33, dram=1, l2=1, l1=24, **waits))
+    off = 9 / 32
+    assert finding.saving.low == 0.0 and finding.severity == "medium"
+    assert finding.saving.high == pytest.approx(off) and finding.saving.expected == pytest.approx(0.4 * off)
 
 
 def test_a_block_of_few_threads_is_not_divergent():
@@ -148,6 +204,13 @@ def test_double_precision_is_found_with_less_confidence_where_the_data_are_doubl
     assert found("fp64", kernel(**busy)).confidence > found("fp64", kernel("f(double const*)", **busy)).confidence
     clear("fp64", kernel(**{**busy, "fp64": 20}))
     clear("fp64", kernel(**{**busy, "dram": 95}))
+
+
+def test_double_precision_explains_only_the_time_of_its_unit_where_nothing_is_busy():
+    # Busy for 0.32 of the time, with nothing at 0.6: half of that likely goes, four fifths of all at best, perhaps nothing.
+    finding = found("fp64", kernel(fp64=32, compute=56, issue=40, dram=1, l2=1, l1=2))
+    assert finding.severity == "medium" and (finding.saving.low, finding.saving.high) == (0.0, pytest.approx(0.8))
+    assert finding.saving.expected == pytest.approx(0.32 * 0.5)
 
 
 def test_a_fault_matters_no_more_than_its_kernels_take_of_the_measured_time():
@@ -232,6 +295,22 @@ def test_few_blocks_are_found_in_a_measured_kernel():
     clear("small-grid", kernel(grid=16, **{**few, "us": 15}))
     clear("small-grid", kernel(grid=16, **{**few, "dram": 60}))
     clear("small-grid", kernel("nvjet_tst_128x64_split_k", grid=16, **few))
+
+
+def test_blocks_of_one_warp_fill_a_quarter_of_each_multiprocessor():
+    # 100 blocks of one warp on 132 multiprocessors, which issue from 4 each: 0.19 of what they take.
+    one = {"dram": 5, "l2": 5, "l1": 5, "compute": 3}
+    finding = found("small-grid", kernel(block=32, grid=100, **one))
+    assert "100 blocks of 1 warp" in finding.summary and finding.severity == "medium", "a kernel of no known family may be serial"
+    clear("small-grid", kernel(block=128, grid=100, **one))
+    assert found("small-grid", kernel("softmax_kernel", block=32, grid=100, **one)).severity == "high"
+
+
+def test_what_a_report_that_is_not_whole_lacks_may_take_all_the_time():
+    alone = kernel("softmax_kernel", grid=16, dram=5, l2=5, l1=5, compute=3)
+    cut = KernelProfiles("k.ncu-rep", "ncu-rep", 1, (alone,), {0: "NVIDIA H200"}, damage="ncu ended before 1 more launch was measured")
+    (finding,) = run(Recording("kernels", "k.ncu-rep", (cut,)), [built_in()["small-grid"]], {}).findings
+    assert finding.severity == "medium" and found("small-grid", alone).severity == "high"
 
 
 def fp32_product(**changes):

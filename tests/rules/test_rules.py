@@ -160,6 +160,17 @@ def test_the_fix_names_the_op_that_waits():
     assert "torch.where" in finding.fix.code.after
 
 
+def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_it():
+    # The host works 40 µs in an op that launches nothing, then reads a value: the op takes 26 µs, 16 of them a wait.
+    def body(trace, at):
+        trace.op("aten::mm", at, 20).launch(at + 10, at + 16, at + 20, dur=4)
+        trace.op("aten::add", at + 22, 38)
+        trace.op("aten::item", at + 60, 26).copy(at + 64, 5, at + 70, at + 71, "Pinned", 4, kind="DtoH").call("cudaStreamSynchronize", at + 69, 16)
+
+    finding = found("sync-stall", repeat(100, body))
+    assert finding.saving.expected_us == pytest.approx(26, abs=1)
+
+
 @pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaEventSynchronize"])
 def test_a_wait_by_which_a_single_run_is_timed_is_left_out(call):
     # Two runs of different kernels, each waited for and followed by the host's own 2 ms.
@@ -239,6 +250,23 @@ def test_pageable_copies_before_compute_are_found():
     assert "Pin the memory" in finding.fix.steps[0] and "all from or to pageable" in finding.summary
     # 10 MB at some 55 GB/s take 180 µs and hide behind 300 of compute.
     assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
+
+
+def fetched(trace, at):
+    """10 MB come to the host in 400 µs, behind 200 µs of a kernel that is waited for with them; the host then works for 600 of its own."""
+    trace.launch(at, at + 5, at + 205, dur=4)
+    trace.copy(at + 5, 602, at + 206, at + 606, size=10_000_000, kind="DtoH")
+
+
+def test_what_comes_to_the_host_gains_no_more_than_the_copy_and_at_least_its_pinned_rate():
+    trace = Trace(recorder="nsys")
+    for k in range(8):
+        fetched(trace, 1200 * k)
+    finding = found("memcpy", trace)
+    # Of 602 µs in the call 200 are the kernel's, which the host waits for whatever is copied how; 5 more pass until the kernel begins.
+    assert finding.saving.expected_us == pytest.approx(407, abs=1)
+    # Pinned, 10 MB at 55 GB/s take 182 µs; the host waits for them as before.
+    assert finding.saving.low_us <= 400 - 182
 
 
 def held_up(trace, at, name):

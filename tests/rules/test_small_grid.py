@@ -48,6 +48,17 @@ def own(name, threads=1, blocks=1):
     return trace
 
 
+def test_pages_that_migrate_while_a_kernel_runs_take_no_time_of_their_own():
+    # One thread for 900 of 1,000 µs, during which 30 batches of pages come; nothing links those to a call.
+    trace = own("add(int, float*, float*)")
+    for s in range(12):
+        for n in range(30):
+            trace.gpu(1_000 * s + 10 + 20 * n, 1_000 * s + 20 + 20 * n, "migration", stream=-1, kind="memcpy", copy_kind="migration HtoD", bytes=65536)
+    finding = found("small-grid", trace)
+    # Of no known family: likely half of what a full device would take off.
+    assert finding.saving.expected_us == pytest.approx(450, rel=0.05)
+
+
 @pytest.mark.parametrize("name", ["add(int, float *, float *)", "solve(float *)"])
 def test_what_an_author_calls_a_kernel_does_not_keep_it_from_being_found(name):
     finding = found("small-grid", own(name))

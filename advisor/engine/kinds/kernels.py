@@ -66,7 +66,8 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """Most severe first; among equals what costs most of the time that was measured."""
-    found = [_weighed(f, workspace.get(MeasuredKernels).total_us) for f in found]
+    whole = not workspace.get(KernelProfiles).damage
+    found = [_weighed(f, workspace.get(MeasuredKernels).total_us, whole) for f in found]
 
     def cost(finding: Finding) -> float:
         return finding.saving.expected * sum(e.dur_us for e in finding.evidence)
@@ -78,14 +79,16 @@ NEXT_TO_NOTHING = 0.001
 """Of the measured time: a kernel of less matters in no program that launches the others as often."""
 
 
-def _weighed(found: Judged, total_us: float) -> Judged:
+def _weighed(found: Judged, total_us: float, whole: bool) -> Judged:
     """The finding, no more severe than its kernel's share of the measured time lets it be, and that said. How often the program launches each
-    is not known, and of a collection of kernels each may be the point, so that a small share makes it medium, not nothing."""
+    is not known, and of a collection of kernels each may be the point, so that a small share makes it medium, not nothing. So does a report
+    that is not whole: what it lacks may take all of the time."""
     finding = found.finding
     share = sum(e.dur_us for e in finding.evidence) / total_us if total_us > 0 else 1.0
     if share >= MEDIUM_SHARE:
-        return found
-    most: Severity = "medium" if share >= NEXT_TO_NOTHING else "low"
+        most: Severity = "high" if whole else "medium"
+        return found._replace(finding=msgspec.structs.replace(finding, severity=max(finding.severity, most, key=SEVERITIES.index)))
+    most = "medium" if share >= NEXT_TO_NOTHING else "low"
     told = f"{finding.summary.rstrip('.')}; it takes {percent(share)} of the measured time."
     severity = max(finding.severity, most, key=SEVERITIES.index)
     return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))

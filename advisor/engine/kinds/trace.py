@@ -104,7 +104,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
     """The edits replayed, as a part of the recorded step."""
     replay, repeats = workspace.get(Replay), workspace.get(Steps).repeats
     if found.edits is not None:
-        saving: AnySaving = msgspec.structs.replace(replay.saving(found.edits, found.removes, found.at_most_us), per=found.per)
+        saving: AnySaving = msgspec.structs.replace(replay.saving(found.edits, found.removes, found.at_most_us, found.likely_at_most_us), per=found.per)
     elif found.saving is not None:
         saving = found.saving
     else:

@@ -78,6 +78,27 @@ def shared_excess(kernel: KernelProfile) -> float | None:
     return None if not known else sum(c for c, _ in known) / wavefronts if wavefronts > 0 else 0.0
 
 
+WIDEST = 4.0
+"""Wavefronts that the widest load or store of a warp takes without conflicts: 16 bytes a thread."""
+
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
+_REQUESTS = ("l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed", "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed")
+
+
+def wavefronts_a_request(kernel: KernelProfile) -> float | None:
+    """Wavefronts of L1 and shared memory for each load or store of a warp, from how busy the pipe of each is, which takes one a cycle of both at
+    the most; None where Tensor Cores, which read shared memory without loads, share the pipe."""
+    wavefronts, requests = kernel.get(_WAVEFRONTS), [pct for name in _REQUESTS if (pct := kernel.get(name))]
+    if wavefronts is None or not requests or (pipe_busy(kernel, "tensor") or 0.0) >= 0.05:
+        return None
+    return wavefronts / max(requests)
+
+
+def shared_bytes(kernel: KernelProfile) -> float:
+    """Shared memory that a block of the program's own asks for."""
+    return sum(kernel.get(f"launch__shared_mem_per_block_{part}") or 0.0 for part in ("static", "dynamic"))
+
+
 def active_threads(kernel: KernelProfile) -> float | None:
     """Mean threads of a warp that take part in an instruction, of 32."""
     return kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
@@ -152,6 +173,14 @@ def stalls(kernel: KernelProfile) -> dict[str, float]:
     known = {name: c for name, c in cycles.items() if c is not None and c > 0}
     total = max(kernel.get(_LATENCY) or 0.0, sum(known.values()))
     return dict(sorted(((name, c / total) for name, c in known.items()), key=lambda item: -item[1])) if total > 0 else {}
+
+
+_MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "tex_throttle", "drain")
+
+
+def memory_waits(kernel: KernelProfile) -> float:
+    """Share of a warp's time that it waits for global, local or texture memory; 0 where stalls were not collected."""
+    return sum(share for name, share in stalls(kernel).items() if name in _MEMORY_STALLS)
 
 
 def issue_busy(kernel: KernelProfile) -> float | None:

@@ -14,8 +14,9 @@ from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles
 from advisor.views.device_rates import DeviceRates
+from advisor.views.kernels.counters import issue_busy, shared_bytes
 from advisor.views.kernels.join import EVERY, Join
-from advisor.views.kernels.limits import Limits
+from advisor.views.kernels.limits import BUSY, COMPUTE, Limits
 from advisor.views.replay.gpu_work import GpuWork
 
 
@@ -62,6 +63,11 @@ class MeasuredKernel:
     @property
     def block(self) -> Dim:
         return self.profile.block
+
+    @property
+    def issues(self) -> bool:
+        """Whether arithmetic, or issuing instructions, holds it up: fewer of them make it shorter, whatever else it waits for."""
+        return max(self.limits.busy.get(COMPUTE, 0.0), issue_busy(self.profile) or 0.0) >= BUSY
 
     @property
     def waves(self) -> float | None:
@@ -143,7 +149,7 @@ def _occupancy(profile: KernelProfile) -> Occupancy | None:
     achieved = profile.get("sm__warps_active.avg.pct_of_peak_sustained_active")
     achieved = None if achieved is None else achieved / 100
     registers = profile.get("launch__registers_per_thread")
-    shared = sum(profile.get(f"launch__shared_mem_per_block_{part}") or 0.0 for part in ("static", "dynamic"))
+    shared = shared_bytes(profile)
     fit = None
     if registers is not None and profile.threads:
         fit = occupancy.fit(profile.capability, [profile.threads], [registers], [shared])

@@ -21,6 +21,15 @@ FURTHEST = 60
 MIN_SCORES = 1024
 """Scores of one head, below which a fused kernel has nothing to gain: 32 queries by 32 keys."""
 
+MOST_BETWEEN = 12
+"""Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""
+
+MIN_BETWEEN_SHARE = 0.3
+"""What these take of the products' time, at least, where not even ops were recorded."""
+
+# Products of one matrix with a weight: a layer, not attention's products of two activations.
+_LAYERS = ("aten::mm", "aten::addmm", "aten::addmv", "aten::mv", "aten::linear")
+
 _EXPONENTIAL = re.compile(r"softmax|^aten::exp_?$")
 _PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
 _DROPOUT = re.compile(r"dropout|bernoulli")
@@ -72,6 +81,11 @@ class Attentions:
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Attentions:
         return cls(tuple(_Reader(work, shapes).attentions()))
+
+    def members(self, work: GpuWork) -> Ints:
+        """The kernels of all of them; by their order where no shapes were recorded."""
+        found = [one.members for one in self.found] if work.timeline.source.shapes else attentions_by_order(work)
+        return np.concatenate([work.op[:0], *found])
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,3 +205,40 @@ def _batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, 
     if inner != inner_too or prod(lead) != prod(other) or prod(lead) < 1:
         return None
     return prod(lead), rows, inner, columns
+
+
+def attentions_by_order(work: GpuWork, min_between_share: float = MIN_BETWEEN_SHARE) -> list[Ints]:
+    """Positions of the kernels of each attention where no shapes tell: a product, pointwise kernels with a softmax among them, a product."""
+    product, softmax = work.of(Family.GEMM), work.of(Family.SOFTMAX)
+    filler = work.of(Family.ELEMENTWISE, Family.COPY, Family.FILL, Family.RANDOM, Family.FUSED, Family.LAYOUT, Family.SOFTMAX)
+    layer = work.launched_by(_LAYERS.__contains__)
+    found: list[Ints] = []
+    for stream in np.unique(work.schedule.stream):
+        here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
+        used = -1
+        for at in np.flatnonzero(softmax[here]).tolist():
+            before, after = _product(here, at, -1, product, filler), _product(here, at, 1, product, filler)
+            if before <= used or after < 0 or after - before > MOST_BETWEEN:
+                continue
+            chain = here[before : after + 1]
+            ends = chain[[0, -1]]
+            if layer[ends].any() or work.step[ends[0]] != work.step[ends[1]]:
+                continue
+            between = float(work.dur_us[chain[1:-1]].sum())
+            if work.op[chain[0]] < 0 and between < min_between_share * float(work.dur_us[ends].sum()):
+                continue
+            found.append(chain)
+            used = after
+    return found
+
+
+def _product(here: Ints, at: int, direction: int, product: Mask, filler: Mask) -> int:
+    """The nearest product from position `at` in a direction with nothing but pointwise work between, -1 where none is."""
+    i = at + direction
+    while 0 <= i < len(here) and abs(i - at) <= MOST_BETWEEN:
+        if product[here[i]]:
+            return i
+        if not filler[here[i]]:
+            return -1
+        i += direction
+    return -1

@@ -74,10 +74,11 @@ class Replay:
         before = period_us(schedule)
         return max(0.0, 1 - period_us(edit.apply(schedule)) / before) if before > 0 else 0.0
 
-    def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf) -> Saving:
+    def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
         """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
 
-        at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it.
+        at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it. likely_at_most_us: the
+        same of the expected fix, where the one at the high end takes more away.
         """
         every = (self.corrected, self.fastest, self.slowest)
         middle = self.share(self.corrected, edits.expected)
@@ -86,10 +87,11 @@ class Replay:
         # What a replay that falls short of the step leaves unexplained, no fix of it shortens.
         explained_us = self.step_us if self.basis == "simulated" else min(self.step_us, period_us(self.recorded))
         low, expected, high = (share * explained_us for share in (bottom, middle, top))
-        at_most_us *= self.step_us / self.true_step.expected_us
-        if expected > at_most_us:
+        in_trace_time = self.step_us / self.true_step.expected_us
+        at_most_us, likely_at_most_us = at_most_us * in_trace_time, min(likely_at_most_us, at_most_us) * in_trace_time
+        if expected > likely_at_most_us:
             # The replay sees more than there was to lose: its range holds in proportion.
-            low, expected = low * at_most_us / expected, at_most_us
+            low, expected = low * likely_at_most_us / expected, likely_at_most_us
         return Saving(
             # A replay that does not reproduce the step bounds what a fix gains: it may be nothing.
             low_us=low if self.basis == "simulated" else 0.0,

@@ -9,9 +9,11 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.kernel_names import of_library
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.recordings.timeline import GpuKind
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.program import Program
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,12 @@ def beside_others(work: GpuWork, at: Ints) -> Mask:
         covered = overlap_with(start[rows[mine]], end[rows[mine]], spans)
         found[mine] = covered >= 0.5 * (end - start)[rows[mine]]
     return found
+
+
+def named_by_its_author(work: GpuWork, program: Program) -> Mask:
+    """(n,) kernels that the program's author named: what they are called is no proof of what they do."""
+    if program.framework != "cuda":
+        return np.zeros(len(work.rows), bool)
+    names = work.timeline.gpu_ops["name"].cat
+    own = np.array([not of_library(str(name)) for name in names.categories], bool)
+    return own[names.codes.to_numpy()[work.rows]] if len(own) else np.zeros(len(work.rows), bool)

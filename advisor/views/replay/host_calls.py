@@ -49,6 +49,11 @@ class HostCalls:
         """Recorded time of the calls at some positions, a step."""
         return float(self.timeline.api_calls["dur_us"].to_numpy()[self.rows[at]].sum()) / self.schedule.steps
 
+    def us_a_step_inside(self, at: Ints, spans: Spans) -> float:
+        """Recorded time of the calls at some positions, a step, in which these spans are."""
+        start, dur = (self.timeline.api_calls[column].to_numpy()[self.rows[at]] for column in ("start_us", "dur_us"))
+        return float(overlap_with(start, start + dur, spans).sum()) / self.schedule.steps
+
     def inside(self, at: Ints, spans: Spans) -> Mask:
         """(n,) whether most of each of the calls at some positions, as recorded, passes inside these spans."""
         calls = self.timeline.api_calls

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.frames import spans_of
+from advisor.views.trace.steps import Steps
 
 FEWEST_REPEATS = 4
 """Where no step repeats, a copy that comes fewer times sets up or ends the program."""
@@ -33,9 +35,19 @@ class HostCopies:
         found: Mask = count[group] >= FEWEST_REPEATS
         return found
 
+    def to_host(self, work: GpuWork) -> Ints:
+        """The copies (positions) that come to the host."""
+        return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
+
     def spare(self, work: GpuWork, small_bytes: int) -> Ints:
         """The small copies (positions) that one copy a step and direction could carry, that one left out."""
         small = self.at[self.bytes[self.at] < small_bytes]
         up = work.column("copy_kind")[small] == CopyKind.HTOD.value
         together = [small[(work.step[small] == step) & (up == way)] for step in np.unique(work.step[small]) for way in (True, False)]
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])
+
+
+def us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:
+    """Time a step in which these GPU ops run and these spans are."""
+    running = clip(spans_of(work.timeline.gpu_ops, rows), steps.start_us, steps.end_us)
+    return length(intersect(running, spans)) / steps.steps

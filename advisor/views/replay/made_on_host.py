@@ -33,9 +33,13 @@ class MadeOnHost:
     spans: Spans
     as_launched_us: float
 
+    def us(self, steps: int) -> float:
+        """What making them takes the host, a step."""
+        return length(self.spans) / steps
+
     def told(self, steps: int, step_us: float) -> str:
         """What making them takes the host, where it is worth a word."""
-        us = length(self.spans) / steps
+        us = self.us(steps)
         return f"; making what they carry takes the host {duration(us)} as recorded" if us >= WORTH_SAYING * step_us else ""
 
     def on_device(self, calls: HostCalls | None, replay: Replay, *, kept: bool) -> Edit:

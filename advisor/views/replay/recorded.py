@@ -15,7 +15,7 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
 from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
 
 _FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
@@ -120,7 +120,8 @@ def begun_us(timeline: Timeline, steps: Steps, rows: Ints) -> Floats:
 
 
 def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
-    """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps."""
+    """A trace without launches: one call that launches all of the window's ops, which keep their recorded gaps. Pages of managed memory that
+    migrate come in turn with the kernels of the busiest stream, which touch them: what runs inside a kernel takes no time of its own."""
     ops = timeline.gpu_ops
     start = ops["start_us"].to_numpy()
     row = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
@@ -128,10 +129,15 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
     end = start + ops["dur_us"].to_numpy()[row]
     _, stream = np.unique(np.c_[ops["device"].to_numpy()[row], ops["stream"].to_numpy()[row]], axis=0, return_inverse=True)
     stream = stream.reshape(-1)
-    gap = np.zeros(len(row))
+    gap, dur = np.zeros(len(row)), end - start
+    launched = launched_ops(timeline)[row]
+    if launched.any():
+        stream[~launched] = np.argmax(np.bincount(stream[launched], dur[launched]))
     for s in np.unique(stream):
         rows = np.flatnonzero(stream == s)
-        gap[rows] = start[rows] - np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
+        reach = np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
+        gap[rows] = start[rows] - reach
+        dur[rows] = np.where(launched[rows], dur[rows], np.maximum(end[rows] - np.maximum(start[rows], reach), 0.0))
     one, none = np.zeros(1), np.full(1, -1, np.int64)
     return Schedule(
         call_row=none,
@@ -143,7 +149,7 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         op_row=row,
         op_call=np.zeros(len(row), np.int64),
         stream=stream,
-        dur_us=end - start,
+        dur_us=dur,
         latency_us=np.zeros(len(row)),
         gap_us=np.maximum(gap, 0.0),
         after=np.full(len(row), -1, np.int64),

@@ -10,7 +10,7 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, WithDispatch, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.graph_breaks import behind_breaks
 from advisor.views.replay.host_calls import HostCalls
@@ -47,12 +47,12 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 
-def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None) -> Edit:
+def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None, *, with_lead: bool = False) -> Edit:
     """The waits go, with the ops and Python calls that exist only to wait, the comparisons that make the mask whose size is asked for, and the
     gathers of a shape that is no longer asked for: their kernels and the host time in them; and where a wait cuts a compiled graph, what
     it takes to enter the part behind it.
 
-    also: (n_cpu,) other ops that go.
+    also: (n_cpu,) other ops that go. with_lead: with all of the host's issuing before each, not only what these ops and calls did of it.
     """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
     reading = _waiting(ops, calls.op[waits])
@@ -63,7 +63,8 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
     known = work.op >= 0
     gone[known] = ops.outermost_where(doomed)[work.op[known]] >= 0
     spans = joined(spans_of(cpu, doomed), spans_of(python, matches(python, _WAITING_CALLS)), behind_breaks(calls, ops, reading))
-    return combine(WithoutWaits(waits), WithoutOps(np.flatnonzero(gone)), WithDispatch(replay.outside(spans)))
+    at = np.flatnonzero(gone)
+    return combine(WithoutWaits(waits), WithoutOps(at) if with_lead else FewerLaunches(at[:0], at, np.empty(0)), WithDispatch(replay.outside(spans)))
 
 
 def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
@@ -112,7 +113,7 @@ def without_reads(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, 
     """What is read may have been computed to be read: what is launched last before each wait goes with it. In a program of JAX that is
     the jitted call, and its copy; elsewhere the reductions and comparisons."""
     if program.framework != "jax":
-        return without_waiting_ops(work, calls, replay, waits, _judging(work.ops, calls, waits))
+        return without_waiting_ops(work, calls, replay, waits, _judging(work.ops, calls, waits), with_lead=True)
     launching = np.flatnonzero(calls.launching(work.kernel) & (calls.op >= 0))
     before = np.searchsorted(launching, waits) - 1
     last = work.ops.outermost[calls.op[launching[before[before >= 0]]]]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge import cuda_api
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import CopyKind, Timeline
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,9 @@ class Launches:
             ambiguous += spread > calls["dur_us"].to_numpy()[rows[0]]
         times = np.where(chosen >= 0, start[chosen], np.nan) if len(start) else np.full(len(ops), np.nan)
         return cls(chosen, times, roles, int(ambiguous))
+
+
+def launched_ops(timeline: Timeline) -> Mask:
+    """(n_gpu,) ops that the program asked for: pages of managed memory migrate by themselves."""
+    found: Mask = ~timeline.gpu_ops["copy_kind"].isin([CopyKind.MIGRATION_HTOD.value, CopyKind.MIGRATION_DTOH.value]).to_numpy()
+    return found
