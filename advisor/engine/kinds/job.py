@@ -282,7 +282,33 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
     if top and top.severity in ("high", "medium"):
         return Headline(bottleneck=top.rule, summary=top.summary, step_us=step_us, predicted_step_us=predicted)
     bottleneck, summary = _bound(parts)
-    return Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
+    made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
+    late = _recorded_late(job)
+    if late is None:
+        return made
+    told = f"wait for rank {job.numbers[late]} in collectives for {percent(float(job.lateness_us[late]) / job.step_us)} of the step"
+    return msgspec.structs.replace(
+        made,
+        summary=f"{summary} As recorded, the others {told}: recording slows hosts down, and that was taken off.",
+        judged="partly",
+        judged_why=f"as recorded ranks {told}; recording may have made that, or the rank may be late",
+    )
+
+
+FOR_ONE = 0.5
+"""Of all lateness in collectives: a rank with more of it is the one that is waited for (as for straggler)."""
+
+MUCH = 0.1
+"""Of the recorded step: hosts that are recorded differ by some hundredths of it from step to step, as even jobs show."""
+
+
+def _recorded_late(job: Job) -> int | None:
+    """The rank (position) that the others wait for as recorded, where what recording is held to have cost hides it; None where there is none."""
+    if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0 or not job.lateness_us.any():
+        return None
+    at = int(job.lateness_us.argmax())
+    late_us = float(job.lateness_us[at])
+    return at if late_us >= FOR_ONE * job.lateness_us.sum() and late_us >= MUCH * job.step_us else None
 
 
 def _predicted(job: Job, found: list[Judged]) -> Prediction:
