@@ -47,7 +47,7 @@ def host_bound(
     of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
     and ops as long that launch nothing, which compute on the CPU. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count and half of their time is
-    taken as avoidable. The step is replayed without that time (`low`: half of it stays). Reported where it recurs in
+    taken as avoidable; so with pauses of that length between two launches of compiled code. The step is replayed without that time (`low`: half of it stays). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise).
 
@@ -77,7 +77,7 @@ def host_bound(
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):
         return Clear(why=f"the host works for itself in {busy} of {counted(steps.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two")
-    known = all(w.kind != "unknown" for w in works)
+    known = all(w.kind not in ("unknown", "generated") for w in works)
     share = 1.0 if known else 0.5
     spent = duration(host_time.spent_us(spans))
     start, end = spans
@@ -117,6 +117,16 @@ def _fix(work: OwnWork) -> Fix:
             title="Do not sleep in the thread that launches",
             steps=(f"Remove the sleep in {work.label}; poll or throttle in another thread.",),
             url=url,
+        )
+    if work.kind == "generated":
+        return Fix(
+            title="Make launching that kernel cheap",
+            steps=(
+                f"Look at {work.label}: a launcher of one's own that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
+                "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and calling it launches.",
+                "Or capture the step in a CUDA graph: what the host does between launches then runs no more.",
+            ),
+            url="https://triton-lang.org/main/python-api/generated/triton.jit.html",
         )
     if work.kind == "cpu-op":
         return Fix(

@@ -24,6 +24,7 @@ from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.replay.recurrent_loop import RecurrentLoop
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
+from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
@@ -70,6 +71,7 @@ def launch_gap(
     capturable: Capturable,
     recurrent: RecurrentLoop,
     replay: Replay,
+    first: FirstPass,
     *,
     min_idle_share: float = 0.10,
 ) -> Outcome:
@@ -114,9 +116,9 @@ def launch_gap(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
     """
-    waiting = gaps.causes["launch"].to_numpy()
+    waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     big = np.flatnonzero((waiting > 0) & (gaps.next_op >= 0))
-    share = gaps.share("launch")
+    share = float(waiting.sum()) / gaps.run_us
     if share < min_idle_share or not len(big):
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
     frame = timeline.gpu_ops
@@ -124,13 +126,12 @@ def launch_gap(
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
-    jitted = _jitted_calls(work, calls)
-    if program.framework == "jax" and len(jitted) / steps.steps < FEWEST_JITTED:
+    if program.framework == "jax" and len(_jitted_calls(work, calls)) / steps.steps < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
-    lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-    lost_us = float(gaps.causes[lost].to_numpy().sum()) / steps.steps
-    pauses_us = lost_us - float(waiting.sum()) / steps.steps
+    beside = ["dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
+    pauses_us = float(gaps.causes[beside].to_numpy().sum()) / steps.steps
+    lost_us = float(waiting.sum()) / steps.steps + pauses_us
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
     edits = _edits(program, graph, timeline, host_time, compiled, capturable)
     if recurrent.cells:
@@ -157,6 +158,7 @@ def launch_gap(
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         confidence=0.9,
+        at_most="low" if first.only else "high",
         fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", spellings, recurrent),
     )
 
@@ -191,10 +193,8 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
 
 
 def _fix(program: Program, optimizes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
-    server = of_server(program)
-    if server:
-        return server
-    return spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, *(("cell",) if recurrent.cells else ("sliced", "grows")))
+    ways = ("cell",) if recurrent.cells else ("sliced", "grows")
+    return of_server(program) or spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, *ways)
 
 
 def _compiled(program: Program, optimizes: bool) -> Fix:

@@ -24,7 +24,7 @@ from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import spans_of
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
@@ -100,6 +100,8 @@ def memcpy(
     copies = HostCopies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
         return Clear(why="no copy between host and device inside the window")
+    if not steps.repeats and not computing_ops(work.timeline).any():
+        return Clear(why=f"{len(copies.at)} copies in a recording without steps and without a kernel: what is loaded is not used yet")
     if not steps.repeats and not (again := copies.repeated(work)).any():
         return Clear(why=f"{len(copies.at)} copies in a recording without steps, none of which comes {FEWEST_REPEATS} times: what happens once is no step")
     if not steps.repeats:

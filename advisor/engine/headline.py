@@ -14,7 +14,8 @@ from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_c
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
-from advisor.views.trace.launches import Launches, launched_ops
+from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
@@ -110,9 +111,13 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     count = int(((ops >= steps.start_us) & (ops < steps.end_us) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
+    if not steps.repeats and not computing_ops(timeline).any():
+        return "partly", "only copies and fills were recorded, and no kernel: what the program does with the data is not known"
     if not steps.repeats and bound.shares.idle > IDLE_CAPTURE:
         busy = 1 - bound.shares.idle
         return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
+    if workspace.get(FirstPass).only:
+        return "partly", "all that was recorded is a first pass: what of it later passes do too is not known; record some after a warm-up"
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if elsewhere := _elsewhere(timeline, launches, steps):

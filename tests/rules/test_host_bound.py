@@ -51,6 +51,28 @@ def test_without_stacks_only_long_pauses_count_and_half_of_them():
     assert finding.confidence <= 0.5 and finding.saving.expected_us == pytest.approx(1500, rel=0.06)
 
 
+def compiled(first, second):
+    """A step of one compiled region, whose code launches a kernel after `first` µs and its author's own after `second` more."""
+
+    def body(trace, at):
+        trace.op("Torch-Compiled Region: 0/0", at, first + second + 80).note("## Call CompiledFxGraph abc", at + 1, first + second + 78)
+        trace.op("triton_poi_fused_mul_0", at + first + 2, 20).launch(at + first + 5, at + first + 12, at + first + 30)
+        trace.op("my_kernel_0", at + first + second + 22, 20).launch(at + first + second + 25, at + first + second + 32, at + first + second + 70)
+
+    return repeat(first + second + 100, body)
+
+
+def test_a_pause_between_two_launches_of_compiled_code_is_the_next_kernels():
+    finding = found("host-bound", compiled(10, 3000))
+    assert "host code before my_kernel_0 in compiled code" in finding.summary and "launching that kernel" in finding.fix.title
+    assert finding.saving.expected_us == pytest.approx(1500, rel=0.06), "half of it"
+
+
+def test_what_compiled_code_does_before_its_first_launch_is_the_compiler_s():
+    clear("host-bound", compiled(3000, 10))
+    clear("host-bound", compiled(10, 700))
+
+
 def test_what_happens_once_is_start_up():
     def body(trace, at):
         work(3000 if at == 2 * 200 else 20)(trace, at if at <= 2 * 200 else at + 3000)

@@ -269,6 +269,16 @@ def test_what_comes_to_the_host_gains_no_more_than_the_copy_and_at_least_its_pin
     assert finding.saving.low_us <= 400 - 182
 
 
+def test_copies_without_a_kernel_load_what_is_not_used_yet():
+    trace = Trace(recorder="nsys")
+    for k, way in enumerate("HHDHDDHHHDHD"):
+        trace.copy(700 * k, 402, 700 * k + 2, 700 * k + 402, size=10_000_000, kind="HtoD" if way == "H" else "DtoH")
+    report = run("memcpy", trace)
+    assert "without a kernel" in report.clear[0].why
+    assert report.headline.judged == "partly" and "no kernel" in report.headline.judged_why
+    assert found("memcpy", trace.launch(9_000, 9_005, 9_400, dur=4)), "with one it may be how the program runs"
+
+
 def held_up(trace, at, name):
     """A small upload that returns only once 400 µs of a kernel are over, after which the host is late with 6 launches."""
     trace.launch(at + 2, at + 8, at + 408, name, dur=4)

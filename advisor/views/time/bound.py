@@ -11,13 +11,14 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
-from advisor.report.numbers import percent
+from advisor.report.numbers import duration, percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
+from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
@@ -96,7 +97,7 @@ class Bound:
     @classmethod
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
-        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program,
+        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program, first: FirstPass,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
@@ -111,6 +112,13 @@ class Bound:
                 f"{percent(once)} of the {span} went into what happens once, as loading kernels, making contexts, trying algorithms or capturing "
                 f"graphs; the longest call "
                 f"is {startup.longest(steps.start_us, steps.end_us)}."
+            )
+            return cls("start-up", text, shares, host_share)
+        if first.only:
+            window = steps.end_us - steps.start_us
+            text = (
+                f"{duration(first.once_us)} went into what happens once. What is left, {duration(window)}, is a first pass, which still meets new kernels: "
+                f"as recorded, kernels run for {percent(float(total(main.compute).sum()) / window)} of it."
             )
             return cls("start-up", text, shares, host_share)
         recording, is_open = _of_recording(main, steps, replay.true_step)

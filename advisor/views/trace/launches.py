@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge import cuda_api
-from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Launches:
             ambiguous += spread > calls["dur_us"].to_numpy()[rows[0]]
         times = np.where(chosen >= 0, start[chosen], np.nan) if len(start) else np.full(len(ops), np.nan)
         return cls(chosen, times, roles, int(ambiguous))
+
+
+def computing_ops(timeline: Timeline) -> Mask:
+    """(n_gpu,) ops that compute: no copies, no fills."""
+    found: Mask = ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value]).to_numpy()
+    return found
 
 
 def launched_ops(timeline: Timeline) -> Mask:

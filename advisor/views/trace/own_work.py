@@ -23,6 +23,9 @@ HALF = 0.5
 """A frame that covers this share of a pause is what the host did in it."""
 
 _FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^DistributedDataParallel|^## Call|^Torch-Compiled")
+_GENERATED = re.compile(r"^## Call")
+"""The range in which code that a compiler generated launches one kernel after the other."""
+_AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
 _BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
 _TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
@@ -66,8 +69,35 @@ def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, oth
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
+    found += _in_generated(timeline, host, others, 2.0 * min_pause_us)
     found.sort(key=lambda f: f[0])
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
+
+
+def _in_generated(timeline: Timeline, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
+    """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long stands in the code that
+    launches the next kernel, mostly one that the program brought itself."""
+    cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
+    ranges = joined(spans_of(notes, matches(notes, _GENERATED)), spans_of(cpu, matches(cpu, _GENERATED)))
+    if not len(ranges[0]):
+        return []
+    launched = spans_of(calls, host.on_threads(calls))
+    ops = host.on_threads(cpu) & ~matches(cpu, _AROUND_GENERATED)
+    pauses = complement(joined(launched, spans_of(cpu, ops), others), float(ranges[0][0]), float(ranges[1][-1]))
+    start, end = cpu["start_us"].to_numpy(), cpu["start_us"].to_numpy() + cpu["dur_us"].to_numpy()
+    found = []
+    for begin, until in zip(*(edge[pauses[1] - pauses[0] >= min_us].tolist() for edge in pauses), strict=True):
+        inside = int(np.searchsorted(ranges[0], begin, side="right")) - 1
+        between = inside >= 0 and until < ranges[1][inside] and (launched[1] > ranges[0][inside])[: int(np.searchsorted(launched[0], begin))].any()
+        if between:
+            at = np.flatnonzero(ops & (start <= until + CLOSE_US) & (end > until))
+            name = str(cpu["name"].iloc[at[-1]]) if len(at) else "a kernel"
+            found.append((begin, until, OwnWork(f"host code before {name} in compiled code", None, "generated")))
+    return found
+
+
+CLOSE_US = 5.0
+"""An op that begins so soon after a pause ends it."""
 
 
 def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_us: float) -> Ints:

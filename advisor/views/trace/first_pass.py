@@ -1,0 +1,52 @@
+"""Whether a recording is a program's first pass, which meets its kernels and takes its memory as it goes: later passes do neither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask, Spans, clip, length, overlap_with
+from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.program import Program
+from advisor.views.trace.startup import StartUp
+from advisor.views.trace.steps import Steps
+
+STILL_NEW = 0.5
+"""A program that repeats itself has met all its kernels in its first pass. One that meets a new one behind half of its ops is still in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPass:
+    """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
+    it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory."""
+
+    only: bool
+    once_us: float
+    met: Mask
+    allocating: Spans
+
+    def again(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
+        """(n,) whether gaps, each before an op (row, -1 where none), are such as later passes have too: not before a kernel that is met for the
+        first time, nor while memory is taken."""
+        if not self.only:
+            return np.ones(len(next_op), bool)
+        found: Mask = ~(self.met[next_op] & (next_op >= 0)) & (overlap_with(start_us, end_us, self.allocating) == 0)
+        return found
+
+    @classmethod
+    def build(cls, timeline: Timeline, steps: Steps, startup: StartUp, program: Program, host: HostActivity) -> FirstPass:
+        ops = timeline.gpu_ops
+        start = ops["start_us"].to_numpy()
+        met = np.zeros(len(ops), bool)
+        order = np.argsort(start, kind="stable")
+        order = order[(ops["kind"] == GpuKind.KERNEL.value).to_numpy()[order]]
+        _, first = np.unique(ops["name"].cat.codes.to_numpy()[order], return_index=True)
+        met[order[first]] = True
+        once_us = length(clip(startup.once, -np.inf, steps.start_us))
+        inside = order[(start[order] >= steps.start_us) & (start[order] < steps.end_us)]
+        new = np.flatnonzero(met[inside])
+        still = len(new) > 0 and new[-1] >= STILL_NEW * len(inside)
+        framework = program.framework != "cuda" and len(timeline.cpu_ops) > 0
+        return cls(bool(framework and steps.basis == "whole" and still and once_us > steps.end_us - steps.start_us), once_us, met, host.allocator)
