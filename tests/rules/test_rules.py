@@ -171,6 +171,19 @@ def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_i
     assert finding.saving.expected_us == pytest.approx(26, abs=1)
 
 
+@pytest.mark.parametrize(("after_us", "severity"), [(300, "medium"), (2_000, "low")])
+def test_what_a_part_gains_weighs_by_its_share_of_the_program(after_us, severity):
+    # Twelve times two kernels in 60 of 72 µs, waited for: a sixth of that. Then three other kernels that take 29 or 74 % of the device's work.
+    trace = Trace()
+    for s in range(12):
+        at = 72 * s
+        trace.launch(at, at + 6, at + 36, "a", dur=4).launch(at + 5, at + 36, at + 66, "b", dur=4).call("cudaStreamSynchronize", at + 10, 57)
+    for k in range(3):
+        trace.launch(900 + 10 * k, 900 + after_us * k / 3, 900 + after_us * (k + 1) / 3, f"other{k}", dur=4)
+    finding = found("sync-stall", trace)
+    assert finding.severity == severity and ("of the device's work" in finding.summary) == (severity == "low")
+
+
 @pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaEventSynchronize"])
 def test_a_wait_by_which_a_single_run_is_timed_is_left_out(call):
     # Two runs of different kernels, each waited for and followed by the host's own 2 ms.

@@ -12,8 +12,8 @@ from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
 from advisor.engine.doubt import clocked, doubted, paced
 from advisor.engine.folding import folded
-from advisor.engine.grade import Weight, in_true_time
-from advisor.engine.headline import headline
+from advisor.engine.grade import SUMMARY, Weight, in_true_time
+from advisor.engine.headline import APART_MOST, headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.demangled import function_name, same_name
@@ -36,7 +36,9 @@ from advisor.report.model import (
     Saving,
     SourceInfo,
     Window,
+    severity_of,
 )
+from advisor.report.numbers import percent
 from advisor.report.roofline import rates
 from advisor.views.charts.memory import TracedPeaks
 from advisor.views.device_rates import DeviceRates
@@ -120,9 +122,19 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     untold = next((check for check in workspace.get(TraceHealth).failed if "host" in check.touches), None)
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
-    found = [_with_changes(f, replay) for f in folded(replay, found)]
+    found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
+
+
+def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
+    """The finding, no more severe than what it gains of the whole program lets it be, where most of the device's work lies apart from what repeats."""
+    finding = found.finding
+    if apart <= APART_MOST or not isinstance(finding.saving, Saving):
+        return found
+    severity = max(finding.severity, severity_of(finding.saving, step_us / (1 - apart)), key=SEVERITIES.index)
+    told = f"{finding.summary.rstrip('.')}; what repeats is {percent(1 - apart)} of the device's work."
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))
 
 
 def _with_lines(found: Judged, timeline: Timeline) -> Judged:

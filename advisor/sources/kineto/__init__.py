@@ -58,6 +58,12 @@ HELPED_AFTER = 3
 
 def record(opened: Opened) -> Recording:
     """The recording of one trace."""
+    if _BEFORE_KINETO.search(opened.head):
+        raise TraceError(
+            "the file is of torch.autograd's profiler without Kineto (PyTorch before 1.8.1, or use_kineto=False): it says how long the GPU took for "
+            "each op, but holds no kernel, launch or stream, so nothing can be judged",
+            _HOW_TO_RECORD,
+        )
     return Recording("trace", opened.path, (read(opened.stream, opened.path, processes=opened.processes),))
 
 
@@ -134,6 +140,8 @@ def _as_written(ns: int) -> Microseconds:
 
 
 _SAVED_REPORT = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"advisor":')
+_BEFORE_KINETO = re.compile(rb'"pid":\s*"(CPU|CUDA) functions"')
+"""Kineto numbers its processes; the profiler before it had one of each of these."""
 _ROCPROF = b'"rocprofiler-sdk-tool"'
 
 

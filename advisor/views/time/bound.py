@@ -148,7 +148,7 @@ class Bound:
             text = f"Communication that overlaps no compute takes {percent(shares.communication)} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest, span) + recording, shares, host_share, made, is_open)
+        return cls(name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, steps), shares, host_share, made, is_open)
 
 
 def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:
@@ -197,6 +197,23 @@ def _beside(shares: Shares, largest: str, span: str) -> str:
         return ""
     other = max(others, key=lambda name: float(getattr(shares, name)))
     return " " + said[other].format(percent(getattr(shares, other)))
+
+
+MUCH_APART = 0.1
+"""Of the device's work: copies that lie apart from what repeats, as a batch before a pass whose layers repeat, are said from a tenth on."""
+
+
+def _copies_apart(timeline: Timeline, steps: Steps) -> str:
+    """What copies before and after a sequence that was found to repeat take, in a sentence; "" where it is little, or where steps are marked."""
+    if steps.basis != "detected":
+        return ""
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    apart = ((start < steps.start_us) | (start >= steps.end_us)) & ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy()
+    spent, whole = float(dur[apart].sum()), max(float(dur.sum()), 1e-9)
+    if spent < MUCH_APART * whole:
+        return ""
+    return f" Copies apart from what repeats, which may be a layer of one pass, take {duration(spent)}, {percent(spent / whole)} of the device's work."
 
 
 def _directions(timeline: Timeline, steps: Steps) -> str:

@@ -209,3 +209,14 @@ def test_what_recording_made_is_said_without_doubt_only_where_there_is_none():
             {"busy_us": 650.0 * steps.steps, "idle": (main.compute[0], main.compute[0] + 0.35 * (steps.end_us - steps.start_us) / len(main.compute[0]))},
         )
         assert said in _of_recording(idle, steps, step)[0]
+
+
+@pytest.mark.parametrize(("copy_us", "said"), [(300, True), (60, False)])
+def test_copies_before_a_pass_whose_layers_repeat_are_said(copy_us, said):
+    # A batch, then twelve layers of two kernels that take 80 µs each.
+    trace = Trace().copy(0, copy_us + 2, 1, 1 + copy_us, size=1_000_000)
+    for layer in range(12):
+        at = copy_us + 10 + 80 * layer
+        trace.launch(at, at + 5, at + 45, GEMM, dur=4).launch(at + 5, at + 45, at + 85, ADD, dur=4)
+    bound = trace.get(Bound)
+    assert (f"Copies apart from what repeats, which may be a layer of one pass, take {copy_us} µs, {copy_us / (copy_us + 960):.0%}" in bound.summary) == said
