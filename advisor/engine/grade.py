@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -19,11 +20,13 @@ SUMMARY = 240
 
 @dataclass(frozen=True)
 class Weight:
-    """What a finding gains, of what whole (in the saving's unit), and how sure the recording lets anybody be, 0 to 1."""
+    """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, and what was seen to be lost:
+    no error of a prediction makes more of it."""
 
     saving: AnySaving
     whole: float
     sure: float = 1.0
+    lost: float = inf
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
@@ -71,5 +74,7 @@ def _widened(rule: Rule, weight: Weight) -> Weight:
         return weight
     below, above = interval_margins(rule.id)
     low = max(0.0, saving.low_us - below * weight.whole)
-    high = max(saving.expected_us, min(weight.whole, saving.high_us + above * weight.whole))
+    # What the host alone is seen to lose is an estimate too, since recording stretches it.
+    lost = weight.lost if "kernels" in rule.relies_on else inf
+    high = max(saving.high_us, min(weight.whole, lost, saving.high_us + above * weight.whole))
     return replace(weight, saving=msgspec.structs.replace(saving, low_us=min(low, saving.expected_us), high_us=high))

@@ -111,7 +111,8 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
         saving = found.saving
     else:
         raise TypeError("a finding has edits, or says what it saves")
-    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED)
+    lost_us = found.at_most_us * replay.step_us / max(replay.true_step.expected_us, 1e-9)
+    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us)
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
