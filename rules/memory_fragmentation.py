@@ -31,8 +31,8 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     The recorded requests are replayed through a simulation of the caching allocator, first as they were (it must give the
     recorded peak of reserved bytes within 2 %), then with expandable segments. The difference is the saving (`low`: as much is
     left again as expandable segments leave beyond what is allocated). Reported from `min_share` of the reserved peak
-    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}). Not without a history of
-    events: segments that are free now may have been full before.
+    ({min_share}: rounding and caching cost healthy programs up to a sixth) and `least_bytes` ({least_bytes}). What was free before
+    the first event counts for nothing, and without events nothing does: it may have been full before.
 
     How to fix it
     `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or pad lengths to a few buckets, so that sizes come again.
@@ -54,15 +54,18 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
         return Clear(why=f"{size(max(idle, 0))} of {size(peak)} are reserved beyond the peak of what is allocated")
     after = replay.expandable
     expected = peak - after.reserved
+    if expected - device.idle_start < max(min_share * peak, least_bytes, 1) <= expected:
+        raise Unavailable(f"{size(device.idle_start)} of {size(peak)} were free before the first event: that may be the cache of an earlier peak", HISTORY)
+    expected -= device.idle_start
     if expected < max(min_share * peak, least_bytes, 1):
         return Clear(why=f"expandable segments would free {size(max(expected, 0))} of {size(peak)} reserved")
     left = max(after.reserved - after.allocated, 0)
-    saving = saved(peak, expected - left, expected, peak - after.allocated, "segments that no request fits", "reserved")
+    saving = saved(peak, expected - left, expected, peak - device.idle_start - after.allocated, "segments that no request fits", "reserved")
     at = int(np.argmax(device.reserved))
     got = int((device.events.action[: at + 1] == Action.SEGMENT_ALLOC).sum())
     return Found(
         summary=f"{size(peak)} are reserved for a peak of {size(device.peak_allocated)} allocated; "
-        f"expandable segments would need {size(after.reserved)} for the same requests.",
+        f"expandable segments would need {size(peak - expected)} for the same requests.",
         confidence=0.9 if replay.fidelity < 0.02 else 0.6,
         saving=saving,
         evidence=(

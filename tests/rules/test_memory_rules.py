@@ -206,6 +206,17 @@ def test_what_is_free_in_a_snapshot_without_events_is_not_judged():
     assert made.headline.bottleneck == "nothing stands out" and made.headline.judged == "partly"
 
 
+def test_what_was_free_before_the_first_event_is_not_judged():
+    m = Memory()
+    m.older(1000)
+    for _ in range(4):
+        m.segments[m.next] = m._segment(m.next, 1000 * MIB, 0, {"address": m.next, "size": 1000 * MIB, "requested_size": 0, "state": "inactive", "frames": []})
+        m.next += 1 << 34
+    m.event("free_completed", m.next - (1 << 34), 500 * MIB)  # all that the history saw; four segments of 1000 MiB are free
+    made = report(m, "memory-fragmentation")
+    assert not made.findings and "4.19 GB of 5.24 GB were free before the first event" in made.skipped[0].why
+
+
 def test_segments_given_back_and_asked_for_again():
     m = Memory()
     for _ in range(6):

@@ -131,8 +131,9 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     if loud and isinstance(loud[0].saving, BytesSaved):
         saving = loud[0].saving
         summary += f" {loud[0].fix.title}: {size(saving.expected)} less {saving.of}."
-    judged = "yes" if snapshot.stacks and snapshot.events else "partly"
-    why = "" if judged == "yes" else "the snapshot has no history of events" if snapshot.stacks else "no stacks were recorded"
+    allocated = failed or any(bool((device.events.action == Action.ALLOC).any()) for device in history.devices)
+    judged = "yes" if snapshot.stacks and allocated else "partly"
+    why = "" if judged == "yes" else "the snapshot has no history of allocations" if snapshot.stacks else "no stacks were recorded"
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
     return Headline(
         bottleneck="out of memory" if failed else stands_out,

@@ -96,6 +96,12 @@ def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tu
             _skip(stream, payload - (_binaries(stream, payload, lines) if sources and lines is not None else 0))
             continue
         rest = _take(stream, payload)
+        for source in range(sources):  # a block may hold both: sources come first
+            if len(rest) < 4 or (size := 4 + struct.unpack("<I", rest[:4])[0]) > len(rest):
+                raise ValueError(f"source {source + 1} of {sources} is longer than its block")
+            with suppress(ValueError):
+                _note(rest[4:size], {} if lines is None else lines)
+            rest = rest[size:]
         while rest:
             if len(rest) < 4:
                 raise ValueError("a message has no length")

@@ -95,6 +95,11 @@ class DeviceMemory:
     def peak_reserved(self) -> int:
         return max(int(self.reserved.max()), self.reserved_start)
 
+    @property
+    def idle_start(self) -> int:
+        """Bytes reserved before the first event that nothing held then."""
+        return max(self.reserved_start - int(self.allocations.size[self.allocations.born < 0].sum()), 0)
+
     @cached_property
     def at_peak(self) -> Bools:
         """The allocations held at the peak."""

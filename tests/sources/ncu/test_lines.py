@@ -75,3 +75,17 @@ def test_a_report_s_kernels_have_the_lines_of_their_binaries(tmp_path):
     path.write_bytes(plain_report())
     assert [k.source for k in read(path).parts[0].kernels] == [None, None]
     assert advisor.analyze(path).kernels
+
+
+def test_a_block_may_hold_sources_and_results(tmp_path):
+    from advisor.sources import read
+
+    source = field(1, 4242) + field(4, elf(text_k=b"x", debug_line=table(bytes([3, 50, 1])))) + field(6, 524294)
+    kernel = result("k", {0: field(3, 5000.0)}) + field(15, field(1, 4242))
+    body = b"".join(struct.pack("<I", len(message)) + message for message in (source, kernel))
+    header = field(1, 1) + field(2, 1) + field(4, field(1, b"gpu__time_duration.sum")) + field(5, len(body))
+    path = tmp_path / "k.ncu-rep"
+    path.write_bytes(report(struct.pack("<I", len(header)) + header + body))
+    (found,) = read(path).parts[0].kernels
+    assert (found.name, found.duration_us, found.source) == ("k", 5.0, ("/home/me/k.py", 51))
+    assert not read(path).parts[0].damage
