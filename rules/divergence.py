@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
@@ -29,7 +30,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
 
     How it is measured
     Mean threads that take part in an instruction (`smsp__thread_inst_executed_per_inst_executed.ratio`, section WarpStateStats)
-    of 32, or of the block where that is smaller: a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
+    of 32, or of the lanes that its blocks fill where that is fewer (42 threads are 21 in each of two warps): a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
     share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
     need, or the busiest resource at 0.70 of its peak. Where neither arithmetic nor the schedulers are busy for 0.6 of the time, at most the share of the
     lanes that are off (`high`), likely of the time in which warps do not wait for memory, perhaps nothing (`low`). What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
@@ -50,7 +51,8 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
         active = active_threads(kernel.profile)
         if active is None or not kernel.limits.known:
             return None
-        share = active / min(WARP, kernel.profile.threads or WARP)
+        threads = kernel.profile.threads or WARP
+        share = active * ceil(threads / WARP) / threads  # of the lanes that its blocks fill: the last warp may be a part of one
         if share >= max_active_share or waits_for_atomics(kernel.profile):
             return Fine(share)
         # Where instructions do not hold it up, what is issued beside a branch costs nothing that is seen: no more goes than the lanes that are off.

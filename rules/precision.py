@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
-from advisor.views.kernels.limits import COMPUTE, DRAM, L1, REACHED, Gain
+from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -55,7 +56,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
     on and nothing more, which gains nothing where it is on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and pointwise ops and norms move half
     the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
-    idle, and the gain is a share of its own time. Reported from `min_saving_share` of the step ({min_saving_share}).
+    idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
@@ -171,7 +172,10 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     dram = kernel.limits.busy.get(DRAM, 0.0)
     gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
     told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
-    return Seen(told, gain, 0.85, _fix(half, True))
+    if library or fma >= BUSY:
+        return Seen(told, gain, 0.85, _fix(half, True))
+    # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
+    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, _fix(half, True), "medium")
 
 
 def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
