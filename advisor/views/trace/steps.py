@@ -20,6 +20,7 @@ from advisor.views.trace.startup import StartUp
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 
+_MADE_HERE = re.compile(r"enumerate\(DataLoader\)#_SingleProcess")
 _PROFILER_STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
 _NUMBER = re.compile(r"\d+")
 # Ranges that the framework opens by itself and that do not span a step.
@@ -398,7 +399,7 @@ FEWEST_LEFT, LEAST_LEFT = 8, 0.2
 
 
 def _whole(timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
-    """From the first launch to the end of the last GPU op, less what happens once; without GPU work, all that the host did."""
+    """From the first launch, or the batch that was made for it, to the end of the last GPU op, less what happens once; without GPU work, all that the host did."""
     detail = "no step marks and no repeating launch sequence: the whole trace is one window"
     if not len(timeline.gpu_ops):
         frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
@@ -408,15 +409,31 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
     first, end = _active_span(timeline)
     launched = launches.start_us[~np.isnan(launches.start_us)]
     start = host_start = min(first, float(launched.min())) if len(launched) else first
+    batch = _batch_before(timeline, launches, start)
     if startup.earlier_us > start:
+        batch = None
         detail += f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
         start = startup.earlier_us
     begin = _after_startup(timeline, launches, startup, start)
+    if begin is None and batch is not None:
+        detail += ", begun with the batch that the main process made for it"
+        start = host_start = batch
     if begin is not None:
         detail += f"; {duration(begin - start)} of start-up left out, the longest call {startup.longest(start, begin)}"
         start = host_start = begin
     host_end = float(launched.max()) + 1e-3 if len(launched) else end
     return Steps("whole", detail, start, end, np.array([host_start, host_end]), 1, np.array([end - start]), "gpu")
+
+
+def _batch_before(timeline: Timeline, launches: Launches, start: float) -> float | None:
+    """When the main process began the last batch before the first launch, None where it made none: a loop makes one for each pass, while what
+    worker processes deliver first waits for their start."""
+    notes = timeline.annotations
+    if not len(notes) or not len(launches.start_us):
+        return None
+    begun, end = _ranges(notes, np.array([bool(_MADE_HERE.match(name)) for name in notes["name"].cat.categories]))
+    before = begun[end <= start]
+    return float(before.max()) if len(before) else None
 
 
 def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, start: float) -> float | None:

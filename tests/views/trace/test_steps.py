@@ -223,3 +223,12 @@ def test_what_comes_after_the_repetition_is_said_with_its_time():
     for k in range(4):
         trace.launch(400 + 200 * k, 405 + 200 * k, 505 + 200 * k, f"after{k}")
     assert "apart from it, after: 4 GPU ops that take 400 µs" in trace.get(Steps).detail
+
+
+@pytest.mark.parametrize(("kind", "start"), [("Single", 20), ("Multi", 130)])
+def test_a_pass_begins_with_the_batch_that_the_main_process_made_for_it(kind, start):
+    # A batch of 100 µs, then two kernels. What worker processes deliver first waits for their start, which happens once.
+    trace = Trace().note(f"enumerate(DataLoader)#_{kind}ProcessDataLoaderIter.__next__", 20, 100)
+    steps = trace.launch(130, 140, 160, "one").launch(150, 170, 190, "another").get(Steps)
+    assert (steps.basis, steps.start_us, steps.host_start_us, steps.end_us) == ("whole", start, start, 190)
+    assert ("the batch that the main process made" in steps.detail) == (kind == "Single")
