@@ -23,7 +23,7 @@ COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be w
 
 def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:
     """The finding; as a possible one where whether it matters depends on time of the host that recording may have added, or that cannot
-    be told at all. untold: a check that failed and touches the host.
+    be told at all. untold: a check that tells why, because it failed or because the device hardly works in what does not repeat.
 
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
@@ -36,7 +36,8 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     made = list(changes(replay.corrected, edits.expected))
     why, by, on_host = "", _decide_with(source), _rests_on_host(made, finding)
     if on_host and untold:
-        why, by = f"it gains the host's time, and the trace fails {untold.check}", untold.record_with or AGAIN
+        told = f"the trace fails {untold.check}" if untold.status == "failed" else "no step is marked or repeats where the device hardly works"
+        why, by = f"it gains the host's time, and {told}", untold.record_with or AGAIN
     elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:

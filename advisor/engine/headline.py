@@ -87,6 +87,11 @@ def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
     return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
 
 
+def hardly_works(steps: Steps, bound: Bound) -> bool:
+    """Whether the device idles nearly always in a recording of which no part repeats: what of the rest belongs to a step is then not known."""
+    return not steps.repeats and bound.shares.idle > IDLE_CAPTURE
+
+
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     """Whether the trace carries a verdict. "Nothing found" where nobody could look is the worst thing to say."""
     timeline, checks, bound = workspace.get(Timeline), workspace.get(TraceHealth), workspace.get(Bound)
@@ -113,7 +118,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
     if not steps.repeats and not computing_ops(timeline).any():
         return "partly", "only copies and fills were recorded, and no kernel: what the program does with the data is not known"
-    if not steps.repeats and bound.shares.idle > IDLE_CAPTURE:
+    if hardly_works(steps, bound):
         busy = 1 - bound.shares.idle
         return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
     if workspace.get(FirstPass).only:

@@ -118,3 +118,15 @@ def test_a_gain_of_the_hosts_time_is_only_possible_where_a_check_of_the_host_fai
 def test_what_may_gain_nothing_is_no_more_than_medium():
     finding = doubted(*held(low_us=0.0)).finding
     assert (finding.status, finding.severity) == ("found", "medium")
+
+
+@pytest.mark.parametrize(("gpu_us", "status"), [(2.0, "possible"), (20.0, "found")])
+def test_where_the_device_hardly_works_and_nothing_repeats_the_hosts_time_is_only_possible(gpu_us, status):
+    # 24 kernels of different names, each launched 100 µs after the one before: the device works for 2, or for 20 % of that.
+    trace = Trace()
+    for k in range(24):
+        trace.op(f"aten::op{k}", 100.0 * k, 95).launch(100.0 * k + 80, 100.0 * k + 84, 100.0 * k + 84 + gpu_us, f"kernel_{chr(97 + k)}")
+    report = run(trace.timeline(), [built_in()["launch-gap"]])
+    (finding,) = (f for f in report.findings if f.rule == "launch-gap")
+    assert finding.status == status and report.headline.judged == ("partly" if status == "possible" else "yes")
+    assert (finding.severity in ("high", "medium")) == (status == "found")

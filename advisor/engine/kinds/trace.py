@@ -13,7 +13,7 @@ from advisor.engine.consistency import consistent
 from advisor.engine.doubt import clocked, doubted, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import SUMMARY, Weight, in_true_time
-from advisor.engine.headline import APART_MOST, headline
+from advisor.engine.headline import APART_MOST, hardly_works, headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.demangled import function_name, same_name
@@ -50,6 +50,7 @@ from advisor.views.memory.health import MemoryHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.outside_clock import OutsideClock
+from advisor.views.time.bound import Bound
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
@@ -120,7 +121,10 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     their causes; all in the true step's time. What a request gains while the step stays as it is comes after what the step gains."""
     found = sorted(found, key=lambda f: (-f.finding.saving.expected, f.finding.rule))
     replay = workspace.get(Replay)
-    untold = next((check for check in workspace.get(TraceHealth).failed if "host" in check.touches), None)
+    health = workspace.get(TraceHealth)
+    untold = next((check for check in health.failed if "host" in check.touches), None)
+    if not untold and hardly_works(workspace.get(Steps), workspace.get(Bound)):
+        untold = next(check for check in health.results if check.check == "steps")
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
     found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
