@@ -123,7 +123,9 @@ def host_rules(
     is_sync = roles == names.index(cuda_api.ApiRole.SYNC)
     is_copy = roles == names.index(cuda_api.ApiRole.COPY)
     first_op = np.searchsorted(op_call, np.arange(n + 1))
-    usual = np.median(cost[~waiting]) if (~waiting).any() else 5.0
+    prompt = ~waiting
+    prompt[op_call[held]] = False
+    usual = np.median(cost[prompt]) if prompt.any() else 5.0
     latest = np.maximum.accumulate(op_end) if len(op_end) else op_end
     for i in np.flatnonzero(waiting | is_copy):
         if is_copy[i]:

@@ -21,9 +21,11 @@ from advisor.views.replay.edits import (
     Fused,
     OnSideStream,
     WithDispatch,
+    WithDurations,
     WithoutWaits,
     combine,
 )
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
@@ -442,3 +444,15 @@ def test_memory_is_freed_when_the_device_is_idle_whether_the_host_came_late_or_n
     freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree").to_numpy()[schedule.call_row])
     assert len(freeing) and (schedule.waits_for[freeing] >= 0).all() and (schedule.tail_us[freeing] == 0).all()
     assert schedule.call_us[freeing] == pytest.approx(50)
+
+
+def test_a_host_that_mostly_waits_in_copies_waits_no_longer_than_these_take():
+    # A loop of three calls: a copy of 200 µs from pageable memory, a kernel of 100, and a copy back in whose call the host waits for both.
+    trace = Trace()
+    for k in range(6):
+        at = 320.0 * k
+        trace.step(at, 320, k + 1).copy(at, 205, at + 5, at + 205).launch(at + 206, at + 210, at + 310, "alone", dur=2.0)
+        trace.copy(at + 208, 110, at + 311, at + 313, kind="DtoH")
+    replay, work = trace.get(Replay), trace.get(GpuWork)
+    kernels = np.flatnonzero(work.kernel)
+    assert replay.share(replay.recorded, WithDurations(kernels, np.full(len(kernels), 20.0))) == pytest.approx(80 / 320, abs=0.01)
