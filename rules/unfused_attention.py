@@ -14,13 +14,15 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
-from advisor.views.replay.edits import Edits, Fused, combine
+from advisor.views.replay.edits import Edits, Fused, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_between import host_between
 from advisor.views.replay.host_time import HostTime
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
+from advisor.views.trace.steps import Steps
 
 SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
 """Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
@@ -40,6 +42,8 @@ def unfused_attention(
     witness: Witness,
     program: Program,
     host_time: HostTime,
+    gaps: Gaps,
+    steps: Steps,
     *,
     min_between_share: float = MIN_BETWEEN_SHARE,
 ) -> Outcome:
@@ -90,11 +94,13 @@ def unfused_attention(
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
+    edits = _edits(work, host_time, kept, found, times)
     return Found(
         summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
-        edits=_edits(work, host_time, kept, found, times),
+        edits=edits,
         removes="the N × N scores' way through memory",
+        likely_at_most_us=max(gpu_us_removed(work.schedule, edits.expected), 0.0) + gaps.waited_for_us(work.rows[members], steps),
         quiet=f"written-out attention takes {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,

@@ -108,7 +108,7 @@ def unfused_elementwise(
         combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
         combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
-    waiting_us = _waiting_us(work, steps, gaps, members)
+    waiting_us = gaps.waited_for_us(work.rows[members], steps)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
@@ -147,13 +147,6 @@ def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: fl
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
     return told + (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
-
-
-def _waiting_us(work: GpuWork, steps: Steps, gaps: Gaps, members: Ints) -> float:
-    """What the device waits, a step, for these kernels to be launched; where steps repeat, also in the host's pauses before them."""
-    mine = np.isin(gaps.next_op, work.rows[members])
-    lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-    return float(gaps.causes[lost].to_numpy()[mine].sum()) / steps.steps
 
 
 def _beside(work: GpuWork, members: Ints) -> Ints:

@@ -624,6 +624,22 @@ def test_attention_written_out_is_found():
     assert finding.edits[0].gpu_us == pytest.approx(197.5 - 5.4, abs=0.2)
 
 
+def test_a_pause_inside_attention_is_not_what_fusing_it_gains():
+    # Four layers, recorded once. Inside the third op of each the host pauses for 5 ms, for no reason that repeats.
+    trace, names = Trace(), {"aten::bmm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
+    host = 0.0
+    for layer in range(4):
+        for k, op in enumerate(ATTENTION):
+            pause = 5000.0 * (k == 2)
+            dims = HEADS[k > 0] if op == "aten::bmm" else SCORES
+            trace.op(op, host, 8 + pause, dims, ["c10::Half"] * len(dims))
+            trace.launch(host + pause + 2, host + pause + 8, host + pause + 48, names.get(op, f"vectorized_elementwise_kernel_{layer}"))
+            host += pause + 60
+    finding = found("unfused-attention", trace)
+    # 20 kernels of 40 µs, and what the device waited for each launch: nothing of the 20 ms of pauses.
+    assert 700 < finding.saving.expected_us < 4 * 5 * 60
+
+
 @pytest.mark.parametrize(("each", "whole"), [(40, 197.5), (8, 37.5)])
 def test_a_fused_attention_in_fp32_may_cost_more_than_it_saves(each, whole):
     """The same products at two thirds (512 words) of 0.6 of 66.9 TFLOP/s: 40 µs, whatever the kernels took."""

@@ -54,6 +54,11 @@ class Gaps:
         """How much of the steps, as they run when nobody records, the device idles for one of the causes."""
         return float(self.causes[cause].sum()) / self.run_us
 
+    def waited_for_us(self, rows: Ints, steps: Steps) -> float:
+        """What the device waits, a step, for these GPU ops to be launched; where steps repeat, also in the host's pauses before them."""
+        lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
+        return float(self.causes[lost].to_numpy()[np.isin(self.next_op, rows)].sum()) / steps.steps
+
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay) -> Gaps:
         main = partition.main
