@@ -45,8 +45,9 @@ class Product:
     rows: int
     inner: int
     columns: int
-    first: bool
-    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient."""
+    first: bool | None
+    """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None where a head is as wide as
+    a sequence is long, so that sizes do not tell."""
 
     @property
     def flops(self) -> float:
@@ -123,7 +124,9 @@ class _Reader:
                 continue
             batch, rows, inner, columns = sizes
             at = here[(op == value) & dense]
-            for pair, first in (((rows, columns), True), ((rows, inner), False), ((inner, columns), False)):
+            square = rows == inner == columns
+            places = ((rows, columns), True), ((rows, inner), False), ((inner, columns), False)
+            for pair, first in (((rows, columns), None),) if square else places:
                 if pair[0] * pair[1] >= MIN_SCORES:
                     yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
 
@@ -143,6 +146,8 @@ class _Reader:
     def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
         work, backward = self.work, len(products) == 4
         firsts = [p.first for p in products]
+        if all(first is None for first in firsts):
+            firsts = [k == softmax_after for k in range(len(products))]
         ends = [*products[0].at, *products[-1].at]
         if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
             return None
@@ -159,7 +164,7 @@ class _Reader:
         members = np.union1d(own, span[self.size[span] * 2 >= scores])
         members = np.setdiff1d(members, span[work.of(Family.GEMM)[span] & ~np.isin(span, own)])
         members = np.union1d(members, self._within(here, own))
-        first = next(p for p in products if p.first)
+        first = products[firsts.index(True)]
         names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
         return WrittenOut(
             members=members,

@@ -13,12 +13,9 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.channels_last import ChannelsLast
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
-from advisor.views.replay.fused_optimizer import fused_optimizer
 from advisor.views.replay.fusion import Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.host_time import HostTime
-from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
@@ -36,6 +33,9 @@ backward, measured where each function holds one chain. Compiled in one graph, c
 COMPILED_INFERENCE_CALL_US = 25.0
 """The same where nothing is trained: the body of a loop of 256 passes took 27 µs a pass with its launch, on an H200's host."""
 
+OF_A_MODEL = 8
+"""Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
+
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
@@ -46,7 +46,7 @@ class CompiledStep:
     they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
     pass. fused: fewer launches, of stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
-    edit: what compiling, with a fused optimizer, does to the launches."""
+    edit: what compiling does to the launches; the optimizer stays as it is."""
 
     parts: float
     overhead: Edit
@@ -57,8 +57,7 @@ class CompiledStep:
 
     @classmethod
     def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
-        roofline: Roofline, shapes: Shapes,
+        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, program: Program, images: ChannelsLast, roofline: Roofline, shapes: Shapes
     ) -> CompiledStep:  # fmt: skip
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
@@ -71,8 +70,6 @@ class CompiledStep:
             chains = [stretch.members for stretch in fusion.stretches]
             fused = Fused.chains(chains, np.array([stretch.own_us for stretch in fusion.stretches]), fusion.launches)
             edits.append(fused)
-        if update.kind in ("loop", "foreach"):
-            edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _beside(work, fusion, images, program, roofline, shapes)
         return cls(parts, overhead, fused, beside, passed, combine(*edits))
 
@@ -88,12 +85,14 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
+    # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.
+    everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
     edits: list[Edit] = [
-        WithDurations(padded, work.dur_us[padded] / 2),
+        *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
         WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(roofline.limit_us[work.rows[moved]], SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
     ]
-    if images.in_half and (images.by_compiler or not program.training):
+    if everywhere and images.in_half and (images.by_compiler or not program.training):
         edits.append(images.likely)
     return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
 
