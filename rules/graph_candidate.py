@@ -31,7 +31,7 @@ def graph_candidate(
 
     What it is
     The steps launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
-    them and allocate nothing from the driver, while the GPU waits for launches.
+    their first kernel and their last and allocate nothing from the driver, while the GPU waits for launches.
 
     Why it costs time
     Each launch costs the host some 5 to 20 µs every time, although nothing about it changes. A captured graph replays
@@ -39,7 +39,7 @@ def graph_candidate(
 
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
-    A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail), and
+    A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
     launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). The saving is replayed
     with one graph launch a step (`low`: six tenths of the cost of issuing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
@@ -66,7 +66,7 @@ def graph_candidate(
     shapes = work.timeline.source.shapes
     return Found(
         title="A CUDA graph could replay the step",
-        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere; "
+        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere in between; "
         f"the GPU waits for launches {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(CheaperDispatch(0.6), *(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US),) * 2),
         removes="launching the same kernels anew",

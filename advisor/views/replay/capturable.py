@@ -35,11 +35,21 @@ def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, 
         return "CUDA graphs are in use already"
     if not _same(work, parts):
         return "the steps launch different kernels or other shapes, so one graph cannot replay them"
-    if calls.waits.any():
-        return f"the host waits for the GPU {times(calls.waits.sum() / work.schedule.steps)} a step, which no graph can hold"
+    waits = _between(work, calls)
+    if waits:
+        return f"the host waits for the GPU {times(waits / work.schedule.steps)} a step, which no graph can hold"
     if calls.of(cuda_api.ApiRole.ALLOCATION).any():
         return "memory is allocated from the driver inside the steps, which no graph can hold"
     return ""
+
+
+def _between(work: GpuWork, calls: HostCalls) -> int:
+    """Waits between the first and the last kernel of their step. Those around them send a step's input and read its result, and stay outside."""
+    found = 0
+    for step in np.unique(work.step):
+        launching = work.schedule.op_call[work.kernel & (work.step == step)]
+        found += int(calls.waits[launching.min(initial=len(calls.waits)) : launching.max(initial=0)].sum())
+    return found
 
 
 def _same(work: GpuWork, parts: list[Ints]) -> bool:
