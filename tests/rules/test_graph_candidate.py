@@ -8,13 +8,13 @@ from tests.rules.test_rules import clear, found, repeat, skipped, small_kernels
 PERIOD = 420
 
 
-def step(n=20, wait=False, allocate=False, dims=None):
+def step(n=20, wait=None, allocate=False, dims=None):
     def body(trace, at):
         for k in range(n):
             t = at + 20 * k
             trace.op("aten::mul", t, 18, dims(at) if dims else None).launch(t + 10, t + 15, t + 19, dur=4)
-        if wait:
-            trace.call("cudaStreamSynchronize", at + 20 * n, 5)
+        if wait is not None:
+            trace.call("cudaStreamSynchronize", at + 20 * wait + 19.2, 0.6)
         if allocate:
             trace.call("cudaMalloc", at + 20 * n, 5)
 
@@ -54,7 +54,8 @@ def test_steps_that_differ_are_quiet():
 
 
 def test_waits_and_allocations_cannot_be_captured():
-    assert "waits" in clear("graph-candidate", repeat(PERIOD, step(wait=True)))
+    assert "waits for the GPU once a step" in clear("graph-candidate", repeat(PERIOD, step(wait=9)))
+    assert found("graph-candidate", repeat(PERIOD, step(wait=20))), "what a step's last kernel made is read behind the graph"
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
 
 

@@ -18,8 +18,8 @@ from advisor.views.trace.shapes import Shapes
 FURTHEST = 60
 """Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
 
-MIN_SCORES = 32
-"""Scores of one head, below which they are no attention: one query by 32 keys."""
+MIN_SCORES = 128
+"""Scores of one head, below which a fused kernel has nothing to gain: one query by 128 keys."""
 
 MOST_BETWEEN = 12
 """Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""

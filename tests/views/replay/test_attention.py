@@ -45,6 +45,20 @@ def test_forward():
     assert one.flops == 2 * 2 * B * N * N * D and not one.masked and not one.dropped
 
 
+def test_a_head_as_wide_as_its_sequence_is_long():
+    square = [B, D, D]
+    forward, backward = ([(name, [square] * len(dims)) for name, dims in ops] for ops in (FORWARD, BACKWARD))
+    (one,) = attentions(*forward)
+    assert not one.backward and one.scores == (B, D, D) and one.flops == 2 * 2 * B * D**3
+    (one,) = attentions(*backward)
+    assert one.backward and one.flops == 4 * 2 * B * D**3
+
+
+def test_one_query_over_a_cache():
+    (one,) = attentions(("aten::bmm", [[B, 1, D], [B, D, N]]), ("aten::_softmax", [[B, 1, N]]), ("aten::bmm", [[B, 1, N], [B, N, D]]))
+    assert one.scores == (B, 1, N)
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_backward(order):
     (one,) = attentions(*(BACKWARD[k] for k in order), *BACKWARD[2:])

@@ -6,7 +6,8 @@ import pytest
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.compiled_step import COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
+from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
+from advisor.views.replay.fusion import FEWEST_PASSES, Fusion
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
 
@@ -53,12 +54,48 @@ def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, 
 
 def test_a_step_that_waits_is_not_captured():
     assert not trace_why(training())
-    assert "waits for the GPU once a step" in trace_why(training(reads_at_end=True))
+    assert "waits for the GPU once a step" in trace_why(training(reads_in_forward=True))
+    assert not trace_why(training(reads_at_end=True)), "behind the last kernel"
     assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
 
 
 def trace_why(trace):
     return trace.get(Capturable).why_not
+
+
+def recurrence(passes, gemm=False):
+    """Three steps of a scan: each pass scales, adds and reduces, or multiplies; then a product backward."""
+    trace = Trace()
+    for s in range(3):
+        at = 10_000 * s
+        trace.step(at, 9_999, s + 1)
+        for k in range(3 * passes):
+            name = ("aten::mul", "aten::mm" if gemm else "aten::add", "aten::sum")[k % 3]
+            kernel = {"aten::mm": "gemm", "aten::sum": "reduce_kernel"}.get(name, "vectorized_elementwise_kernel")
+            t = at + EACH * k
+            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+        t = at + 9_000
+        trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH).op("aten::mm", t + 1, EACH - 2, SIZE).launch(
+            t + 40, t + 46, t + 49, "gemm", dur=4
+        )
+    return trace
+
+
+def test_the_body_of_a_loop_is_called_in_every_pass():
+    trace = recurrence(FEWEST_PASSES)
+    fusion = trace.get(Fusion)
+    assert [len(stretch.members) for stretch in fusion.stretches] == [3] * 3 * FEWEST_PASSES, "a pass each, not one kernel for all"
+    assert len(fusion.looped) == len(fusion.stretches)
+    before = trace.get(Replay).recorded
+    after = trace.get(CompiledStep).overhead.apply(before)
+    calls = FEWEST_PASSES * COMPILED_CALL_US
+    each = COMPILED_PART_US + (FEWEST_PASSES + 1) * COMPILED_KERNEL_US
+    assert float(after.host_us.sum() - before.host_us.sum()) == pytest.approx(3 * (each + calls)), "one kernel a pass, and the product"
+
+
+@pytest.mark.parametrize("trace", [recurrence(FEWEST_PASSES - 1), recurrence(FEWEST_PASSES, gemm=True)])
+def test_a_few_passes_or_layers_with_products_are_compiled_as_one(trace):
+    assert not len(trace.get(Fusion).looped)
 
 
 EDGES, NODES = [100_000, 64], [2_000, 64]
