@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .base import Setup, Step
 from .public_models import BF16, COMPILED, How, _images, _timm, _vision, inference, training
-from .public_models_2 import HALF, SDPA
+from .public_models_2 import SDPA
 from .public_models_4 import _public
 
 # Bound by kernels.
@@ -293,7 +293,7 @@ def offline_policy(
 def high_resolution(s: Setup, **how: Any) -> Step:
     """Four resolutions side by side, mixed with one another again and again: hundreds of small convolutions."""
     way = How(**how)
-    return inference(s, way, _timm("hrnet_w18_small"), (_images(s, way, 1, 224, 64, way.dtype)[:1],))
+    return inference(s, way, _timm("hrnet_w18_small"), (_images(s, way, 1, 224, 64)[:1],))
 
 
 WORKLOADS = (
@@ -342,6 +342,6 @@ WORKLOADS = (
     ),
     _public(
         "hrnet_single", "HRNet of timm on one picture, FP32: hundreds of small convolutions.", high_resolution, {},
-        {"graph-candidate": {"graph": True}, "precision": {"dtype": HALF}, "memory-layout": {"channels_last": True}},
+        {"graph-candidate": {"graph": True}, "precision": {"autocast": BF16}, "memory-layout": {"channels_last": True}},
     ),
 )  # fmt: skip
