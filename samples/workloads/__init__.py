@@ -34,6 +34,7 @@ from . import (
     written_3,
     written_4,
     written_5,
+    written_6,
 )
 from .base import Setup, Workload
 
@@ -71,6 +72,7 @@ MODULES = (
     written_3,
     written_4,
     written_5,
+    written_6,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
