@@ -43,9 +43,9 @@ def low_arithmetic_intensity(
 
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
-    ridge point ({max_of_ridge}: a product closer to it gains little from batching). Reported where such kernels take
+    ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
     `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound).
-    The saving is the time of one request when 16 share a step (`low` 4, `high` 64): those kernels, other small ones and the
+    The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
     host's part are shared; attention over each request's own cache is not.
 
     How to fix it
@@ -69,7 +69,9 @@ def low_arithmetic_intensity(
     precision = np.asarray(work.kernels.precision, object)[rows]
     ridges = {p: peaks.ridge(p or "fp32") or np.nan for p in set(precision.tolist())}
     ridge = np.array([ridges[p] for p in precision])
-    starved = dense & (intensity < max_of_ridge * ridge)
+    # What runs in FP32 could run in TF32, which memory bounds up to a larger intensity.
+    faster = np.where(precision == "fp32", peaks.ridge("tf32") or np.nan, np.nan)
+    starved = dense & (intensity < max_of_ridge * np.fmax(ridge, faster))
     share = float(dur_us[starved].sum()) / work.busy_us
     if share < min_busy_share or not starved.any():
         known = dense & ~np.isnan(intensity)
@@ -83,7 +85,8 @@ def low_arithmetic_intensity(
     return Found(
         summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
         f"the device busy; such work takes {share:.0%} of its time, reading {three(reached)} GB/s.",
-        edits=Edits(Batched(FEW, shared), Batched(LIKELY, shared), Batched(MANY, shared)),
+        # More rows than the ridge point allows cost arithmetic.
+        edits=Edits(*(Batched(max(1.0, min(items, limit / middle * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
         evidence=witness.of_gpu(
             rows[found],

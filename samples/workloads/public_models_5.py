@@ -8,7 +8,6 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -205,91 +204,6 @@ def long_text(s: Setup, *, plans_once: bool = False, **how: Any) -> Step:
     return training(s, How(**how), model, lambda model: model(input_ids=ids, labels=labels).loss)
 
 
-class Trajectories:
-    """Walks of a robot; a batch is cut out of them as the authors of the Decision Transformer do."""
-
-    def __init__(self, s: Setup, ahead: bool) -> None:
-        rng = np.random.default_rng(0)
-        self.rng, self.s, self.ahead = rng, s, ahead
-        self.batch, self.span, walks = s.size(64, 3), s.size(20, 4), s.size(200, 5)
-        self.walks = [
-            {"states": rng.standard_normal((n, 17), np.float32), "actions": rng.uniform(-1, 1, (n, 6)).astype(np.float32),
-             "returns": rng.standard_normal((n, 1), np.float32).cumsum(0)[::-1].copy()}
-            for n in rng.integers(s.size(300, 10), s.size(1000, 20), walks)
-        ]  # fmt: skip
-        lengths = [len(walk["states"]) for walk in self.walks]
-        self.mean, self.std = np.zeros(17, np.float32), np.ones(17, np.float32)
-        if ahead:
-            padded = {
-                name: [np.concatenate([np.zeros((self.span - 1, walk[name].shape[1]), np.float32), walk[name]]) for walk in self.walks]
-                for name in ("states", "actions", "returns")
-            }
-            self.all = {name: torch.from_numpy(np.concatenate(rows)).to(s.device) for name, rows in padded.items()}
-            self.lengths = torch.tensor(lengths, device=s.device)
-            self.starts = F.pad((self.lengths + self.span - 1).cumsum(0), (1, 0))[:-1]
-
-    def next(self) -> tuple[Tensor, ...]:
-        return self._on_gpu() if self.ahead else self._on_host()
-
-    def _on_host(self) -> tuple[Tensor, ...]:
-        states, actions, returns, steps, masks = [], [], [], [], []
-        for choice in self.rng.choice(len(self.walks), self.batch):
-            walk = self.walks[choice]
-            last = int(self.rng.integers(len(walk["states"]))) + 1
-            first = max(0, last - self.span)
-            short = self.span - (last - first)
-            state = (walk["states"][first:last] - self.mean) / self.std
-            states.append(np.concatenate([np.zeros((1, short, 17), np.float32), state[None]], axis=1))
-            actions.append(np.concatenate([np.zeros((1, short, 6), np.float32), walk["actions"][None, first:last]], axis=1))
-            returns.append(np.concatenate([np.zeros((1, short, 1), np.float32), walk["returns"][None, first:last]], axis=1) / 1000.0)
-            steps.append(np.concatenate([np.zeros((1, short), np.int64), np.arange(first, last)[None]], axis=1))
-            masks.append(np.concatenate([np.zeros((1, short), np.int64), np.ones((1, last - first), np.int64)], axis=1))
-        return tuple(torch.from_numpy(np.concatenate(rows)).to(self.s.device) for rows in (states, actions, returns, steps, masks))
-
-    def _on_gpu(self) -> tuple[Tensor, ...]:
-        device = self.s.device
-        walk = torch.randint(len(self.lengths), (self.batch,), device=device)
-        last = (torch.rand(self.batch, device=device) * self.lengths[walk]).long()
-        steps = last[:, None] - torch.arange(self.span - 1, -1, -1, device=device)
-        rows = self.starts[walk][:, None] + steps + self.span - 1
-        return self.all["states"][rows], self.all["actions"][rows], self.all["returns"][rows] / 1000.0, steps.clamp(min=0), (steps >= 0).long()
-
-
-def offline_policy(
-    s: Setup, *, ahead: bool = False, masked: bool = True, compiled: bool = False, fused: bool = False
-) -> Step:
-    """Actions are guessed from returns, states and actions before; the loss takes those of the true length alone."""
-    from transformers import DecisionTransformerConfig, DecisionTransformerModel
-
-    config = DecisionTransformerConfig(
-        state_dim=17, act_dim=6, hidden_size=s.size(128, 16), n_layer=s.size(3, 1), n_head=1, max_ep_len=1000, activation_function="relu",
-        resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0, attn_implementation="sdpa",
-    )  # fmt: skip
-    model = DecisionTransformerModel(config).to(s.device).train()
-    run = s.compile(model) if compiled else model
-    walks = Trajectories(s, ahead)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-4, **({"fused": True} if fused else {}))
-
-    def step() -> Any:
-        torch.set_float32_matmul_precision("highest")
-        states, actions, returns, steps, mask = walks.next()
-        guess = run(
-            states=states, actions=actions, rewards=returns, returns_to_go=returns, timesteps=steps, attention_mask=mask, return_dict=False
-        )[1]
-        if masked:
-            chosen = mask.reshape(-1) > 0
-            loss = ((guess.reshape(-1, 6)[chosen] - actions.reshape(-1, 6)[chosen]) ** 2).mean()
-        else:
-            loss = torch.where(mask[..., None] > 0, (guess - actions) ** 2, 0.0).sum() / (6 * mask.sum())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-        optimizer.step()
-        return loss.detach().cpu().item() if masked else loss.detach()
-
-    return step
-
-
 def high_resolution(s: Setup, **how: Any) -> Step:
     """Four resolutions side by side, mixed with one another again and again: hundreds of small convolutions."""
     way = How(**how)
@@ -334,11 +248,6 @@ WORKLOADS = (
         "bigbird_plans", "BigBird of transformers, training with TF32 products on 3584 words: NumPy draws each head's blocks in each step.",
         long_text, {"tf32": True, "read_loss": True},
         {"host-bound": {"plans_once": True}, "optimizer-foreach": {"optimizer": "fused"}, "sync-stall": {"read_loss": False}},
-    ),
-    _public(
-        "decision_walks", "Decision Transformer of transformers, training in FP32 on 64 pieces of walks, cut out and padded by NumPy in the step.",
-        offline_policy, {},
-        {"host-bound": {"ahead": True}, "sync-stall": {"masked": False}, "launch-gap": {"compiled": True}, "optimizer-foreach": {"fused": True}},
     ),
     _public(
         "hrnet_single", "HRNet of timm on one picture, FP32: hundreds of small convolutions.", high_resolution, {},

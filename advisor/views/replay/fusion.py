@@ -149,10 +149,12 @@ def kinds(work: GpuWork) -> Ints:
 
 def _passes(run: Ints, kind: Ints) -> list[Ints]:
     """A run of kernels, cut into the passes of the loop that launched it: a result of one pass is not kept on the chip for the next, and a
-    compiler that is given the whole loop still makes kernels of each pass."""
-    for period in range(2, min(len(run) // FEWEST_PASSES, LONGEST_BODY) + 1):
+    compiler that is given the whole loop still makes kernels of each pass. One op again and again is a chain."""
+    for period in range(1, min(len(run) // FEWEST_PASSES, LONGEST_BODY) + 1):
         again = kind[period:] == kind[:-period]
         if again.mean() >= ALIKE:
+            if period == 1:
+                return [run]
             first = int(np.flatnonzero(np.convolve(again, np.ones(period), "valid") == period)[0])
             return [piece for piece in np.split(run, np.arange(first, len(run), period)) if len(piece)]
     return [run]

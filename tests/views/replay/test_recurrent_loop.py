@@ -1,0 +1,52 @@
+"""A loop over a recurrent cell as one call of the library: fewer launches, half of the kernels' time; a loop with more in it stays."""
+
+import pytest
+
+from advisor.views.replay.build import Replay
+from advisor.views.replay.recurrent_loop import KERNELS_A_CELL, LAUNCH_US, OF_THE_TIME, RecurrentLoop
+from tests.build import Trace
+from tests.rules.test_rules import found
+
+PASSES, EACH, KERNEL = 20, 100, 10
+PERIOD = (PASSES + 1) * EACH
+
+
+def loop(other=0):
+    """Three steps of a cell called every 100 µs: two products and a pointwise kernel of 10 µs each; then a head. other: softmaxes beside each."""
+    trace = Trace()
+    for s in range(4):
+        trace.step(PERIOD * s, PERIOD - 1, s + 1)
+        for k in range(PASSES):
+            at = PERIOD * s + EACH * k
+            trace.op("aten::lstm_cell", at, 60)
+            for i, (name, kernel) in enumerate((("aten::mm", "gemm"), ("aten::mm", "gemm"), ("aten::_thnn_fused_lstm_cell", "lstm_cell_forward"))):
+                t = at + 1 + 19 * i
+                trace.op(name, t, 18, [[8, 64], [64, 64]]).launch(t + 5, t + 8, t + 8 + KERNEL, kernel, dur=4)
+            for i in range(other):
+                t = at + 62 + 10 * i
+                trace.op("aten::_softmax", t, 9, [[8, 64]]).launch(t + 2, t + 5, t + 8, "softmax_warp_forward", dur=4)
+        t = PERIOD * s + EACH * PASSES
+        trace.op("aten::addmm", t, 20, [[8], [8, 64], [64, 8]]).launch(t + 5, t + 10, t + 20, "gemm", dur=4)
+    return trace
+
+
+def test_all_passes_become_one_call():
+    trace = loop()
+    recurrent, before = trace.get(RecurrentLoop), trace.get(Replay).recorded
+    assert recurrent.cells == PASSES
+    after = recurrent.edit.apply(before)
+    launched = (~after.skip_op).sum() / before.steps
+    assert launched == KERNELS_A_CELL * PASSES + 1, "the library's, and the head"
+    assert after.dur_us[~after.skip_op].sum() / before.steps == pytest.approx(OF_THE_TIME * 3 * PASSES * KERNEL + KERNEL)
+    # The loop launches from 6 to 1944 µs; what the host does before and after stays, and each launch left is a call of 4.
+    outside = PERIOD - (1944 - 6) - 4
+    host_us = float(after.host_us.sum() + after.call_us.sum()) / before.steps
+    assert host_us == pytest.approx(KERNELS_A_CELL * PASSES * (LAUNCH_US + 4) + outside + 4, abs=5)
+    finding = found("launch-gap", trace)
+    assert "nn.LSTM" in finding.fix.title and "20 calls a step" in finding.fix.steps[0]
+
+
+def test_a_loop_with_more_in_it_is_no_recurrence_of_the_librarys():
+    trace = loop(other=1)
+    assert trace.get(RecurrentLoop).cells == 0
+    assert "nn.LSTM" not in found("launch-gap", trace).fix.title
