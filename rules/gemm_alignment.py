@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats
-from advisor.knowledge.alignment import ALIGNED_BYTES, Product, product_of
+from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
@@ -170,7 +170,7 @@ def _fix(worst: Product) -> Fix:
     return Fix(
         title=f"Pad {old} to {size}",
         steps=(
-            f"Pad {what} of the product, {name} = {old}, to {size}: {size / old - 1:.1%} more work on the fast path. Pad the layer or "
+            f"Pad {what} of the product, {name} = {old}, to {size}: {added(old, size)} more work on the fast path. Pad the layer or "
             "table itself, once, not a tensor before each product.",
             "For a vocabulary, add rows that no label names; ignore them where you sample (logits[..., :n]).",
             "Where the size must stay, torch.compile pads products by itself where it measures a gain (shape_padding).",

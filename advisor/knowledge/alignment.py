@@ -47,9 +47,14 @@ class Product:
 
     @property
     def advice(self) -> str:
-        return ", ".join(
-            f"{name} = {getattr(self, name.lower())} → {size} (+{size / getattr(self, name.lower()) - 1:.1%})" for name, size in self.padded().items()
-        )
+        sizes = ((name, getattr(self, name.lower()), size) for name, size in self.padded().items())
+        return ", ".join(f"{name} = {old} → {size} (+{added(old, size)})" for name, old, size in sizes)
+
+
+def added(old: int, size: int) -> str:
+    """What padding adds: of 50358 rows, ten are 0.02% and not 0.0%."""
+    percent = 100 * (size / old - 1)
+    return f"{percent:.1f}%" if percent >= 0.05 else f"{percent:.1g}%"
 
 
 def _good(size: int, unit: int) -> int:

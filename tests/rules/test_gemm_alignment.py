@@ -34,6 +34,12 @@ def product(m=8192, k=4096, n=4097, us=2844.0, name=SLOW, dtype=BF16, strides=("
     return queued(body, host=12, gpu=us + (beside or 0) + 1)
 
 
+def test_rows_that_padding_hardly_adds_to_are_not_said_to_cost_nothing():
+    finding = found("gemm-alignment", product(m=50358, n=4096, us=17_000.0, strides=("KM", "NK")))
+    assert finding.evidence[0].label.endswith("M = 50358 → 50368 (+0.02%)")
+    assert "M = 50358, to 50368: 0.02% more work" in finding.fix.steps[0]
+
+
 # 8192 × 4096 × 4096 in BF16 at 0.8 of an H200's 989 TFLOP/s.
 LIMIT_US = 2 * 8192 * 4096 * 4096 / (0.8 * 989e6)
 
