@@ -129,11 +129,11 @@ def test_backlog_before_the_first_step_is_not_idle():
 
 def test_findings_are_ordered_and_the_headline_is_no_sum():
     report = analysed(ROOT / "samples" / "public" / "bert_adam_loop.slow.json.gz")
-    expected = [f.saving.expected_us for f in report.findings]
     ranked = [(SEVERITIES.index(f.severity), -f.saving.expected_us) for f in report.findings]
     assert ranked == sorted(ranked) and len(ranked) > 1
     gained = report.headline.step_us - report.headline.predicted_step_us.expected
-    assert max(expected) <= gained < report.headline.step_us  # one replay: fixes may help or hinder each other
+    told = [f.saving.expected_us for f in report.findings if f.severity != "info"]  # a graph is another way to what launch-gap gains
+    assert max(told) <= gained < report.headline.step_us  # one replay: fixes may help or hinder each other
 
 
 def test_the_same_trace_gives_the_same_report_in_every_process():

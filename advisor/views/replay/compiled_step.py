@@ -13,9 +13,12 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.channels_last import ChannelsLast
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
+from advisor.views.replay.fused_optimizer import fused_optimizer
 from advisor.views.replay.fusion import Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.program import Program
 from advisor.views.trace.shapes import Shapes
@@ -46,7 +49,7 @@ class CompiledStep:
     they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
     pass. fused: fewer launches, of stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
-    edit: what compiling does to the launches; the optimizer stays as it is."""
+    edit: what compiling, with a fused optimizer, does to the launches."""
 
     parts: float
     overhead: Edit
@@ -57,7 +60,8 @@ class CompiledStep:
 
     @classmethod
     def build(
-        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, program: Program, images: ChannelsLast, roofline: Roofline, shapes: Shapes
+        cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
+        roofline: Roofline, shapes: Shapes,
     ) -> CompiledStep:  # fmt: skip
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
@@ -70,6 +74,8 @@ class CompiledStep:
             chains = [stretch.members for stretch in fusion.stretches]
             fused = Fused.chains(chains, np.array([stretch.own_us for stretch in fusion.stretches]), fusion.launches)
             edits.append(fused)
+        if update.kind in ("loop", "foreach"):
+            edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _beside(work, fusion, images, program, roofline, shapes)
         return cls(parts, overhead, fused, beside, passed, combine(*edits))
 
