@@ -16,6 +16,7 @@ from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.loops import kinds, looped, passes
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.shapes import Shapes
 
@@ -23,15 +24,6 @@ FUSED = (
     Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
 )  # fmt: skip
 """Families that a compiler fuses with their neighbours."""
-
-FEWEST_PASSES = 8
-"""As often a loop goes over the same few kernels at least."""
-
-LONGEST_BODY = 64
-"""Kernels of a loop's body at most: what repeats after more is a layer."""
-
-ALIKE = 0.9
-"""Share of a run's kernels that come again one pass later where a loop launched it: now and then gradients are added up between."""
 
 FULL = 0.25
 """Of a stretch's largest tensor: what is smaller costs nothing beside it."""
@@ -134,41 +126,9 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name)
-        pieces = [piece for run in runs(work, member) for piece in _passes(run, kinds(work)[run])]
+        pieces = [piece for run in runs(work, member) for piece in passes(run, kinds(work)[run])]
         stretches = tuple(reader.stretches(pieces))
-        return cls(stretches, _looped(work, [stretch.members for stretch in stretches]))
-
-
-def kinds(work: GpuWork) -> Ints:
-    """(n,) the op that launched each, or where none was recorded the kernel's name, as numbers."""
-    kind = np.where(work.op >= 0, work.ops.names[work.op], -1) if len(work.ops.names) else np.full(len(work.op), -1)
-    codes = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows].astype(np.int64)
-    found: Ints = np.where(kind >= 0, kind, -1 - codes)
-    return found
-
-
-def _passes(run: Ints, kind: Ints) -> list[Ints]:
-    """A run of kernels, cut into the passes of the loop that launched it: a result of one pass is not kept on the chip for the next, and a
-    compiler that is given the whole loop still makes kernels of each pass. One op again and again is a chain."""
-    for period in range(1, min(len(run) // FEWEST_PASSES, LONGEST_BODY) + 1):
-        again = kind[period:] == kind[:-period]
-        if again.mean() >= ALIKE:
-            if period == 1:
-                return [run]
-            first = int(np.flatnonzero(np.convolve(again, np.ones(period), "valid") == period)[0])
-            return [piece for piece in np.split(run, np.arange(first, len(run), period)) if len(piece)]
-    return [run]
-
-
-_PRODUCTS = Family.GEMM, Family.CONV, Family.ATTENTION, Family.COMMUNICATION
-
-
-def _looped(work: GpuWork, several: Sequence[Ints]) -> Ints:
-    """Which of several sets of positions come again and again, alike, in one step of a stream, with no product between."""
-    products, kind = np.cumsum(work.of(*_PRODUCTS)), kinds(work)
-    keys = [(work.schedule.stream[at[0]], work.step[at[0]], products[at[0]], *kind[at].tolist()) for at in several]
-    often = Counter(keys)
-    return np.array([i for i, key in enumerate(keys) if often[key] >= FEWEST_PASSES], np.int64)
+        return cls(stretches, looped(work, [stretch.members for stretch in stretches]))
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:

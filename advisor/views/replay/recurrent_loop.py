@@ -11,9 +11,8 @@ from advisor.intervals import Ints, Mask, Spans
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.trace.spellings import FEWEST, Spellings
+from advisor.views.trace.spellings import CELL, FEWEST, Spellings
 
-_CELL = re.compile(r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$")
 _CELL_BACKWARD = re.compile(r"^aten::_thnn_fused_(lstm|gru)_cell_backward(_impl)?$")
 
 OTHER = 0.1
@@ -42,7 +41,7 @@ class RecurrentLoop:
         none = cls(0.0, combine())
         if not spellings.cell:
             return none
-        cell = work.ops.outermost_where(work.ops.named(_CELL))
+        cell = work.ops.outermost_where(work.ops.named(CELL))
         of_cell = np.where(work.op >= 0, cell[work.op], -1)
         found = [forward for step in np.unique(work.step) if (forward := _loop(work, of_cell >= 0, (work.step == step) & ~work.backward)) is not None]
         if not found:

@@ -11,8 +11,9 @@ import numpy as np
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.replay.fusion import Fusion, in_optimizer, kinds, runs
+from advisor.views.replay.fusion import Fusion, in_optimizer, runs
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.loops import kinds
 from advisor.views.time.roofline import Roofline
 
 BY_LONGEST = (1.5, 0.8, 0.4)

@@ -13,13 +13,13 @@ from advisor.views.trace import arguments
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.steps import Steps
 
-_CELL = re.compile(r"^aten::(?P<kind>lstm|gru|rnn_tanh|rnn_relu)_cell$")
+CELL = re.compile(r"^aten::(?P<kind>lstm|gru|rnn_tanh|rnn_relu)_cell$")
 _PRODUCT = re.compile(r"^aten::(mm|bmm|matmul|addmm|baddbmm|linear|einsum)$")
 _SLICE = re.compile(r"^aten::(select|slice|narrow|index_select|chunk|split|unbind)$")
 _LOG_SOFTMAX = re.compile(r"^aten::_?log_softmax$")
 _PICKED = re.compile(r"^aten::(gather|index|take_along_dim|one_hot)$")
 _JOINED = re.compile(r"^aten::cat$")
-_PATTERNS = _CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
+_PATTERNS = CELL, _SLICE, _PRODUCT, _LOG_SOFTMAX, _PICKED, _JOINED
 
 FEWEST = 4
 """A pattern that comes less often in a step is no loop that is worth a call of its own."""
@@ -53,7 +53,7 @@ class Spellings:
         codes = ops.names[roots]
         named = [np.array([pattern.match(name) is not None for name in ops.categories], bool)[codes] for pattern in _PATTERNS]
         cell, sliced, product, log_softmax, picked, joined = named
-        cells = [match["kind"] for code in codes[cell].tolist() if (match := _CELL.match(ops.categories[code]))]
+        cells = [match["kind"] for code in codes[cell].tolist() if (match := CELL.match(ops.categories[code]))]
         per_step = len(cells) / steps.steps
         # Only what cuts a tensor and what multiplies makes a run.
         told = sliced | product

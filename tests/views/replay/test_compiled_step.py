@@ -7,7 +7,8 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
-from advisor.views.replay.fusion import FEWEST_PASSES, Fusion
+from advisor.views.replay.fusion import Fusion
+from advisor.views.replay.loops import FEWEST_PASSES
 from advisor.views.replay.simulate import period_us
 from tests.build import Trace
 
