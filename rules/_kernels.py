@@ -48,7 +48,7 @@ class Crowded(NamedTuple):
 def many_wavefronts(kernel: MeasuredKernel, max_excess: float) -> Crowded | None:
     """What can be said of banks and lines where the counters of accesses were not collected: nothing, unless L1's pipe is what is busiest."""
     times = wavefronts_a_request(kernel.profile)
-    if times is None or kernel.limits.limiter != L1:
+    if not times or kernel.limits.limiter != L1:
         return None
     excess = max(1 - WIDEST / times, 0.0)
     return Crowded(times, excess, kernel.limits) if excess >= max_excess else None

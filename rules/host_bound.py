@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import overlap_with
@@ -9,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
-from advisor.views.replay.edits import Edits
+from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
@@ -77,7 +79,10 @@ def host_bound(
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):
         return Clear(why=f"the host works for itself in {busy} of {counted(steps.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two")
-    known = all(w.kind not in ("unknown", "generated") for w in works)
+    known = all(w.kind != "unknown" for w in works)
+    # What stands in generated code is told from what is around it alone.
+    told = np.array([w.kind != "generated" for w in works])
+    named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
     share = 1.0 if known else 0.5
     spent = duration(host_time.spent_us(spans))
     start, end = spans
@@ -87,11 +92,15 @@ def host_bound(
     return Found(
         summary=f"The host works {spent} of each {duration(work.step_us)} step for the program itself, mostly {evidence[0].label}; "
         "it launches nothing meanwhile.",
-        edits=Edits(host_time.without(spans, share / 2), host_time.without(spans, share), host_time.without(spans)),
+        edits=Edits(
+            combine(host_time.without(named, share / 2), host_time.without(guessed, 0.25)),
+            combine(host_time.without(named, share), host_time.without(guessed, 0.5)),
+            host_time.without(spans),
+        ),
         removes="the program's own work on the host between launches",
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
-        confidence=0.85 if known else 0.5,
+        confidence=0.85 if known and told.any() else 0.5,
         fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),
     )
 

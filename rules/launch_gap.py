@@ -94,7 +94,7 @@ def launch_gap(
     holds the rest (10 µs to launch, 1 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
-    nowhere and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
+    nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
     could be captured, capturing them is the fix (`low`: nothing). A loop over nothing but a recurrent cell
     becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of its kernels' time. A saving under `min_saving_share`

@@ -86,7 +86,7 @@ def low_arithmetic_intensity(
         summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
         f"the device busy; such work takes {share:.0%} of its time, reading {three(reached)} GB/s.",
         # More rows than the ridge point allows cost arithmetic.
-        edits=Edits(*(Batched(max(1.0, min(items, limit / middle * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
+        edits=Edits(*(Batched(max(1.0, min(items, limit / max(middle, 1e-9) * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
         evidence=witness.of_gpu(
             rows[found],

@@ -13,7 +13,7 @@ from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithHostTime, WithoutOps, WithoutWaits, changes, combine
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
@@ -31,9 +31,6 @@ from advisor.views.trace.steps import Steps
 
 DEFAULT_LINK_GBPS = 22.0
 """What pinned copies reach over PCIe 4.0 x16, for a device that is not in devices.toml."""
-
-PINNING_BYTES_PER_US = 12e3
-"""What the host copies into pinned memory itself, where its thread makes the batches."""
 
 COPY_LATENCY_US = 2.0
 """A small pinned copy takes this long whatever its size, as the captures show."""
@@ -76,7 +73,7 @@ def memcpy(
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
     and on a stream of their own, eight small ones a step or more as one, with what issued the others gone; where ops make a tensor on
     the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, none packed, made on
-    the host; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
+    the host, what comes to the host waited for, what a loader without workers makes pinned at 12 GB/s by the thread that copies it; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
     the host had no time to make new arrays (20 GB/s). Copies under `small_bytes` ({small_bytes}) cost their latency, not
     bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
@@ -138,7 +135,20 @@ def memcpy(
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
-        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader),
+        edits=_edits(
+            work,
+            calls,
+            replay,
+            rates,
+            copies,
+            blocking,
+            small_bytes,
+            staged,
+            made,
+            partition.main.communication,
+            WithoutOps(spare),
+            loader,
+        ),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + launching + paused,
         likely_at_most_us=exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)),
@@ -163,16 +173,12 @@ def _edits(
     rate = (peaks.host_link_gbps if peaks and peaks.host_link_gbps else DEFAULT_LINK_GBPS) * 1e3  # bytes per µs
     # Where kinds were not recorded, a copy that held its call was staged from pageable memory.
     slow = copies.at[(copies.pageable | blocking)[copies.at]]
-    large, tiny = slow[nbytes[slow] >= small_bytes], slow[nbytes[slow] < small_bytes]
+    large = slow[nbytes[slow] >= small_bytes]
     held = calls.held_by_copies(schedule.op_call[copies.at]) if calls else copies.at[:0]
     waits = WithoutWaits(held)
     theirs = held[calls.inside(held, communication)] if calls else held[:0]
-    pinned = combine(
-        FasterCopies(large, COPY_LATENCY_US + nbytes[large].clip(min=0) / rate),
-        FasterCopies(tiny, np.full(len(tiny), COPY_LATENCY_US)),
-    )
-    # Without workers that pin them, the host copies what a loader made into pinned memory itself.
-    pinning = WithHostTime(large, float(nbytes[large].clip(min=0).mean()) / PINNING_BYTES_PER_US) if loader and len(large) else combine()
+    pinned = FasterCopies(slow, COPY_LATENCY_US + np.where(nbytes[slow] >= small_bytes, nbytes[slow] / rate, 0.0))
+    pinning = copies.pinned_by_loader(work, large) if loader else combine()
     # What comes to the host is there to be used: at the least, the host waits for it as before.
     used = np.intersect1d(held, calls.held_by_copies(schedule.op_call[copies.to_host(work)])) if calls else held
     least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned)

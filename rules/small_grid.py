@@ -135,7 +135,7 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
     # A block of one warp leaves all schedulers of its multiprocessor but one without work.
-    warps = max(-(-kernel.profile.threads // WARP), 1)
+    warps = -(-kernel.profile.threads // WARP) or SCHEDULERS
     name, fill = kernel.profile.name, blocks * min(warps, SCHEDULERS) / (sms * SCHEDULERS)
     meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
     if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):

@@ -153,7 +153,7 @@ def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: fl
     told = f" {duration(attention_us)} of it are inside attention, which one call fuses whole." if attention_us >= WORTH_SAYING * spent else ""
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
-    return told + (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
+    return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
 
 
 _AROUND = msgspec.structs.replace(

@@ -47,7 +47,7 @@ class Product:
     columns: int
     first: bool | None
     """Which it is of the scores' products: it makes them, or (in the backward pass) their gradient. None where a head is as wide as
-    a sequence is long, so that sizes do not tell."""
+    a sequence of keys is long, so that sizes do not tell."""
 
     @property
     def flops(self) -> float:
@@ -124,9 +124,10 @@ class _Reader:
                 continue
             batch, rows, inner, columns = sizes
             at = here[(op == value) & dense]
-            square = rows == inner == columns
-            places = ((rows, columns), True), ((rows, inner), False), ((inner, columns), False)
-            for pair, first in (((rows, columns), None),) if square else places:
+            places: list[tuple[tuple[int, int], bool | None]] = [((rows, columns), True), ((rows, inner), False), ((inner, columns), False)]
+            if inner == columns:
+                places = [((rows, columns), None), *(places[2:] if rows != inner else [])]
+            for pair, first in places:
                 if pair[0] * pair[1] >= MIN_SCORES:
                     yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
 
@@ -145,9 +146,7 @@ class _Reader:
 
     def _one(self, here: Ints, products: list[Product], softmax_after: int, scores: int) -> WrittenOut | None:
         work, backward = self.work, len(products) == 4
-        firsts = [p.first for p in products]
-        if all(first is None for first in firsts):
-            firsts = [k == softmax_after for k in range(len(products))]
+        firsts = _settled([p.first for p in products], softmax_after)
         ends = [*products[0].at, *products[-1].at]
         if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
             return None
@@ -199,6 +198,14 @@ class _Reader:
     def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
         """A softmax written out is undone by products and a sum over the scores."""
         return bool((self.work.of(Family.REDUCTION)[between] & of_scores).any())
+
+
+def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
+    """Which of the products is the scores', where sizes leave that open: the last before the softmax that may be."""
+    if True not in firsts:
+        open_ones = [k for k, first in enumerate(firsts[: softmax_after + 1]) if first is None]
+        return [k == max(open_ones, default=-1) for k in range(len(firsts))]
+    return [first is True for first in firsts]
 
 
 def _batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:

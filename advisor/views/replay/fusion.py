@@ -126,7 +126,9 @@ class Fusion:
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name)
-        pieces = [piece for run in runs(work, member) for piece in passes(run, kinds(work)[run])]
+        # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
+        kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
+        pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]
         stretches = tuple(reader.stretches(pieces))
         return cls(stretches, looped(work, [stretch.members for stretch in stretches]))
 

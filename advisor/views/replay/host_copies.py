@@ -8,12 +8,16 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind
+from advisor.views.replay.edits import Edit, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import spans_of
 from advisor.views.trace.steps import Steps
 
 FEWEST_REPEATS = 4
 """Where no step repeats, a copy that comes fewer times sets up or ends the program."""
+
+PINNING_BYTES_PER_US = 12e3
+"""What the host copies into pinned memory itself."""
 
 FEWEST_SMALL = 8
 """Small copies of one direction in a step, from which packing them into one saves more than packing costs."""
@@ -45,6 +49,15 @@ class HostCopies:
         up = work.column("copy_kind")[small] == CopyKind.HTOD.value
         together = [small[(work.step[small] == step) & (up == way)] for step in np.unique(work.step[small]) for way in (True, False)]
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])
+
+    def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
+        """What a loader without worker processes makes is copied into pinned memory by the thread that then sends it; workers' batches are
+        pinned beside it."""
+        uploads = uploads[work.column("copy_kind")[uploads] == CopyKind.HTOD.value]
+        has_workers = any("MultiProcessing" in name for name in work.timeline.annotations["name"].cat.categories)
+        if has_workers or not len(uploads):
+            return combine()
+        return WithHostTime(uploads, float(self.bytes[uploads].clip(min=0).mean()) / PINNING_BYTES_PER_US)
 
 
 def us_a_step_inside(work: GpuWork, steps: Steps, rows: Ints, spans: Spans) -> float:

@@ -43,11 +43,13 @@ class RecurrentLoop:
             return none
         cell = work.ops.outermost_where(work.ops.named(CELL))
         of_cell = np.where(work.op >= 0, cell[work.op], -1)
-        found = [forward for step in np.unique(work.step) if (forward := _loop(work, of_cell >= 0, (work.step == step) & ~work.backward)) is not None]
-        if not found:
-            return none
         edges = work.launched_by(_CELL_BACKWARD.match)
-        found += [backward for step in np.unique(work.step) if (backward := _loop(work, edges, (work.step == step) & work.backward, only=False)) is not None]
+        # A forward and a backward pass each; a step that accumulates gradients has several.
+        passes = np.split(np.arange(len(work.rows)), np.flatnonzero((np.diff(work.step) != 0) | (np.diff(work.backward) != 0)) + 1)
+        loops = [_loop(work, edges if backward else of_cell >= 0, at, not backward) for at in passes if len(at) for backward in [bool(work.backward[at[0]])]]
+        found = [loop for loop in loops if loop]
+        if all(work.backward[at[0]] for at, _ in found):
+            return none
         members = [at for at, _ in found]
         kept = np.concatenate([at[: KERNELS_A_CELL * passes] for at, passes in found])
         cells = sum(passes for at, passes in found if not work.backward[at[0]])
@@ -61,14 +63,14 @@ class RecurrentLoop:
         )
 
 
-def _loop(work: GpuWork, cells: Mask, part: Mask, only: bool = True) -> tuple[Ints, int] | None:
-    """Positions from the first to the last kernel of a cell in a part of a step, and how many passes there are; None where there is no loop.
+def _loop(work: GpuWork, cells: Mask, part: Ints, only: bool) -> tuple[Ints, int] | None:
+    """Of some positions in a row those from the first to the last kernel of a cell, and how many passes there are; None where there is no loop.
     only: whether it must be of cells alone, which the backward pass of such a loop is too."""
-    at = np.flatnonzero(cells & part)
+    at = part[cells[part]]
     passes = len(np.unique(work.ops.outermost[work.op[at]])) if len(at) else 0
     if passes < FEWEST:
         return None
-    inside = np.flatnonzero(part & work.kernel & (np.arange(len(part)) >= at[0]) & (np.arange(len(part)) <= at[-1]))
+    inside = part[work.kernel[part] & (part >= at[0]) & (part <= at[-1])]
     if only and np.count_nonzero(~cells[inside]) > OTHER * len(inside):
         return None
     return inside, passes

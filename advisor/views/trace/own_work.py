@@ -69,12 +69,12 @@ def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, oth
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
-    found += _in_generated(timeline, host, others, 2.0 * min_pause_us)
+    found += _in_generated(timeline, steps, host, others, 2.0 * min_pause_us)
     found.sort(key=lambda f: f[0])
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
 
 
-def _in_generated(timeline: Timeline, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
+def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
     """Pauses between two launches of one call of generated code, which does nothing there but launch: what takes so long stands in the code that
     launches the next kernel, mostly one that the program brought itself."""
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
@@ -83,10 +83,14 @@ def _in_generated(timeline: Timeline, host: HostActivity, others: Spans, min_us:
         return []
     launched = spans_of(calls, host.on_threads(calls))
     ops = host.on_threads(cpu) & ~matches(cpu, _AROUND_GENERATED)
-    pauses = complement(joined(launched, spans_of(cpu, ops), others), float(ranges[0][0]), float(ranges[1][-1]))
+    pauses = complement(
+        joined(launched, spans_of(cpu, ops), others), max(float(ranges[0][0]), steps.host_start_us), min(float(ranges[1][-1]), steps.host_end_us)
+    )
     start, end = cpu["start_us"].to_numpy(), cpu["start_us"].to_numpy() + cpu["dur_us"].to_numpy()
     found = []
-    for begin, until in zip(*(edge[pauses[1] - pauses[0] >= min_us].tolist() for edge in pauses), strict=True):
+    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[:MOST_PAUSES])
+    longest = longest[(pauses[1] - pauses[0])[longest] >= min_us]
+    for begin, until in zip(*(edge[longest].tolist() for edge in pauses), strict=True):
         inside = int(np.searchsorted(ranges[0], begin, side="right")) - 1
         between = inside >= 0 and until < ranges[1][inside] and (launched[1] > ranges[0][inside])[: int(np.searchsorted(launched[0], begin))].any()
         if between:

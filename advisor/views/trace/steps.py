@@ -432,7 +432,8 @@ def _batch_before(timeline: Timeline, launches: Launches, start: float) -> float
     if not len(notes) or not len(launches.start_us):
         return None
     begun, end = _ranges(notes, np.array([bool(_MADE_HERE.match(name)) for name in notes["name"].cat.categories]))
-    before = begun[end <= start]
+    # One that was made long before was for something else.
+    before = begun[(end <= start) & (start - end <= end - begun)]
     return float(before.max()) if len(before) else None
 
 

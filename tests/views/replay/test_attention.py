@@ -54,6 +54,13 @@ def test_a_head_as_wide_as_its_sequence_is_long():
     assert one.backward and one.flops == 4 * 2 * B * D**3
 
 
+@pytest.mark.parametrize(("queries", "keys", "width"), [(256, D, D), (1, 128, 128)])
+def test_a_head_as_wide_as_its_keys_are_many(queries, keys, width):
+    q, k, scores, v = [B, queries, width], [B, width, keys], [B, queries, keys], [B, keys, width]
+    (one,) = attentions(("aten::bmm", [q, k]), ("aten::_softmax", [scores]), ("aten::bmm", [scores, v]))
+    assert one.scores == (B, queries, keys) and one.flops == 2 * 2 * B * queries * keys * width
+
+
 def test_one_query_over_a_cache():
     (one,) = attentions(("aten::bmm", [[B, 1, D], [B, D, N]]), ("aten::_softmax", [[B, 1, N]]), ("aten::bmm", [[B, 1, N], [B, N, D]]))
     assert one.scores == (B, 1, N)

@@ -50,3 +50,24 @@ def test_a_loop_with_more_in_it_is_no_recurrence_of_the_librarys():
     trace = loop(other=1)
     assert trace.get(RecurrentLoop).cells == 0
     assert "nn.LSTM" not in found("launch-gap", trace).fix.title
+
+
+def test_a_step_that_accumulates_gradients_has_a_loop_for_each_batch():
+    """Forward and backward of two batches, with 6 ms of the program's own between: those stay."""
+    trace = Trace()
+    period, pause = 16_000, 6_000
+    for s in range(4):
+        trace.step(period * s, period - 1, s + 1)
+        for batch in range(2):
+            begin = period * s + batch * 8_000
+            for k in range(PASSES):
+                t = begin + 40 * k
+                trace.op("aten::lstm_cell", t, 30).op("aten::_thnn_fused_lstm_cell", t + 1, 28).launch(t + 5, t + 9, t + 19, "lstm_cell_forward", dur=4)
+            for k in range(PASSES):
+                t = begin + 40 * (PASSES + k)
+                trace.op("autograd::engine::evaluate_function: ThnnFusedLstmCellBackward0", t, 34)
+                trace.op("aten::_thnn_fused_lstm_cell_backward", t + 1, 30).launch(t + 5, t + 9, t + 19, "lstm_cell_backward", dur=4)
+    recurrent, before = trace.get(RecurrentLoop), trace.get(Replay).recorded
+    assert recurrent.cells == 2 * PASSES
+    after = recurrent.edit.apply(before)
+    assert float(after.host_us.sum()) / before.steps > 2 * pause
