@@ -16,6 +16,8 @@ from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.jitted_steps import jitted_calls, may_mark
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.one_pass import one_pass
+from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 
 Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
@@ -108,7 +110,8 @@ class Steps:
         return self.basis != "whole"
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
+    def build(cls, timeline: Timeline, launches: Launches, startup: StartUp, program: Program) -> Steps:
+        whole = "no step marks and no repeating launch sequence: the whole trace is one window"
         for basis, detail, marks in (
             ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
             ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
@@ -119,11 +122,14 @@ class Steps:
             if marks is not None:
                 made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
                 if made and made.end_us > made.start_us:
+                    if detail == _REPEATS and (known := one_pass(timeline, launches, program, marks[0][0], marks[1][-1], len(marks[0]))):
+                        whole = f"the {len(marks[0]) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
+                        continue
                     if basis != "detected":
                         return made
                     told, share = _apart(timeline, launches, marks)
                     return replace(made, detail=made.detail + told, apart=share if detail == _REPEATS else 0.0)
-        return _whole(timeline, launches, startup)
+        return _whole(timeline, launches, startup, whole)
 
 
 _REPEATS = "a launch sequence that repeats (a step, or a layer of one)"
@@ -398,9 +404,8 @@ FEWEST_LEFT, LEAST_LEFT = 8, 0.2
 """What stays of a recording that begins with start-up must still be a program: so many GPU ops, and this share of their time."""
 
 
-def _whole(timeline: Timeline, launches: Launches, startup: StartUp) -> Steps:
+def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str) -> Steps:
     """From the first launch, or the batch that was made for it, to the end of the last GPU op, less what happens once; without GPU work, all that the host did."""
-    detail = "no step marks and no repeating launch sequence: the whole trace is one window"
     if not len(timeline.gpu_ops):
         frames = [f for f in (timeline.cpu_ops, timeline.api_calls, timeline.python_calls) if len(f)]
         start = min(float(f["start_us"].min()) for f in frames)
