@@ -38,7 +38,8 @@ class Limits:
     """Between what recording can be told from the program's own work.
 
     max_share: of a stretch of time, recording explains at most this. quiet_us: longer without an event is own work, unless at
-    that place, passed `usual_passes` times at least, fewer than `usual_share` are as long. event_us: what recording one op or
+    that place, passed `usual_passes` times at least, fewer than `usual_share` are as long; none longer than `longest_us` is the recorder's, and none
+    longer than `rare_us` where there are more of them than steps. event_us: what recording one op or
     API call adds at most; python_times: one Python call, times what it is taken to add.
     """
 
@@ -46,6 +47,8 @@ class Limits:
     quiet_us: float
     usual_share: float
     usual_passes: int
+    longest_us: float
+    rare_us: float
     event_us: float
     python_times: float
 

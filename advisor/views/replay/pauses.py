@@ -21,7 +21,7 @@ class Pauses:
 
     own: of places where the program usually pauses, or does so in each step, and waits for something else of its own. odd: of
     places, told by the events before and after, that it usually passes without: there the recorder took memory for its next
-    records, or the machine did something else.
+    records, or the machine did something else. No recorder was seen to pause for as long as some programs do.
     """
 
     edges_us: Floats
@@ -45,7 +45,10 @@ class Pauses:
             here = known[np.minimum(found, len(known) - 1)] == place
             passes, pauses = np.bincount(found[here], minlength=len(known)), np.bincount(group, minlength=len(known))
             unusual = (passes >= limits.usual_passes) & (pauses < limits.usual_share * passes) & (pauses < steps)
-            odd[long] = unusual[group] & (overlap_with(at[:-1][long], at[1:][long], waits) < HALF * np.diff(at)[long])
+            lasts = np.diff(at)[long]
+            odd[long] = unusual[group] & (lasts < limits.longest_us) & (overlap_with(at[:-1][long], at[1:][long], waits) < HALF * lasts)
+            often = odd & (np.diff(at) > limits.rare_us)
+            odd &= ~often | (often.sum() <= steps)
         first, last = at[:-1] + limits.quiet_us, at[1:]
         return cls(at[np.r_[True, np.diff(at) > 0][: len(at)]], (first[long & ~odd], last[long & ~odd]), (first[odd], last[odd]))
 
