@@ -23,6 +23,7 @@ from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain,
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.double_work import DoubleWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.wide_products import WideProducts
 
@@ -56,7 +57,10 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
     on and nothing more, which gains nothing where it is on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and pointwise ops and norms move half
     the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
-    idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. Reported from `min_saving_share` of the step ({min_saving_share}).
+    idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
+    FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
+    quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate), and is only possible
+    where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
@@ -72,7 +76,10 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     """
     if isinstance(kernels.of, MeasuredKernels):
         return ask(kernels.of, _QUESTION, _measured)
-    return _in_steps(kernels.of, min_busy_share)
+    products, double = _in_steps(kernels.of, min_busy_share), _in_double(kernels.of, min_busy_share)
+    if double is None:
+        return products
+    return [products, double] if isinstance(products, Found) else double
 
 
 def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
@@ -113,6 +120,29 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
         at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
         fix=for_program(found.program, "precision", _fix(half, on_cuda_cores)),
+    )
+
+
+def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
+    """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
+    work, double = found.work, DoubleWork.build(found.work, found.roofline)
+    share = float(work.dur_us[double.at].sum()) / work.busy_us
+    if share < min_busy_share:
+        return None
+    training = found.program.training
+    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64 and take {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
+    return Found(
+        title="The program computes in double precision",
+        summary=f"{took}, {share:.0%} of the GPU's busy time.",
+        edits=Edits(combine(), double.likely, double.best),
+        removes="half of the bytes, and arithmetic at the rate of FP64",
+        quiet=took,
+        evidence=found.witness.of_gpu(work.rows[double.at], _labels(work, found.roofline, double.at)),
+        confidence=0.85,
+        status="found" if training else "possible",
+        possible_why="" if training else "whether seven digits are enough for what it computes is not in a trace",
+        decide_with="" if training else "run it once in FP32 and hold the results against each other",
+        fix=_SINGLE,
     )
 
 
@@ -202,3 +232,16 @@ def _fix(half: str, on_cuda_cores: bool) -> Fix:
         url="https://docs.pytorch.org/docs/stable/amp.html",
         risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit. Reductions stay in FP32 under autocast.",
     )
+
+
+_SINGLE = Fix(
+    title="Keep data and weights in FP32",
+    steps=(
+        "Find where doubles come in: arrays of NumPy and numbers read from files are FP64 unless told otherwise; so is torch.set_default_dtype(torch.float64).",
+        "Make them FP32 once, before the loop: torch.from_numpy(array).float(), model.float().",
+        "Keep FP64 for the step that needs it, as a long sum or an ill-conditioned solve, and hold the result against the old one.",
+    ),
+    code=Code(before="x = torch.from_numpy(array).to(device)", after="x = torch.from_numpy(array.astype(numpy.float32)).to(device)"),
+    url="https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.dtype",
+    risk="FP32 keeps seven digits: sums over many terms, differences of near values and matrix inverses may need more.",
+)

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.recordings.timeline import Device
-from tests.rules.test_rules import found, queued, skipped
+from tests.rules.test_rules import clear, found, queued, skipped
 
 FP32 = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
 
@@ -32,3 +32,26 @@ def test_where_neither_shapes_nor_tf32_are_known_the_low_end_is_half_the_gain_in
     gone = saving.expected_us
     # 8.1 against 65 TFLOP/s: an eighth is left likely, a quarter at most.
     assert gone == pytest.approx(1000 - 1000 * 8.1 / 65, rel=0.02) and saving.low_us <= 1000 - 2 * 1000 * 8.1 / 65 + 1
+
+
+def added(*types, dims=((1 << 25,), (1 << 25,), ())):
+    return queued(
+        lambda trace, host, gpu: trace.op("aten::add", host, 20, list(map(list, dims)), list(types)).launch(host + 5, gpu, gpu + 1000, "elementwise_kernel"),
+        gpu=1000,
+    )
+
+
+def test_doubles_are_found_and_gain_half_of_what_memory_takes():
+    finding = found("precision", added("double", "double", "Scalar"))
+    # Three tensors of 2^25 doubles are 805 MB: a sixth of a millisecond at 4.8 TB/s, a little more at the bandwidth reached; half of it goes.
+    assert 805 / 4.8 / 2 < finding.saving.expected_us < 1.2 * 805 / 4.8 / 2
+    assert (finding.status, finding.severity, finding.saving.low_us) == ("possible", "low", 0)
+
+
+def test_a_number_beside_tensors_is_no_double():
+    assert "take 0%" in clear("precision", added("double", "float", "Scalar", dims=((), (1 << 25,), ())))
+
+
+def test_where_types_were_not_recorded_the_kernel_tells():
+    trace = queued(lambda trace, host, gpu: trace.launch(host + 5, gpu, gpu + 1000, "vectorized_elementwise_kernel<4, CUDAFunctor_add<double>>"), gpu=1000)
+    assert found("precision", trace).saving.expected_us == pytest.approx(250, rel=0.02)

@@ -1,0 +1,67 @@
+"""Kernels that work on FP64, and how long they would take in FP32."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Ints, Mask
+from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.replay.edits import Edit, WithDurations
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace import arguments
+
+UNKNOWN = 3 / 4
+"""What is left of a kernel whose bytes are not known: half where memory holds it, all where something else does."""
+
+_DOUBLES = {"double", "c10::complex<double>"}
+_FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
+_NAMED = re.compile(r"\bdouble\b|_?[dz]gemm|d884|f64f64|_fp64")
+_NAMED_TOO = re.compile(r"\bfloat\b|Half|BFloat16")
+_DENSE = Family.GEMM, Family.CONV, Family.ATTENTION
+
+
+@dataclass(frozen=True)
+class DoubleWork:
+    """at: positions of the kernels whose op takes FP64, or whose name says so where types were not recorded. likely: half of the bytes at
+    the bandwidth reached are no longer moved, products run at the rate of FP32. best: all take half of their time, products also TF32's part of it."""
+
+    at: Ints
+    likely: Edit
+    best: Edit
+
+    @classmethod
+    def build(cls, work: GpuWork, roofline: Roofline) -> DoubleWork:
+        at = np.flatnonzero(work.kernel & _takes_doubles(work))
+        dur, rows = work.dur_us[at], work.rows[at]
+        dense = work.of(*_DENSE)[at]
+        likely = np.where(np.isnan(roofline.bytes[rows]), dur * UNKNOWN, dur - np.fmin(roofline.limit_us[rows], dur) / 2)
+        likely = np.where(np.isnan(likely), dur * UNKNOWN, likely)
+        best = dur / 2
+        if dense.any():
+            peaks = roofline.peaks.get(work.device_at(at[dense][0]).id)
+            double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
+            of_rate = double / single if double and single else 1.0
+            likely[dense] = dur[dense] * min(of_rate, 1.0)
+            best[dense] = dur[dense] * (double / tf32 if double and tf32 else min(of_rate, 0.5))
+        return cls(at, *(WithDurations(at, np.fmin(np.maximum(times, SHORTEST_US), dur)) for times in (likely, best)))
+
+
+def _takes_doubles(work: GpuWork) -> Mask:
+    """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
+    stands beside tensors is recorded as a double without a shape, and is computed in their type."""
+    found = work.named(_NAMED) & ~work.named(_NAMED_TOO)
+    if not work.timeline.source.shapes:
+        return found
+    columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
+    codes = np.stack([np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns], 1)
+    for types, dims in np.unique(codes[codes[:, 0] >= 0], axis=0).tolist():
+        taken = zip(arguments.names(columns[0].categories[types]), arguments.numbers(columns[1].categories[dims]), strict=False)
+        of = {name in _DOUBLES for name, shape in taken if shape and name in _DOUBLES | _FLOATS}
+        if of:
+            found[(codes == (types, dims)).all(1)] = of == {True}
+    return found
