@@ -155,6 +155,21 @@ def of_server(program: Program) -> Fix | None:
     return _SERVERS.get(program.server)
 
 
+SINGLE_IN_CUDA = Fix(
+    title="Compute in single precision",
+    steps=(
+        "Find the doubles: nvcc -Xptxas -warn-double-usage; look for constants without f and functions without f.",
+        "Write 0.5f, tanhf, powf, sqrtf, fmaf; in Triton pass tensors of float32 and cast what Python made float64.",
+        "Keep double only where it is needed, as in the last step of a long sum.",
+    ),
+    code=Code(
+        before="// CUDA\nout[i] = 0.5 * x * (1.0 + tanh(x));\n\n# Triton\ny = tl.load(ptr)  # float64 tensor",
+        after="// CUDA\nout[i] = 0.5f * x * (1.0f + tanhf(x));\n\n# Triton\ny = tl.load(ptr).to(tl.float32)",
+    ),
+    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#single-vs-double-precision",
+    risk="Single precision has seven digits: check the result.",
+)
+
 _GUIDE = "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html"
 _CUDA = {
     "launch-gap": Fix(
@@ -255,6 +270,7 @@ _CUDA = {
         url="https://docs.nvidia.com/cuda/cublas/index.html#cublassetmathmode",
         risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit.",
     ),
+    "fp64": SINGLE_IN_CUDA,
     "small-grid": Fix(
         title="Divide the work over the whole device",
         steps=(

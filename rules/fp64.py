@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
+from advisor.rules._ways import SINGLE_IN_CUDA
 from advisor.views.kernels.counters import pipe_busy, thread_ops
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
@@ -63,10 +63,12 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
         gain, sure = _gain(kernel), 0.5 if _MEANT.search(kernel.profile.name) else 0.85
         told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
         if kernel.issues:
-            return Seen(f"{told}.", gain, sure, _FIX)
+            return Seen(f"{told}.", gain, sure, SINGLE_IN_CUDA)
         # A kernel that waits may wait for what is long in double precision, or for something else: the unit explains the time for which it works.
         waiting = in_part(gain, busy)
-        return Seen(f"{told}, and nothing for most of it: how much it waits for that is not known.", replace(waiting, low=0.0), 0.7 * sure, _FIX, "medium")
+        return Seen(
+            f"{told}, and nothing for most of it: how much it waits for that is not known.", replace(waiting, low=0.0), 0.7 * sure, SINGLE_IN_CUDA, "medium"
+        )
 
     return ask(
         measured,
@@ -88,19 +90,3 @@ def _gain(kernel: MeasuredKernel) -> Gain:
         left = 1 - share * (1 - kept)
         times.append(max(kernel.limits.left({COMPUTE: left}) / max(reached, kernel.limits.highest), left))
     return Gain.of_time(*times)
-
-
-_FIX = Fix(
-    title="Compute in single precision",
-    steps=(
-        "Find the doubles: nvcc -Xptxas -warn-double-usage; look for constants without f and functions without f.",
-        "Write 0.5f, tanhf, powf, sqrtf, fmaf; in Triton pass tensors of float32 and cast what Python made float64.",
-        "Keep double only where it is needed, as in the last step of a long sum.",
-    ),
-    code=Code(
-        before="// CUDA\nout[i] = 0.5 * x * (1.0 + tanh(x));\n\n# Triton\ny = tl.load(ptr)  # float64 tensor",
-        after="// CUDA\nout[i] = 0.5f * x * (1.0f + tanhf(x));\n\n# Triton\ny = tl.load(ptr).to(tl.float32)",
-    ),
-    url="https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#single-vs-double-precision",
-    risk="Single precision has seven digits: check the result.",
-)

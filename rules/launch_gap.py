@@ -10,9 +10,10 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.model import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._ways import CAPTURE, JIT, for_program, of_server, spelt
+from advisor.rules._compiling import compiling
+from advisor.rules._ways import CAPTURE, for_program, of_server, spelt
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import CompiledStep
@@ -91,7 +92,8 @@ def launch_gap(
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
     take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the
     time). The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
-    holds the rest (10 µs to launch, 1 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
+    holds the rest (10 µs to launch, 1 µs between nodes); where the host waits eight times a step or more and 64 kernels or fewer stand
+    between two waits, what of such a pass one module launches is not known, so that half of the cost of issuing stays (`low`: all of it). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
@@ -159,7 +161,7 @@ def launch_gap(
         ),
         confidence=0.9,
         at_most="low" if first.only else "high",
-        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", spellings, recurrent),
+        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", capturable.in_passes, spellings, recurrent),
     )
 
 
@@ -181,6 +183,8 @@ def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: Host
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
         return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(SOME_CAPTURE)), graph)
+    if capturable.in_passes:
+        return Edits(combine(), CheaperDispatch(0.5), combine(compiled.fused, graph))
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
 
 
@@ -192,59 +196,6 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(program: Program, optimizes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
+def _fix(program: Program, optimizes: bool, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows")
-    return of_server(program) or spelt(for_program(program, "launch-gap", _compiled(program, optimizes)), spellings, *ways)
-
-
-def _compiled(program: Program, optimizes: bool) -> Fix:
-    url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
-    risk = (
-        "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
-        "keep their memory. Fused kernels round differently in the last bits."
-    )
-    if program.framework == "jax":
-        return JIT
-    if program.compiled:
-        return Fix(
-            title="Replay the compiled code from CUDA graphs",
-            steps=(
-                'Compile with mode="reduce-overhead": the trace shows compiled code whose kernels are still launched one by one.',
-                "Look for graph breaks (TORCH_LOGS=graph_breaks): each one is a return to eager launches.",
-            ),
-            code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
-            url=url,
-            risk=risk,
-        )
-    if program.training:
-        return Fix(
-            title="Compile the training step",
-            steps=(
-                "Compile the model, so that forward and backward launch fewer, larger kernels.",
-                *(("Use a fused optimizer: one launch a parameter group.",) if optimizes else ()),
-                "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph: compiling alone gains little where most launches are a library's.",
-            ),
-            code=Code(
-                before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
-                after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
-                + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" * optimizes
-                + "\nloss = criterion(model(x), y)\nloss.backward()"
-                + "\noptimizer.step()" * optimizes,
-            ),
-            url=url,
-            risk=risk,
-        )
-    return Fix(
-        title="Compile the model into CUDA graphs",
-        steps=(
-            'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
-            "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
-            "If requests can wait for each other, batch them.",
-        ),
-        code=Code(
-            before="out = model(x)",
-            after='model = torch.compile(model, mode="reduce-overhead")\n\nwith torch.inference_mode():\n    out = model(x)',
-        ),
-        url=url,
-        risk=risk,
-    )
+    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizes, in_passes)), spellings, *ways)

@@ -127,7 +127,7 @@ def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
     """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
     work, double = found.work, DoubleWork.build(found.work, found.roofline)
     share = float(work.dur_us[double.at].sum()) / work.busy_us
-    if share < min_busy_share:
+    if share < min_busy_share or not len(double.at):
         return None
     training = found.program.training
     took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64 and take {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
@@ -142,7 +142,7 @@ def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
         status="found" if training else "possible",
         possible_why="" if training else "whether seven digits are enough for what it computes is not in a trace",
         decide_with="" if training else "run it once in FP32 and hold the results against each other",
-        fix=_SINGLE,
+        fix=for_program(found.program, "fp64", _SINGLE),
     )
 
 

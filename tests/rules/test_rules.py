@@ -98,6 +98,20 @@ def test_a_busy_gpu_is_no_launch_gap():
     clear("launch-gap", repeat(100, lambda t, at: small_kernels(t, at, kernel=19.5)))
 
 
+def test_passes_that_each_end_with_a_wait_may_gain_nothing_and_should_be_done_together():
+    def loop(trace, at, passes):
+        for i in range(passes):
+            small_kernels(trace, at + 110 * i)
+            trace.call("cudaStreamSynchronize", at + 110 * i + 100, 5)
+
+    eight = found("launch-gap", repeat(880, partial(loop, passes=8)))
+    assert eight.saving.low_us == 0 and eight.severity == "medium" and "after every pass" in eight.fix.steps[0]
+    seven = found("launch-gap", repeat(770, partial(loop, passes=7)))
+    assert seven.saving.low_us > 0 and seven.severity == "high" and "reduce-overhead" in seven.fix.steps[0]
+    # A pass waits for 5 of its 110 µs and issues, with short pauses, in the others: half of these go.
+    assert eight.saving.expected_us == pytest.approx(8 * 105 / 2, rel=0.02) and eight.saving.expected_us < seven.saving.expected_us
+
+
 def test_a_step_that_is_one_graph_already_is_left_alone():
     def graph(trace, at):
         trace.correlation += 1

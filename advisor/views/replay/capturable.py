@@ -11,21 +11,33 @@ from advisor.knowledge import cuda_api
 from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
-    """why_not: what keeps a step from being captured and replayed, "" where nothing does. first: rows of the GPU ops of the first step."""
+    """why_not: what keeps a step from being captured and replayed, "" where nothing does. first: rows of the GPU ops of the first step.
+    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one."""
 
     why_not: str
     first: Ints
+    pieces: float
+    piece: float
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler
+        is given, the trace does not tell."""
+        return self.pieces >= FEWEST_PASSES and self.piece <= LONGEST_BODY
 
     @classmethod
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
         parts = [work.rows[work.step == s] for s in range(steps.steps)]
-        return cls(_why_not(steps, work, calls, launches, parts), parts[0])
+        ended = np.cumsum(np.r_[0, calls.waits])[work.schedule.op_call[work.kernel]]
+        kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
+        return cls(_why_not(steps, work, calls, launches, parts), parts[0], len(kernels) / steps.steps, float(np.median(kernels)))
 
 
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:

@@ -1,0 +1,67 @@
+"""torch.compile as a fix: of what is trained, of what is not, and of what is compiled already."""
+
+from __future__ import annotations
+
+from advisor.report.model import Code, Fix
+from advisor.rules._ways import JIT
+from advisor.views.trace.program import Program
+
+_OF_PASSES = (
+    "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
+    "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",
+)
+
+
+def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
+    """In the terms of the framework. optimizes: whether an optimizer runs. in_passes: as in `Capturable`."""
+    url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
+    risk = (
+        "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
+        "keep their memory. Fused kernels round differently in the last bits."
+    )
+    if program.framework == "jax":
+        return JIT
+    if program.compiled:
+        return Fix(
+            title="Replay the compiled code from CUDA graphs",
+            steps=(
+                'Compile with mode="reduce-overhead": the trace shows compiled code whose kernels are still launched one by one.',
+                "Look for graph breaks (TORCH_LOGS=graph_breaks): each one is a return to eager launches.",
+            ),
+            code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
+            url=url,
+            risk=risk,
+        )
+    if program.training:
+        return Fix(
+            title="Compile the training step",
+            steps=(
+                "Compile the model, so that forward and backward launch fewer, larger kernels.",
+                *(("Use a fused optimizer: one launch a parameter group.",) if optimizes else ()),
+                "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph: compiling alone gains little where most launches are a library's.",
+            ),
+            code=Code(
+                before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
+                after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
+                + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" * optimizes
+                + "\nloss = criterion(model(x), y)\nloss.backward()"
+                + "\noptimizer.step()" * optimizes,
+            ),
+            url=url,
+            risk=risk,
+        )
+    return Fix(
+        title="Run passes of the loop together, compile what is left" if in_passes else "Compile the model into CUDA graphs",
+        steps=(
+            *(_OF_PASSES if in_passes else ()),
+            'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
+            "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
+            "If requests can wait for each other, batch them.",
+        ),
+        code=Code(
+            before="out = model(x)",
+            after='model = torch.compile(model, mode="reduce-overhead")\n\nwith torch.inference_mode():\n    out = model(x)',
+        ),
+        url=url,
+        risk=risk,
+    )
