@@ -284,9 +284,10 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
     bottleneck, summary = _bound(parts)
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     late = _recorded_late(job)
-    if late is None:
+    if not late:
         return made
-    told = f"wait for rank {job.numbers[late]} in collectives for {percent(float(job.lateness_us[late]) / job.step_us)} of the step"
+    first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.lateness_us[at]) / job.step_us)) for at in late)
+    told = f"wait {first[0]} in collectives for {first[1]} of the step" + "".join(f", {who} for {much}" for who, much in others)
     return msgspec.structs.replace(
         made,
         summary=f"{summary} As recorded, the others {told}: recording slows hosts down, and that was taken off.",
@@ -295,20 +296,21 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
     )
 
 
-FOR_ONE = 0.5
-"""Of all lateness in collectives: a rank with more of it is the one that is waited for (as for straggler)."""
+FOR_THEM = 0.5
+"""Of all lateness in collectives: ranks with more of it together are those that are waited for (as for straggler)."""
 
 MUCH = 0.1
 """Of the recorded step: hosts that are recorded differ by some hundredths of it from step to step, as even jobs show."""
 
 
-def _recorded_late(job: Job) -> int | None:
-    """The rank (position) that the others wait for as recorded, where what recording is held to have cost hides it; None where there is none."""
-    if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0 or not job.lateness_us.any():
-        return None
-    at = int(job.lateness_us.argmax())
-    late_us = float(job.lateness_us[at])
-    return at if late_us >= FOR_ONE * job.lateness_us.sum() and late_us >= MUCH * job.step_us else None
+def _recorded_late(job: Job) -> list[int]:
+    """The ranks (positions) that the others wait for as recorded, the latest first, where what recording is held to have cost hides it. One, or
+    less than half of all: where most are late for each other, none is to be named."""
+    if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0:
+        return []
+    late = [at for at in np.argsort(-job.lateness_us, kind="stable").tolist() if job.lateness_us[at] >= MUCH * job.step_us]
+    few = late[: max((len(job.ranks) - 1) // 2, 1)]
+    return few if job.lateness_us[few].sum() >= FOR_THEM * job.lateness_us.sum() else []
 
 
 def _predicted(job: Job, found: list[Judged]) -> Prediction:

@@ -9,12 +9,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from advisor.engine.kinds.job import _recorded_late
 from advisor.errors import TraceError
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.ranks.summary import RankSummary
+from advisor.views.replay.true_step import TrueStep
 from tests.views.ranks.build import TRANSFER_US, job_of, rank_timeline, summary_of
 
 STEPS = 3
@@ -51,6 +53,22 @@ def test_a_host_late_between_steps_waits_for_input_only_where_a_loader_would_not
     ranks = list(job_of(SLOW).ranks)
     ranks[2] = replace(ranks[2], facts=msgspec.structs.replace(ranks[2].facts, shows_loader=shown, between_steps_us=between_us))
     assert _between_steps(Job.build(RankSummaries(tuple(ranks))), 2, 800.0) is guessed
+
+
+def late(*extra: float) -> list[int]:
+    """Ranks that are late as recorded, of such as each do so much more work before a collective of their own; recording is held to have cost half."""
+    work = [[[1000.0 + (us if k == r else 0.0) for k in range(len(extra))]] * STEPS for r, us in enumerate(extra)]
+    job = job_of(work)
+    vars(job)["true_step"] = TrueStep(job.step_us / 4, job.step_us / 2, job.step_us, job.step_us, "estimated")
+    return _recorded_late(job)
+
+
+def test_all_ranks_are_named_that_others_wait_for_much_unless_most_are():
+    # Steps of six times 1100 µs and what is late: a tenth of 9100 µs is 910, of 8700 870.
+    assert late(1500, 0, 0, 1000, 0, 0) == [0, 3]
+    assert late(1500, 0, 0, 600, 0, 0) == [0], "600 µs are less than a tenth of the step"
+    assert late(1500, 1500, 1500, 1500, 1500, 1500) == [], "each is late for the others"
+    assert late(800, 700) == [0], "of two, the later one, if most of the waiting is for it"
 
 
 def test_a_rank_that_is_late_in_one_step_only_is_not_steady():
