@@ -34,8 +34,9 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
         )
     if program.training:
         return Fix(
-            title="Compile the training step",
+            title="Run passes of the loop together, compile what is left" if in_passes else "Compile the training step",
             steps=(
+                *(_OF_PASSES if in_passes else ()),
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
                 *(("Use a fused optimizer: one launch a parameter group.",) if optimizes else ()),
                 "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph: compiling alone gains little where most launches are a library's.",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import CAPTURE
 from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits
+from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
+
+_KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
 
 
 @rule("graph-candidate", relies_on=("host",), min_saving_share=0.05)
@@ -31,7 +35,7 @@ def graph_candidate(
 
     What it is
     The steps launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
-    their first kernel and their last and allocate nothing from the driver, while the GPU waits for launches.
+    their first kernel and their last, or only to read values, and allocate nothing from the driver, while the GPU waits for launches.
 
     Why it costs time
     Each launch costs the host some 5 to 20 µs every time, although nothing about it changes. A captured graph replays
@@ -40,8 +44,9 @@ def graph_candidate(
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
-    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). The saving is replayed
-    with one graph launch a step (`low`: six tenths of the cost of issuing); reported from
+    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). Where all that it waits for between is
+    values that are read (`item`, a tensor as a condition), these have to go first, and the saving is that of both. It is replayed
+    with one graph launch a step (`low`: six tenths of the cost of issuing; with reads, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
@@ -59,21 +64,23 @@ def graph_candidate(
     if share < min_idle_share:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
-    if capturable.why_not:
+    if capturable.why_not and not len(capturable.reads):
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {count} GPU ops; a graph pays from {min_ops}")
-    shapes = work.timeline.source.shapes
+    shapes, reads = work.timeline.source.shapes, capturable.reads
+    graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
+    between = f"read {counted(len(reads) / steps.steps, 'value')} in between" if len(reads) else "wait nowhere in between"
     return Found(
-        title="A CUDA graph could replay the step",
-        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and wait nowhere in between; "
+        title="A CUDA graph could replay the step" + (" if it read no values" if len(reads) else ""),
+        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and {between}; "
         f"the GPU waits for launches {share:.0%} of each {duration(work.step_us)} step.",
-        edits=Edits(CheaperDispatch(0.6), *(AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US),) * 2),
+        edits=Edits(combine() if len(reads) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
-        fix=CAPTURE,
+        fix=msgspec.structs.replace(CAPTURE, steps=(_KEEP, *CAPTURE.steps)) if len(reads) else CAPTURE,
     )

@@ -92,13 +92,14 @@ def launch_gap(
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
     take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the
     time). The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
-    holds the rest (10 µs to launch, 1 µs between nodes); where the host waits eight times a step or more and 64 kernels or fewer stand
-    between two waits, what of such a pass one module launches is not known, so that half of the cost of issuing stays (`low`: all of it). For training what compiling does: pointwise work and norms fuse, the
+    holds the rest (10 µs to launch, 1 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
-    could be captured, capturing them is the fix (`low`: nothing). A loop over nothing but a recurrent cell
+    could be captured, capturing them is the fix (`low`: nothing). In both, where the host waits eight times a step or more and 64 kernels
+    or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: half of the
+    cost of issuing stays (`low`: all of it). A loop over nothing but a recurrent cell
     becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of its kernels' time. A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
@@ -179,12 +180,12 @@ def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: Host
         )
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
+    if capturable.in_passes and not program.compiled:
+        return Edits(combine(), CheaperDispatch(0.5), graph)
     if program.training:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
         return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(SOME_CAPTURE)), graph)
-    if capturable.in_passes:
-        return Edits(combine(), CheaperDispatch(0.5), combine(compiled.fused, graph))
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
 
 

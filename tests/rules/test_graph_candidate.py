@@ -59,6 +59,21 @@ def test_waits_and_allocations_cannot_be_captured():
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
 
 
+def test_values_that_are_read_have_to_go_first_and_sizes_cannot():
+    def asking(op):
+        def body(trace, at):
+            step()(trace, at)
+            trace.op(op, at + 199.1, 0.8).call("cudaStreamSynchronize", at + 199.2, 0.6)
+
+        return body
+
+    finding = found("graph-candidate", repeat(PERIOD, asking("aten::item")))
+    assert "read 1 value in between" in finding.summary and "no graph holds a read" in finding.fix.steps[0]
+    # Of 420 µs the device works 80, and a graph's nodes stand 1 µs apart.
+    assert finding.saving.low_us == 0 and 420 - 80 - 50 < finding.saving.expected_us < 420 - 80
+    assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::nonzero")))
+
+
 def test_graphs_in_use_are_quiet():
     def body(trace, at):
         small_kernels(trace, at, n=20)

@@ -12,16 +12,19 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
+from advisor.views.replay.value_waits import read_only
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
-    """why_not: what keeps a step from being captured and replayed, "" where nothing does. first: rows of the GPU ops of the first step.
+    """why_not: what keeps a step from being captured and replayed, "" where nothing does. reads: positions of the calls that wait inside the
+    steps, if they all read a value and nothing else keeps the steps from being captured. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one."""
 
     why_not: str
+    reads: Ints
     first: Ints
     pieces: float
     piece: float
@@ -37,7 +40,13 @@ class Capturable:
         parts = [work.rows[work.step == s] for s in range(steps.steps)]
         ended = np.cumsum(np.r_[0, calls.waits])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
-        return cls(_why_not(steps, work, calls, launches, parts), parts[0], len(kernels) / steps.steps, float(np.median(kernels)))
+        why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
+        if not why_not and len(waits):
+            why_not = f"the host waits for the GPU {times(len(waits) / steps.steps)} a step, which no graph can hold"
+            reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
+        else:
+            reads = waits[:0]
+        return cls(why_not, reads, parts[0], len(kernels) / steps.steps, float(np.median(kernels)))
 
 
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
@@ -47,21 +56,20 @@ def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, 
         return "CUDA graphs are in use already"
     if not _same(work, parts):
         return "the steps launch different kernels or other shapes, so one graph cannot replay them"
-    waits = _between(work, calls)
-    if waits:
-        return f"the host waits for the GPU {times(waits / work.schedule.steps)} a step, which no graph can hold"
     if calls.of(cuda_api.ApiRole.ALLOCATION).any():
         return "memory is allocated from the driver inside the steps, which no graph can hold"
     return ""
 
 
-def _between(work: GpuWork, calls: HostCalls) -> int:
-    """Waits between the first and the last kernel of their step. Those around them send a step's input and read its result, and stay outside."""
-    found = 0
+def _between(work: GpuWork, calls: HostCalls) -> Ints:
+    """Positions of the waits between the first and the last kernel of their step. Those around them send a step's input and read its result, and
+    stay outside."""
+    found = []
     for step in np.unique(work.step):
         launching = work.schedule.op_call[work.kernel & (work.step == step)]
-        found += int(calls.waits[launching.min(initial=len(calls.waits)) : launching.max(initial=0)].sum())
-    return found
+        if len(launching):
+            found.append(launching.min() + np.flatnonzero(calls.waits[launching.min() : launching.max()]))
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _same(work: GpuWork, parts: list[Ints]) -> bool:

@@ -30,6 +30,7 @@ _JUDGING_OPS = re.compile(
 )
 # Ops that ask for a size: where nothing asks for it any more, the comparison that made their mask is not needed either.
 _SIZING_OPS = re.compile(r"aten::(nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+_READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
 _BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
@@ -70,6 +71,11 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
 def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether the program goes one way or another by the value of each wait: without that it does the work of both."""
     return _inside(ops, calls, waits, _BRANCHING_OPS)
+
+
+def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
+    return _inside(ops, calls, waits, _READING_OPS)
 
 
 def _inside(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
