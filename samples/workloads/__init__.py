@@ -35,6 +35,7 @@ from . import (
     written_4,
     written_5,
     written_6,
+    written_7,
 )
 from .base import Setup, Workload
 
@@ -73,6 +74,7 @@ MODULES = (
     written_4,
     written_5,
     written_6,
+    written_7,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
