@@ -8,11 +8,12 @@ from advisor.report.model import Code, Fix
 from advisor.report.numbers import counted
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import WARP, issue_busy
+from advisor.views.kernels.fill import fill, warps
 from advisor.views.kernels.limits import REACHED, Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
-MOST_EMPTY = 0.5
-"""Of a warp: blocks of no more threads leave at least every other lane empty."""
+MOST_EMPTY = 0.75
+"""Of the lanes of a block's warps: blocks whose threads fill no more leave at least every fourth lane empty."""
 
 MORE = {
     occupancy.SHARED: (16.0, 4.0, 2.0),
@@ -30,7 +31,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
 
     What it is
     The registers, the shared memory or the size of its blocks let few warps of a kernel onto a multiprocessor at once, and those
-    that are there wait; or its blocks are no more than half a warp, so that most lanes of each are empty.
+    that are there wait; or its blocks are so small, or so far from whole warps, that many lanes are empty.
 
     Why it costs time
     While a warp waits for memory, some 500 cycles, others can issue. Bytes in flight are warps times what each asks for: with too
@@ -42,7 +43,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
     schedulers that issue in less than that share of the cycles. Low occupancy alone is no finding: matrix products run at 0.12
     with every unit busy. The saving: the kernel speeds up with its warps until a resource is busy. Where shared memory is the
     limit, 4 times as many (`low` 2, `high` 16 or all that fit), otherwise 2 (`low` 1, since fewer registers may spill, `high` 4).
-    Blocks of 16 threads or fewer leave lanes empty whatever fits: whole warps do the same work until what is busiest is at 0.70 of its peak
+    Blocks of 24 threads or fewer, or of 33 to 48, leave a quarter of their lanes empty or more, whatever fits: whole warps do the same work until what is busiest is at 0.70 of its peak
     (`low` nothing, `high` with the share of requests that whole warps make).
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 
@@ -62,9 +63,11 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
         found, issue = kernel.occupancy, issue_busy(kernel.profile)
         if found is None or not kernel.limits.known or not found.theoretical:
             return None
-        threads = kernel.profile.threads
-        if 0 < threads <= MOST_EMPTY * WARP and (kernel.waves is None or kernel.waves >= 1):
-            return _empty_lanes(kernel, threads)
+        full = kernel.profile.threads / (warps(kernel) * WARP)
+        # Whole warps still fill the device, or this grid does more than that.
+        enough = kernel.waves is None or kernel.waves >= 1 or full * fill(kernel) >= 1
+        if 0 < full <= MOST_EMPTY and enough:
+            return _empty_lanes(kernel, full)
         waits = kernel.limits.highest < max_busy and (issue is None or issue < max_busy)
         filled = kernel.waves is None or kernel.waves >= 1
         if found.theoretical >= max_occupancy or not waits or not filled:
@@ -90,13 +93,13 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
     )
 
 
-def _empty_lanes(kernel: MeasuredKernel, threads: int) -> Seen:
-    """Blocks of so few threads that each is a part of a warp: whole ones do the same work with fewer instructions and requests, unless memory
+def _empty_lanes(kernel: MeasuredKernel, full: float) -> Seen:
+    """Blocks whose threads leave so many lanes of their warps empty: whole ones do the same work with fewer instructions and requests, unless memory
     is as busy with it (likely), or the items have nothing to do with each other (perhaps nothing)."""
-    full, (best, likely, _) = threads / WARP, REACHED
+    best, likely, _ = REACHED
     gain = Gain.of_time(max(full, full * kernel.limits.highest / best), max(full, min(kernel.limits.highest / likely, 1.0)), 1.0)
     return Seen(
-        f"runs blocks of {counted(threads, 'thread')}: {1 - full:.0%} of the lanes of every warp are empty.",
+        f"runs blocks of {counted(kernel.profile.threads, 'thread')}: {1 - full:.0%} of the lanes of their warps are empty.",
         gain,
         0.85,
         _fix(kernel, occupancy.BLOCKS),

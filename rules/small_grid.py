@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
@@ -9,13 +11,15 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.model import Clear
 from advisor.report.numbers import counted, duration, percent
+from advisor.rules._grids import divided
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
+from advisor.views.kernels.fill import divided_in_vain, fill, warps
 from advisor.views.kernels.limits import Gain
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 from advisor.views.replay.edits import Edits, WithDurations
@@ -63,7 +67,8 @@ def small_grid(
     that share the device with others for half of their time. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
     at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, the gain
-    is a share of its own time, and a block of fewer than four warps fills a multiprocessor only in part. Reported from `min_saving_share` of the step ({min_saving_share}).
+    is a share of its own time, and a block of fewer than four warps fills a multiprocessor only in part; few warps on all of them, while nothing is busy, may
+    gain nothing (`low`), and so may what the report shows in more blocks to be as slow. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
@@ -80,7 +85,8 @@ def small_grid(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant
     """
     if isinstance(kernels.of, MeasuredKernels):
-        return ask(kernels.of, _QUESTION, lambda k: _measured(k, max_fill, min_kernel_us, max_limit_share))
+        found = kernels.of
+        return ask(found, _QUESTION, lambda k: _measured(k, found.kernels, max_fill, min_kernel_us, max_limit_share))
     return _in_steps(kernels.of, max_fill, min_kernel_us, max_limit_share)
 
 
@@ -115,7 +121,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
-        fix=for_program(found.program, "small-grid", _fix(max(spent, key=lambda f: spent[f]), not few[worst])),
+        fix=for_program(found.program, "small-grid", divided(max(spent, key=lambda f: spent[f]), not few[worst])),
     )
 
 
@@ -125,7 +131,7 @@ _QUESTION = Question(
 )
 
 
-def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max_limit_share: float) -> Seen | Fine | None:
+def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill: float, min_kernel_us: float, max_limit_share: float) -> Seen | Fine | None:
     """Of one measured kernel: its limit is what its counters say of the whole device.
 
     A kernel of no family that is known to divide may gain twofold at the least; twofold at best likely, and perhaps nothing, where its
@@ -134,23 +140,30 @@ def _measured(kernel: MeasuredKernel, max_fill: float, min_kernel_us: float, max
     blocks, sms, dur_us, busy = kernel.profile.blocks, kernel.sm_count, kernel.profile.duration_us, kernel.limits.highest
     if not blocks or not sms or not dur_us or not kernel.limits.known:
         return None
-    # A block of one warp leaves all schedulers of its multiprocessor but one without work.
-    warps = -(-kernel.profile.threads // WARP) or SCHEDULERS
-    name, fill = kernel.profile.name, blocks * min(warps, SCHEDULERS) / (sms * SCHEDULERS)
+    name, filled = kernel.profile.name, fill(kernel)
     meant = FEW_ON_PURPOSE.search(name) or family(name) in (Family.COMMUNICATION, Family.OPTIMIZER)
-    if fill > max_fill or dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
-        return Fine(max(1 - fill, 0.0))
+    if dur_us < min_kernel_us or busy > max_limit_share or meant or waits_for_atomics(kernel.profile):
+        return Fine(max(1 - filled, 0.0))
     joined = SECOND_PASS_US / dur_us
-    places = fill if kernel.waves is None else min(fill, kernel.waves)
-    divides = family(name) in DIVISIBLE
     in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
-    worst = max(min(2 * fill, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
-    likely = max(fill, busy / LIKELY_RATE, max_fill if in_step else 0.0)
-    gain = Gain.of_time(max(places, busy) + joined, likely + joined, worst + joined)
-    told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(fill, 1.0):.0%} of the device is without one."
-    if warps < SCHEDULERS:
-        told = f"runs {counted(blocks, 'block')} of {counted(warps, 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - fill:.0%} of that is empty."
-    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, _fix(family(name), False), "high" if divides else "medium")
+    places = filled if kernel.waves is None else min(filled, kernel.waves)
+    vain = divided_in_vain(kernel, others)
+    starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
+    best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
+    if vain or (filled > max_fill and starved):
+        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
+        why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
+        return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, divided(family(name), False), "medium")
+    if filled > max_fill:
+        return Fine(max(1 - filled, 0.0))
+    divides = family(name) in DIVISIBLE
+    worst = max(min(2 * filled, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
+    likely = max(filled, busy / LIKELY_RATE, max_fill if in_step else 0.0)
+    gain = Gain.of_time(best, likely + joined, worst + joined)
+    told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(filled, 1.0):.0%} of the device is without one."
+    if warps(kernel) < SCHEDULERS:
+        told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
+    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, divided(family(name), False), "high" if divides else "medium")
 
 
 def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:
@@ -193,53 +206,3 @@ def _blocks(work: GpuWork, grids: Grids, position: int) -> str:
     """A kernel's blocks in words, and how many threads they are where all of them are no more than a warp."""
     blocks, threads = int(grids.blocks[position]), int(work.column("block_threads")[position])
     return counted(blocks, "block") + (f" of {counted(threads, 'thread')}" if 0 < blocks * threads <= WARP else "")
-
-
-_ROWS = Code(
-    before="weights = torch.softmax(scores, -1)  # few long rows: a block each",
-    after="weights = torch.compile(torch.softmax)(scores, -1)  # divides long rows",
-)
-_SCAN = Code(
-    before="sums = x.cumsum(-1)  # few long rows: a block each",
-    after="sums = torch.compile(torch.cumsum)(x, -1)  # divides long rows\n# or by hand\n"
-    "parts = x.unflatten(-1, (1024, -1)).cumsum(-1)\nlast = parts[..., -1]\n"
-    "sums = (parts + (last.cumsum(-1) - last)[..., None]).flatten(-2)",
-)
-_PRODUCT = Code(
-    before="model = torch.compile(model)",
-    after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others',
-)
-_BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
-_STEPS = {
-    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it, cuBLAS chooses it by size.",
-    Family.ATTENTION: "Few queries on a long cache: use a kernel that splits the keys (flash-decoding, FlashInfer).",
-    Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
-    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks, in the backward pass too.",
-    Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those.",
-    Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
-    Family.CONV: "A larger batch, or channels_last, which has more tiles to divide.",
-}
-
-
-def _fix(family: Family, tail: bool) -> Fix:
-    if tail:
-        steps: tuple[str, ...] = (
-            "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing.",
-            "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
-        )
-        return Fix(
-            title="Fill the last wave",
-            steps=steps,
-            code=_PRODUCT,
-            url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
-            risk="Another batch size changes training: adapt the learning rate.",
-        )
-    steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
-    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
-    return Fix(
-        title="Divide the work over the whole device",
-        steps=(*steps, "Or give the kernel more rows at once: batch what the program does one after the other."),
-        code=rows.get(family, _BATCH),
-        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution",
-        risk="Partial results are added in another order: the last bits differ.",
-    )

@@ -297,7 +297,7 @@ def test_few_blocks_are_found_in_a_measured_kernel():
     few = {"dram": 13, "l2": 17, "l1": 2, "compute": 2, "us": 400}
     finding = found("small-grid", kernel(grid=16, **few))
     assert "16 blocks on 132" in finding.summary and finding.saving.expected == pytest.approx(1 - 0.34 - 5 / 400)
-    clear("small-grid", kernel(grid=70, **few))
+    clear("small-grid", kernel(grid=70, **{**few, "dram": 26}))
     clear("small-grid", kernel(grid=16, **{**few, "us": 15}))
     clear("small-grid", kernel(grid=16, **{**few, "dram": 60}))
     clear("small-grid", kernel("nvjet_tst_128x64_split_k", grid=16, **few))
@@ -308,7 +308,7 @@ def test_blocks_of_one_warp_fill_a_quarter_of_each_multiprocessor():
     one = {"dram": 5, "l2": 5, "l1": 5, "compute": 3}
     finding = found("small-grid", kernel(block=32, grid=100, **one))
     assert "100 blocks of 1 warp" in finding.summary and finding.severity == "medium", "a kernel of no known family may be serial"
-    clear("small-grid", kernel(block=128, grid=100, **one))
+    clear("small-grid", kernel(block=128, grid=100, **{**one, "dram": 26}))
     assert found("small-grid", kernel("softmax_kernel", block=32, grid=100, **one)).severity == "high"
 
 
@@ -357,3 +357,55 @@ def test_blocks_that_cannot_wait_for_each_other_may_gain_nothing():
     assert finding.saving.low == 0 and finding.saving.expected < 0.5 and finding.confidence == 0.5
     assert found("small-grid", kernel("mine", **alone, long_scoreboard=75, wait=25)).saving.low > 0.4
     assert found("small-grid", kernel("softmax_kernel", **alone, barrier=75, wait=25)).saving.expected > 0.9
+
+
+# What the report itself shows of dividing, and lanes that no block fills.
+LATENT = {"dram": 5, "l2": 5, "l1": 5, "compute": 3, "us": 1000}
+
+
+def test_threads_that_are_as_slow_in_more_blocks_are_not_sped_up_by_dividing_them():
+    # 8,192 threads in 8 blocks, and in 256: as slow. Half of the time is likely each thread's own, at best the device's 64 times as many warps help.
+    few, many = kernel("gemv_own", grid=8, block=1024, **LATENT), kernel("gemv_own", grid=256, block=32, **{**LATENT, "us": 950})
+    finding = found("small-grid", few, many)
+    assert finding.severity == "medium" and "as many threads in 256 blocks take as long" in finding.summary
+    assert finding.saving.low == 0 and finding.saving.expected == pytest.approx(0.5 - 5 / 1000)
+    for other in ({"grid": 256, "block": 32, "us": 700}, {"grid": 256, "block": 64}, {"grid": 12, "block": 683}):
+        alone = found("small-grid", few, kernel("gemv_own", **{**LATENT, **other}))
+        assert alone.saving.low > 0.4 and "take as long" not in alone.summary, "faster, more threads, hardly more blocks"
+    another = judged("small-grid", few, kernel("another", grid=256, block=32, **LATENT)).findings
+    assert len(another) == 2 and not any("take as long" in f.summary for f in another)
+
+
+def test_few_warps_on_all_multiprocessors_are_found_while_nothing_is_busy():
+    # 132 blocks of 4 warps on 132 multiprocessors, of 64 warps each: a sixteenth; the busiest unit is at 5 %.
+    finding = found("small-grid", kernel(grid=132, block=128, **LATENT))
+    assert finding.severity == "medium" and "which hold 16 times as many" in finding.summary and "5%" in finding.summary
+    assert (finding.saving.low, finding.saving.expected) == (0, pytest.approx(0.5 - 5 / 1000))
+    assert finding.saving.high == pytest.approx(1 - 1 / 16 - 5 / 1000)
+    clear("small-grid", kernel(grid=132, block=128, **{**LATENT, "dram": 26}))
+    clear("small-grid", kernel(grid=132 * 5, block=128, **LATENT))
+    clear("small-grid", kernel(grid=132, block=128, **LATENT, barrier=75, wait=25))
+
+
+@pytest.mark.parametrize(("threads", "empty"), [(24, 25), (25, 0), (33, 48), (42, 34), (48, 25), (49, 0), (64, 0)])
+def test_lanes_that_the_last_warp_of_a_block_leaves_empty_are_counted(threads, empty):
+    busy = kernel(block=threads, grid=1 << 20, dram=35, l2=20, l1=35, compute=20, issue=65)
+    if empty:
+        assert f": {empty}% of the lanes" in found("low-occupancy", busy).summary
+    else:
+        assert not any("lanes" in f.summary for f in judged("low-occupancy", busy).findings)
+
+
+def test_lanes_count_where_whole_warps_would_still_fill_the_device():
+    # 16 threads a block: half as many whole warps on 132 multiprocessors of four schedulers need 1,056 blocks.
+    half = {"block": 16, "dram": 35, "l2": 20, "l1": 35, "compute": 20, "issue": 65}
+    assert "lanes" in found("low-occupancy", kernel(grid=1_056, **half)).summary
+    assert not any("lanes" in f.summary for f in judged("low-occupancy", kernel(grid=1_055, **half)).findings)
+
+
+def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_looked():
+    one = judged("small-grid", kernel("mine", grid=8, **LATENT), kernel("mine", grid=16, **LATENT))
+    assert one.headline.summary.startswith("One kernel was measured, in 2 launch configurations; it has a fault. ")
+    two = judged("small-grid", kernel("a", us=60), kernel("b", us=50, grid=5000), kernel("b", us=50))
+    assert two.headline.summary.startswith("2 kernels were measured, in 3 launch configurations; no fault was found. b takes the most time (62%). ")
+    assert "no rule could look for faults" in judged("divergence", kernel()).headline.summary

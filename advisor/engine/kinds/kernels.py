@@ -126,12 +126,18 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
 
 
 def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outcomes) -> Headline:
-    top = rows[0]
+    shares: dict[str, float] = {}
+    for row in rows:
+        shares[row.name] = shares.get(row.name, 0.0) + row.share
+    names, longest_name = len(shares), max(shares, key=shares.__getitem__)
+    top = next(row for row in rows if row.name == longest_name)
     faults = len({e.label for f in found if not f.allowed for e in f.evidence})
-    several = f"{len(rows)} kernels were measured" if len(rows) > 1 else "One kernel was measured"
-    fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if len(rows) > 1 else "it has a fault"
-    longest = f"{_clipped(top.name)} takes {'most' if len(rows) > 1 else top.share and 'all'} of the time ({top.share:.0%}). " if len(rows) > 1 else ""
-    summary = f"{several}; {fault if faults else 'no fault was found'}. {longest}{top.counted.verdict if top.counted else ''}"
+    several = f"{names} kernels were measured" if names > 1 else "One kernel was measured"
+    if len(rows) > names:
+        several += f", in {len(rows)} launch configurations"
+    fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"
+    longest = f"{_clipped(top.name)} takes the most time ({shares[longest_name]:.0%}). " if names > 1 else ""
+    summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{top.counted.verdict if top.counted else ''}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(
         bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",
@@ -141,6 +147,14 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
         if not outcomes.skipped
         else f"{counted(len(outcomes.skipped), 'rule')} could not look: what {'it needs' if len(outcomes.skipped) == 1 else 'they need'} was not collected",
     )
+
+
+def _none_found(outcomes: Outcomes) -> str:
+    """That nothing was found, by as many rules as had what it takes to look."""
+    looked, all_of = len(outcomes.clear), len(outcomes.clear) + len(outcomes.skipped)
+    if looked == all_of:
+        return "no fault was found"
+    return f"no fault was found by the {looked} of {all_of} rules that could look" if looked else "no rule could look for faults"
 
 
 def _clipped(name: str) -> str:

@@ -1,0 +1,56 @@
+"""What is done about kernels that leave multiprocessors without a block."""
+
+from __future__ import annotations
+
+from advisor.knowledge.kernel_names import Family
+from advisor.report.model import Code, Fix
+
+_ROWS = Code(
+    before="weights = torch.softmax(scores, -1)  # few long rows: a block each",
+    after="weights = torch.compile(torch.softmax)(scores, -1)  # divides long rows",
+)
+_SCAN = Code(
+    before="sums = x.cumsum(-1)  # few long rows: a block each",
+    after="sums = torch.compile(torch.cumsum)(x, -1)  # divides long rows\n# or by hand\n"
+    "parts = x.unflatten(-1, (1024, -1)).cumsum(-1)\nlast = parts[..., -1]\n"
+    "sums = (parts + (last.cumsum(-1) - last)[..., None]).flatten(-2)",
+)
+_PRODUCT = Code(
+    before="model = torch.compile(model)",
+    after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others',
+)
+_BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
+_STEPS = {
+    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it, cuBLAS chooses it by size.",
+    Family.ATTENTION: "Few queries on a long cache: use a kernel that splits the keys (flash-decoding, FlashInfer).",
+    Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
+    Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks, in the backward pass too.",
+    Family.SOFTMAX: "Divide each row: torch.compile does, or take the log-sum-exp of some hundred parts and then of those.",
+    Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
+    Family.CONV: "A larger batch, or channels_last, which has more tiles to divide.",
+}
+
+
+def divided(family: Family, tail: bool) -> Fix:
+    """How kernels of a family come to fill the device, or only their last wave."""
+    if tail:
+        steps: tuple[str, ...] = (
+            "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing.",
+            "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
+        )
+        return Fix(
+            title="Fill the last wave",
+            steps=steps,
+            code=_PRODUCT,
+            url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
+            risk="Another batch size changes training: adapt the learning rate.",
+        )
+    steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
+    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
+    return Fix(
+        title="Divide the work over the whole device",
+        steps=(*steps, "Or give the kernel more rows at once: batch what the program does one after the other."),
+        code=rows.get(family, _BATCH),
+        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html#gpu-execution",
+        risk="Partial results are added in another order: the last bits differ.",
+    )
