@@ -283,6 +283,8 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
         return Headline(bottleneck=top.rule, summary=top.summary, step_us=step_us, predicted_step_us=predicted)
     bottleneck, summary = _bound(parts)
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
+    if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
+        return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
     late = _recorded_late(job)
     if not late:
         return made

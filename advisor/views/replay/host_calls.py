@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,11 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
+from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+
+_ASYNCHRONOUS = re.compile(r"Memcpy\w*Async")
 
 MOSTLY = 0.5
 """What holds more of a call than all else together is what it waits for."""
@@ -80,6 +84,12 @@ class HostCalls:
     def held_by_copies(self, calls: Ints) -> Ints:
         """Positions of the calls that wait for copies made by `calls`: the copying call itself, and the sync that goes with it."""
         return np.unique(np.r_[calls[self.waits[calls]], np.flatnonzero(self.waits & self.waits_of_copies(calls))])
+
+    def held_unasked(self) -> Mask:
+        """(n,) the asynchronous copies that held the host all the same, as those of pageable memory do: no op asked for the data, and no
+        sync follows that would wait for them."""
+        followed = np.r_[self.of(cuda_api.ApiRole.SYNC)[1:], False]
+        return matches(self.timeline.api_calls, _ASYNCHRONOUS)[self.rows] & self.waits & (self.op < 0) & ~followed
 
     def waited_for_at(self, copying: Ints, waits: Ints) -> Mask:
         """(n,) whether the copy that each of the calls `copying` makes is waited for at one of `waits` (positions both)."""

@@ -39,12 +39,13 @@ BIG_READ_BYTES = 1 << 20
 
 
 def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
-    """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy."""
+    """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy, and so do those that pinned memory
+    would not have."""
     kind = work.column("copy_kind")
     small = work.column("bytes") <= BIG_READ_BYTES
     transfer = (kind == CopyKind.HTOD.value) | ((kind == CopyKind.DTOH.value) & ~small)
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
-    reading = calls.launching((kind == CopyKind.DTOH.value) & small)
+    reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked()
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family, of_library
-from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.numbers import duration, percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
@@ -19,8 +19,10 @@ from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.frames import spans_of
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -97,7 +99,7 @@ class Bound:
     @classmethod
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
-        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program, first: FirstPass,
+        path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program, first: FirstPass, launches: Launches,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
@@ -136,7 +138,7 @@ class Bound:
                 return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest, span), shares, host_share, made, is_open)
             cause = BY_NAME[max(causes, key=causes.__getitem__)]
             name, why = cause.bound, cause.why
-            where = _blocked_in(timeline, gaps, host) if name == "host-bound" else ""
+            where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
             text = f"The GPU is idle for {percent(shares.idle)} of the {span}, mostly {why}{where}."
             if paced:
                 text += f" Kernels run for longer than that, but {percent(host_share)} of the critical path is the host's."
@@ -339,3 +341,13 @@ def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:
         return ""
     by_name = mine.assign(inside=inside).groupby("name", observed=True)["inside"].sum()
     return f", blocked in {by_name.idxmax()}"
+
+
+def _held_by(timeline: Timeline, gaps: Gaps, launches: Launches) -> str:
+    """That copies of pageable memory hold the host for most of the idle time that is spent waiting, if they do: the host moves the data itself."""
+    ops, calls = timeline.gpu_ops, timeline.api_calls
+    pageable = ((ops["src_kind"] == MemoryKind.PAGEABLE.value) | (ops["dst_kind"] == MemoryKind.PAGEABLE.value)).to_numpy() & (launches.call >= 0)
+    copying = np.zeros(len(calls), bool)
+    copying[launches.call[pageable]] = True
+    inside = float(overlap_with(gaps.start_us, gaps.end_us, spans_of(calls, copying)).sum())
+    return ", held by copies of pageable memory" if inside > HALF * gaps.causes["sync"].sum() else ""

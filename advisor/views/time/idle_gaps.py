@@ -15,13 +15,16 @@ import pandas as pd
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
+
+STAGED_BYTES = 65536
+"""From pageable memory less than this goes along with the call; what is more the host first copies into a buffer of the driver."""
 
 STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"])
 """Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
@@ -88,7 +91,8 @@ def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, d
     loading = np.where(starved, overlap_with(issued, end, host.once), 0.0)
     causes["host"] += loading
     after = np.where(starved, end - issued, 0.0) - loading
-    blocked = np.isin(launches.call[next_op], host.blocking_copies) & (next_op >= 0)
+    staged = ((timeline.gpu_ops["src_kind"] == MemoryKind.PAGEABLE.value) & (timeline.gpu_ops["bytes"] > STAGED_BYTES)).to_numpy()
+    blocked = (np.isin(launches.call[next_op], host.blocking_copies) | staged[next_op]) & (next_op >= 0)
     prompt = after <= LONGEST_DISPATCH_US
     causes["sync"] += np.where(blocked, after, 0.0)
     causes["launch"] += np.where(~blocked & prompt, after, 0.0)

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from advisor.engine.kinds.job import _recorded_late
+from advisor.engine.run import run
 from advisor.errors import TraceError
+from advisor.recordings.recording import Recording
+from advisor.report.model import Health
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph
@@ -69,6 +72,15 @@ def test_all_ranks_are_named_that_others_wait_for_much_unless_most_are():
     assert late(1500, 0, 0, 600, 0, 0) == [0], "600 µs are less than a tenth of the step"
     assert late(1500, 1500, 1500, 1500, 1500, 1500) == [], "each is late for the others"
     assert late(800, 700) == [0], "of two, the later one, if most of the waiting is for it"
+
+
+def test_a_job_of_ranks_whose_traces_fail_a_check_is_judged_in_part():
+    ranks = list(job_of(EVEN).ranks)
+    check = Health(check="start-up", status="failed", detail="60% of the window went into calls that happen once")
+    ranks[1] = replace(ranks[1], facts=msgspec.structs.replace(ranks[1].facts, health=(check,)))
+    whole, failing = (run(Recording("job", "job", (RankSummaries(tuple(of)),)), []).headline for of in (job_of(EVEN).ranks, ranks))
+    assert whole.judged == "yes" and failing.judged == "partly"
+    assert "fail start-up: rank 1: 60% of the window" in failing.judged_why
 
 
 def test_a_rank_that_is_late_in_one_step_only_is_not_steady():

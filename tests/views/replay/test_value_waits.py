@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from advisor.views.replay.graph_breaks import behind_breaks
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.ops import Ops
@@ -79,3 +81,28 @@ def test_a_read_that_cuts_a_compiled_graph_costs_the_way_into_the_part_behind_it
 @pytest.mark.parametrize("other", [{"nested": False}, {"eager": True}])
 def test_a_read_between_two_functions_or_followed_by_other_ops_cuts_no_graph(other):
     assert cut(broken(**other)) == []
+
+
+def unasked(api="cudaMemcpyAsync", memory="pageable", then=None):
+    """A program without a framework: a kernel, and its result of 400 bytes, whose copy holds the host for 60 of 200 µs."""
+
+    def body(trace, at):
+        trace.launch(at, at + 5, at + 55)
+        moved = {"kind": "memcpy", "bytes": 400, "copy_kind": "DtoH", "src_kind": "device", "dst_kind": memory}
+        trace.launch(at + 6, at + 56, at + 58, f"Memcpy DtoH (Device -> {memory})", 60, api, **moved)
+        if then:
+            trace.call(then, at + 67, 5)
+        trace.launch(at + 120, at + 125, at + 190)
+
+    return repeat(PERIOD, body)
+
+
+def test_what_only_pageable_memory_makes_wait_is_the_copys():
+    assert not judged("sync-stall", unasked()) and judged("memcpy", unasked())
+    for asked in (unasked("cudaMemcpy"), unasked(then="cudaStreamSynchronize")):
+        assert judged("sync-stall", asked) and not judged("memcpy", asked), "the program waits on purpose"
+
+
+def judged(rule, trace):
+    """What a rule finds in a trace."""
+    return run(trace.timeline(), [built_in()[rule]]).findings

@@ -220,3 +220,11 @@ def test_copies_before_a_pass_whose_layers_repeat_are_said(copy_us, said):
         trace.launch(at, at + 5, at + 45, GEMM, dur=4).launch(at + 5, at + 45, at + 85, ADD, dur=4)
     bound = trace.get(Bound)
     assert (f"Copies apart from what repeats, which may be a layer of one pass, take {copy_us} µs, {copy_us / (copy_us + 960):.0%}" in bound.summary) == said
+
+
+def test_copies_of_pageable_memory_that_hold_the_host_are_named_where_the_device_waits():
+    def body(trace, at):
+        trace.copy(at, 80, at + 60, at + 90).launch(at + 85, at + 91, at + 100, ADD)
+
+    bound = repeat(100, body).get(Bound)
+    assert bound.name == "sync-bound" and "nothing queued, held by copies of pageable memory." in bound.summary

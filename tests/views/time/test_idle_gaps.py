@@ -114,6 +114,10 @@ def test_a_pageable_copy_holds_the_host_while_it_stages():
     trace = Trace().launch(2, 5, 100).op("aten::copy_", 110, 500).copy(120, 480, 500, 600, "Pageable")
     gaps = causes(trace)
     assert gaps.causes["sync"].sum() == pytest.approx(380)
+    early = Trace().launch(2, 5, 100).op("aten::copy_", 110, 500).copy(120, 400, 500, 600, "Pageable")
+    assert causes(early).causes["sync"].sum() == pytest.approx(380), "though the call returns before half of the transfer is done"
+    pinned = Trace().launch(2, 5, 100).op("aten::copy_", 110, 500).copy(120, 400, 500, 600, "Pinned")
+    assert causes(pinned).causes["sync"].sum() == 0
 
 
 def test_a_kernel_that_was_queued_waits_for_the_device():
