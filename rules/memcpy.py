@@ -92,10 +92,8 @@ def memcpy(
     """
     kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
     # Small reads of a value are waits, not transfers: that rule speaks of them, but not of those that only pageable memory makes wait.
-    read = (kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes)
-    if calls:
-        read[work.rows] &= ~calls.held_unasked()[work.schedule.op_call]
-    moves = kind.isin(_HOST_COPIES).to_numpy() & ~read
+    moves = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes))
+    moves[work.rows] |= calls.held_unasked()[work.schedule.op_call] if calls else False
     pageable = (work.column("src_kind") == MemoryKind.PAGEABLE.value) | (work.column("dst_kind") == MemoryKind.PAGEABLE.value)
     copies = HostCopies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
@@ -134,10 +132,7 @@ def memcpy(
     loader = len(host.data_loading[0]) > 0
     made = MadeOnHost.of(work, copies.at[(pageable | blocking)[copies.at]])
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
-    staging = staged.us
-    if calls:
-        moving = work.schedule.op_call[copies.at[pageable[copies.at]]]
-        staging += calls.us_a_step_inside(np.union1d(calls.held_by_copies(work.schedule.op_call[copies.at]), moving), partition.main.idle)
+    staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",

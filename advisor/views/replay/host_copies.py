@@ -10,6 +10,7 @@ from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import Edit, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.frames import spans_of
 from advisor.views.trace.steps import Steps
 
@@ -42,6 +43,11 @@ class HostCopies:
     def to_host(self, work: GpuWork) -> Ints:
         """The copies (positions) that come to the host."""
         return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
+
+    def host_us(self, calls: HostCalls, spans: Spans) -> float:
+        """Time a step, inside these spans, in which the host waits for them or moves pageable memory itself."""
+        of = calls.schedule.op_call
+        return calls.us_a_step_inside(np.union1d(calls.held_by_copies(of[self.at]), of[self.at[self.pageable[self.at]]]), spans)
 
     def spare(self, work: GpuWork, small_bytes: int) -> Ints:
         """The small copies (positions) that one copy a step and direction could carry, that one left out."""
