@@ -93,8 +93,8 @@ def memcpy(
     kind, nbytes = work.timeline.gpu_ops["copy_kind"], work.timeline.gpu_ops["bytes"].to_numpy()
     # Small reads of a value are waits, not transfers: that rule speaks of them, but not of those that only pageable memory makes wait.
     moves = kind.isin(_HOST_COPIES).to_numpy() & ~((kind == CopyKind.DTOH.value).to_numpy() & (nbytes < small_bytes))
-    moves[work.rows] |= calls.held_unasked()[work.schedule.op_call] if calls else False
-    pageable = (work.column("src_kind") == MemoryKind.PAGEABLE.value) | (work.column("dst_kind") == MemoryKind.PAGEABLE.value)
+    pageable = work.pageable
+    moves[work.rows] |= pageable & calls.held_unasked(pageable)[work.schedule.op_call] if calls else False
     copies = HostCopies(np.flatnonzero(moves[work.rows]), work.column("bytes"), pageable)
     if not len(copies.at) or not partition.main:
         return Clear(why="no copy between host and device inside the window")

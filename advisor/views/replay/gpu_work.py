@@ -13,7 +13,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
-from advisor.recordings.timeline import Device, GpuKind, Timeline
+from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
@@ -88,6 +88,12 @@ class GpuWork:
         """(n,) whether autograd launched it; not where no op was recorded."""
         nodes = np.array([*(name.startswith(AUTOGRAD) for name in self.ops.categories), False], bool)
         found: Mask = nodes[np.where(self.op >= 0, self.ops.names[self.ops.outermost[self.op]], -1) if len(self.ops.names) else self.op]
+        return found
+
+    @cached_property
+    def pageable(self) -> Mask:
+        """(n,) whether each copies from or to pageable memory; not where the kind was not recorded."""
+        found: Mask = (self.column("src_kind") == MemoryKind.PAGEABLE.value) | (self.column("dst_kind") == MemoryKind.PAGEABLE.value)
         return found
 
     def kernel_name(self, position: int) -> str:

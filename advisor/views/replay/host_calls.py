@@ -85,11 +85,12 @@ class HostCalls:
         """Positions of the calls that wait for copies made by `calls`: the copying call itself, and the sync that goes with it."""
         return np.unique(np.r_[calls[self.waits[calls]], np.flatnonzero(self.waits & self.waits_of_copies(calls))])
 
-    def held_unasked(self) -> Mask:
-        """(n,) the asynchronous copies that held the host all the same, as those of pageable memory do: no op asked for the data, and no
-        sync follows that would wait for them."""
+    def held_unasked(self, pageable: Mask) -> Mask:
+        """(n,) the asynchronous copies that held the host all the same, for they are of pageable memory (a mask over positions): no op asked for
+        the data, and no sync follows that would wait for them."""
         followed = np.r_[self.of(cuda_api.ApiRole.SYNC)[1:], False]
-        return matches(self.timeline.api_calls, _ASYNCHRONOUS)[self.rows] & self.waits & (self.op < 0) & ~followed
+        asynchronous = matches(self.timeline.api_calls, _ASYNCHRONOUS)[self.rows]
+        return asynchronous & self.launching(pageable) & self.waits & (self.op < 0) & ~followed
 
     def waited_for_at(self, copying: Ints, waits: Ints) -> Mask:
         """(n,) whether the copy that each of the calls `copying` makes is waited for at one of `waits` (positions both)."""

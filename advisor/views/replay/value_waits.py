@@ -45,7 +45,7 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     small = work.column("bytes") <= BIG_READ_BYTES
     transfer = (kind == CopyKind.HTOD.value) | ((kind == CopyKind.DTOH.value) & ~small)
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
-    reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked()
+    reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 

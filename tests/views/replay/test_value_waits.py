@@ -99,7 +99,7 @@ def unasked(api="cudaMemcpyAsync", memory="pageable", then=None):
 
 def test_what_only_pageable_memory_makes_wait_is_the_copys():
     assert not judged("sync-stall", unasked()) and judged("memcpy", unasked())
-    for asked in (unasked("cudaMemcpy"), unasked(then="cudaStreamSynchronize")):
+    for asked in (unasked("cudaMemcpy"), unasked(then="cudaStreamSynchronize"), unasked(memory="pinned")):
         assert judged("sync-stall", asked) and not judged("memcpy", asked), "the program waits on purpose"
 
 
