@@ -92,12 +92,17 @@ WEAKER = 0.8
 """What a finding's confidence keeps for each check it rests on that found a weakness."""
 
 
+LIKELY = 0.5
+"""What is no more likely than not is nothing to drop other work for, whatever it gains."""
+
+
 def _resting_on(found: Judged, checks: tuple[Health, ...]) -> Judged:
-    """The finding with the checks that it rests on, less sure for each that is degraded."""
+    """The finding with the checks that it rests on, less sure for each that is degraded, and high only where it is likely."""
     weak = sum(check.status != "ok" for check in checks)
     finding = found.finding
     sure = finding.confidence * WEAKER**weak
-    return found._replace(finding=msgspec.structs.replace(finding, checks=tuple(c.check for c in checks), confidence=sure))
+    severity = "medium" if finding.severity == "high" and sure < LIKELY else finding.severity
+    return found._replace(finding=msgspec.structs.replace(finding, checks=tuple(c.check for c in checks), confidence=sure, severity=severity))
 
 
 def _distrusted(rule: Rule, check: Health) -> Skipped:

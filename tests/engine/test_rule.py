@@ -100,6 +100,12 @@ def test_a_finding_is_no_more_severe_than_it_asks_and_may_not_count_in_the_predi
     assert report.headline.predicted_step_us.expected == report.window.step_us
 
 
+@pytest.mark.parametrize(("confidence", "severity"), [(0.5, "high"), (0.49, "medium")])
+def test_what_is_no_more_likely_than_not_is_not_high(confidence, severity):
+    (found,) = run(steps(), [ruled(halved(confidence=confidence))]).findings
+    assert (found.severity, found.confidence) == (severity, confidence)
+
+
 def test_a_saving_that_is_given_is_not_replayed():
     (found,) = run(steps(), [ruled(halved(edits=None, saving=Saving(1.0, 2.0, 3.0, "bound")))]).findings
     assert found.saving.expected_us == 2.0 and not found.edits
