@@ -217,6 +217,16 @@ def test_what_was_free_before_the_first_event_is_not_judged():
     assert not made.findings and "4.19 GB of 5.24 GB were free before the first event" in made.skipped[0].why
 
 
+@pytest.mark.parametrize(("older", "judged"), [(450, "yes"), (550, "partly")])
+def test_a_peak_that_is_mostly_of_no_known_kind_is_judged_in_part(older, judged):
+    m = Memory()
+    m.older(older)
+    m.alloc(1000 - older, at(5, "addmm"))
+    made = report(m, "memory-fragmentation").headline
+    assert (made.bottleneck, made.judged) == ("nothing stands out", judged)
+    assert made.judged_why.startswith("55% of the peak is older") == (judged == "partly")
+
+
 def test_segments_given_back_and_asked_for_again():
     m = Memory()
     for _ in range(6):

@@ -25,6 +25,7 @@ from advisor.report.model import (
     SourceInfo,
 )
 from advisor.report.numbers import size, three
+from advisor.views.memory.attribution import Category
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.history import DeviceMemory, MemoryHistory
 from advisor.views.memory.steps import MemorySteps
@@ -115,6 +116,10 @@ _BOTTLENECKS = {
 }
 
 
+MOSTLY_OLDER = 0.5
+"""Of the peak: where more of it than this is of no known kind, that nothing stands out is no verdict on the program."""
+
+
 def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, history: MemoryHistory) -> Headline:
     loud = [f.finding for f in found if f.finding.severity in ("high", "medium") and not f.finding.allowed]
     parts: dict[str, int] = {}
@@ -132,13 +137,15 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         saving = loud[0].saving
         summary += f" {loud[0].fix.title}: {size(saving.expected)} less {saving.of}."
     allocated = failed or any(bool((device.events.action == Action.ALLOC).any()) for device in history.devices)
-    judged = "yes" if snapshot.stacks and allocated else "partly"
-    why = "" if judged == "yes" else "the snapshot has no history of allocations" if snapshot.stacks else "no stacks were recorded"
+    why = "" if snapshot.stacks and allocated else "the snapshot has no history of allocations" if snapshot.stacks else "no stacks were recorded"
+    older = parts.get(Category.OLDER.value, 0) / max(memory.peak_allocated_bytes, 1)
+    if not why and not loud and not failed and older > MOSTLY_OLDER:
+        why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
     return Headline(
         bottleneck="out of memory" if failed else stands_out,
         summary=summary,
-        judged="yes" if judged == "yes" else "partly",
+        judged="partly" if why else "yes",
         judged_why=why,
     )
 

@@ -150,7 +150,7 @@ class Bound:
             text = f"Communication that overlaps no compute takes {percent(shares.communication)} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, steps), shares, host_share, made, is_open)
+        return cls(name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, steps, program), shares, host_share, made, is_open)
 
 
 def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:
@@ -205,7 +205,7 @@ MUCH_APART = 0.1
 """Of the device's work: copies that lie apart from what repeats, as a batch before a pass whose layers repeat, are said from a tenth on."""
 
 
-def _copies_apart(timeline: Timeline, steps: Steps) -> str:
+def _copies_apart(timeline: Timeline, steps: Steps, program: Program) -> str:
     """What copies before and after a sequence that was found to repeat take, in a sentence; "" where it is little, or where steps are marked."""
     if steps.basis != "detected":
         return ""
@@ -215,7 +215,8 @@ def _copies_apart(timeline: Timeline, steps: Steps) -> str:
     spent, whole = float(dur[apart].sum()), max(float(dur.sum()), 1e-9)
     if spent < MUCH_APART * whole:
         return ""
-    return f" Copies apart from what repeats, which may be a layer of one pass, take {duration(spent)}, {percent(spent / whole)} of the device's work."
+    layer = "" if program.framework == "cuda" else ", which may be a layer of one pass,"
+    return f" Copies apart from what repeats{layer} take {duration(spent)}, {percent(spent / whole)} of the device's work."
 
 
 def _directions(timeline: Timeline, steps: Steps) -> str:
