@@ -409,3 +409,10 @@ def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_look
     two = judged("small-grid", kernel("a", us=60), kernel("b", us=50, grid=5000), kernel("b", us=50))
     assert two.headline.summary.startswith("2 kernels were measured, in 3 launch configurations; no fault was found. b takes the most time (62%). ")
     assert "no rule could look for faults" in judged("divergence", kernel()).headline.summary
+
+
+def test_few_blocks_are_said_of_kernels_too_short_to_gain():
+    short = {**LATENT, "us": 3}
+    assert judged("small-grid", kernel(grid=2, block=64, **short)).headline.summary.endswith(" It runs 2 blocks of 64 threads on 132 multiprocessors.")
+    assert "It runs" not in judged("small-grid", kernel(grid=70, **short)).headline.summary
+    assert "It runs" not in judged("small-grid", kernel(grid=2, **{**short, "dram": 80})).headline.summary

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from advisor.knowledge import kernel_names
 from advisor.report.model import Counted, KernelRow, Occupancy
+from advisor.report.numbers import counted
 from advisor.views.kernels.checks import checks
 from advisor.views.kernels.counters import NO_STALL, STALLS, dram_bytes, stalls, thread_ops
+from advisor.views.kernels.fill import fill
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -29,7 +31,7 @@ class MeasuredTable:
 
 def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
     profile, found = kernel.profile, kernel.occupancy
-    counted = _counted(kernel)
+    counters = _counted(kernel)
     family = kernel_names.family(profile.name)
     waits = {name: share for name, share in stalls(profile).items() if name not in NO_STALL}
     dur_us = profile.duration_us or 0.0
@@ -42,15 +44,15 @@ def _row(kernel: MeasuredKernel, whole_us: float) -> KernelRow:
         mean_us=kernel.total_us / kernel.launches,
         share=kernel.total_us / whole_us if whole_us else 0.0,
         occupancy_pct=100 * (found.achieved or 0.0) if found else 0.0,
-        gbps=rate if counted.dram_bytes and dur_us and math.isfinite(rate := counted.dram_bytes / dur_us / 1e3) else 0.0,
-        tflops=(counted.flops or 0.0) / 1e12,
+        gbps=rate if counters.dram_bytes and dur_us and math.isfinite(rate := counters.dram_bytes / dur_us / 1e3) else 0.0,
+        tflops=(counters.flops or 0.0) / 1e12,
         dur_us=dur_us,
         grid=kernel.grid,
         block=kernel.block,
         limiter=kernel.limits.limiter,
         stalls=dict(list(waits.items())[:_SHOWN_STALLS]),
         occupancy=Occupancy(found.theoretical, found.achieved, found.limiter, found.limits) if found else None,
-        counted=counted,
+        counted=counters,
     )
 
 
@@ -106,9 +108,21 @@ def verdict(kernel: MeasuredKernel) -> str:
     """Why the kernel takes as long as it does, in a sentence; "" where nothing was collected that tells."""
     limiter = kernel.limits.limiter
     if not limiter:
-        return ""
+        return _few_blocks(kernel).strip()
     if limiter in _LIMITED:
         return f"Limited by {_LIMITED[limiter]}, at {kernel.limits.busy[limiter]:.0%} of its peak."
     waits = next(((name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL), None)
     why = f"a warp {STALLS[waits[0]]} for {waits[1]:.0%} of its time" if waits else "it waits"
-    return f"Nothing is busy (at most {kernel.limits.highest:.0%} of a peak): {why}."
+    return f"Nothing is busy (at most {kernel.limits.highest:.0%} of a peak): {why}.{_few_blocks(kernel)}"
+
+
+FEW = 0.5
+"""Blocks that fill no more of the device than this are said, however short the kernel: no unit can be busy then."""
+
+
+def _few_blocks(kernel: MeasuredKernel) -> str:
+    """How few blocks there are for the device, "" where they fill more than half of it."""
+    if not kernel.profile.blocks or not kernel.sm_count or fill(kernel) > FEW:
+        return ""
+    threads = f" of {counted(kernel.profile.threads, 'thread')}" if kernel.profile.threads else ""
+    return f" It runs {counted(kernel.profile.blocks, 'block')}{threads} on {kernel.sm_count} multiprocessors."
