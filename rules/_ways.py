@@ -201,6 +201,20 @@ _CUDA = {
         url=f"{_GUIDE}#host-and-device-synchronization",
         risk="Errors of a kernel show at a later call.",
     ),
+    "host-bound": Fix(
+        title="Let the device work while the host does",
+        steps=(
+            "Launch the next kernels before the host's work, and wait for them only after it: launches return at once.",
+            "Give work that does not depend on the result (reading, writing, decoding, logging) to another thread, or do it every N iterations.",
+            "Move what does depend on it onto the device, and keep data there between iterations.",
+        ),
+        code=Code(
+            before="for (…) {\n  prepare(next);  // on the host\n  kernel<<<grid, block>>>(x);\n  cudaDeviceSynchronize();\n}",
+            after="for (…) {\n  kernel<<<grid, block, 0, stream>>>(x);\n  prepare(next);  // while the kernel runs\n  cudaStreamSynchronize(stream);\n}",
+        ),
+        url=f"{_GUIDE}#asynchronous-and-overlapping-transfers-with-computation",
+        risk="What the kernel reads must not be overwritten while it runs: two buffers in turn.",
+    ),
     "memcpy": Fix(
         title="Copy from pinned memory, on a stream of its own",
         steps=(

@@ -11,6 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules._ways import for_program
 from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -19,6 +20,7 @@ from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.own_work import OwnWork, own_work
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 
@@ -30,6 +32,7 @@ def host_bound(
     host: HostActivity,
     host_time: HostTime,
     compilation: Compilation,
+    program: Program,
     *,
     min_pause_us: float = 500.0,
     min_steps_share: float = 0.5,
@@ -49,7 +52,8 @@ def host_bound(
     of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
     and ops as long that launch nothing, which compute on the CPU. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count and half of their time is
-    taken as avoidable; so with pauses of that length between two launches of compiled code. The step is replayed without that time (`low`: half of it stays). Reported where it recurs in
+    taken as avoidable; so with pauses of that length between two launches of compiled code, and,
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`low`: half of it stays). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise).
 
@@ -65,14 +69,15 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    if not len(timeline.cpu_ops):
-        raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
-    if not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
+    seen = len(timeline.cpu_ops) > 0
+    if seen and not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
         raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
-    spans, works = own_work(timeline, steps, host, work.ops, others, min_pause_us)
+    spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
+    if not len(works) and not seen and program.framework != "cuda":
+        raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
     if not len(works):
         return Clear(why=f"the host never pauses for {min_pause_us:.0f} µs for work of its own inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
@@ -90,8 +95,8 @@ def host_bound(
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
     return Found(
-        summary=f"The host works {spent} of each {duration(work.step_us)} step for the program itself, mostly {evidence[0].label}; "
-        "it launches nothing meanwhile.",
+        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of calls'}, "
+        f"mostly {evidence[0].label}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, share / 2), host_time.without(guessed, 0.25)),
             combine(host_time.without(named, share), host_time.without(guessed, 0.5)),
@@ -101,7 +106,8 @@ def host_bound(
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
-        fix=_fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))),
+        at_most="high" if seen else "medium",
+        fix=for_program(program, "host-bound", _fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label)))),
     )
 
 

@@ -148,3 +148,34 @@ def test_work_that_the_gpu_runs_through_costs_nothing():
 
 def test_without_framework_ops_it_does_not_guess():
     skipped("host-bound", repeat(3200, lambda t, at: t.launch(at + 3000, at + 3005, at + 3100)))
+
+
+def own(pause, names=(), kernel="mine", recorder="nsys", steps=6):
+    """Steps of a program whose ops were not recorded: a pause, then a kernel of 100 µs that is waited for, all in a range a step."""
+    trace = Trace(recorder=recorder)
+    for k in range(steps):
+        at = k * (pause + 200)
+        trace.note(f"iteration {k}", at, pause + 190)
+        for name in names:
+            trace.note(name.format(k), at + 10, pause - 20)
+        trace.launch(at + pause, at + pause + 5, at + pause + 105, kernel).call("cudaDeviceSynchronize", at + pause + 10, 100)
+    return trace
+
+
+def test_a_program_without_a_framework_pauses_for_itself():
+    finding = found("host-bound", own(3000))
+    assert finding.severity == "medium" and finding.evidence[0].label == "work between launches"
+    assert finding.saving.expected_us == pytest.approx(1500, rel=0.1)
+    assert "on the host" in finding.fix.code.before and "cuda" in finding.fix.code.before
+    clear("host-bound", own(900))
+
+
+def test_its_pauses_have_the_names_of_its_ranges_without_their_numbers():
+    finding = found("host-bound", own(3000, ("read block {}",)))
+    assert finding.evidence[0].label == "host code in read block #" and finding.evidence[0].count == 5
+
+
+def test_where_ops_of_a_framework_were_not_recorded_only_ranges_tell_whose_time_it_is():
+    at = "void at::native::vectorized_elementwise_kernel<4>"
+    skipped("host-bound", own(3000, kernel=at))  # a range around the whole step says nothing: it may wait for a batch
+    assert found("host-bound", own(3000, ("update targets",), kernel=at)).evidence[0].label == "host code in update targets"

@@ -13,11 +13,15 @@ from advisor.report.model import SourceLine
 from advisor.views.trace.frames import joined, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
 
 MOST_PAUSES = 64
 """Pauses looked at one by one, the longest first; what is left is less than the least of them each."""
+
+MOST_UNNAMED = 1024
+"""Likewise of those without stacks, where less is looked at."""
 
 HALF = 0.5
 """A frame that covers this share of a pause is what the host did in it."""
@@ -26,6 +30,7 @@ _FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^DistributedDataParallel|^## Call|^
 _GENERATED = re.compile(r"^## Call")
 """The range in which code that a compiler generated launches one kernel after the other."""
 _AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
+_NUMBER = re.compile(r"(?<![A-Za-z])\d+")
 _BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
 _TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
@@ -41,7 +46,9 @@ class OwnWork:
     kind: str
 
 
-def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_pause_us: float) -> tuple[Spans, list[OwnWork]]:
+def own_work(
+    timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, program: Program, others: Spans, min_pause_us: float
+) -> tuple[Spans, list[OwnWork]]:
     """Stretches of the host's own work in the window outside `others`, each with what it was; disjoint and sorted."""
     cpu, calls, notes = timeline.cpu_ops, timeline.api_calls, timeline.annotations
     issuing = joined(
@@ -55,9 +62,9 @@ def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, oth
     long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else 2.0)
     pauses = pauses[0][long], pauses[1][long]
     found: list[tuple[float, float, OwnWork]] = []
-    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[:MOST_PAUSES])
+    longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[: MOST_PAUSES if named else MOST_UNNAMED])
     for start, end in zip(pauses[0][longest].tolist(), pauses[1][longest].tolist(), strict=True):
-        work = _named(timeline, host, start, end) if named else OwnWork("work between launches", None, "unknown")
+        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, program, start, end)
         if work:
             found.append((start, end, work))
     for row in _on_cpu(timeline, steps, host, ops, min_pause_us):
@@ -72,6 +79,26 @@ def own_work(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, oth
     found += _in_generated(timeline, steps, host, others, 2.0 * min_pause_us)
     found.sort(key=lambda f: f[0])
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
+
+
+def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Program, start_us: float, end_us: float) -> OwnWork | None:
+    """What the host does in a pause without stacks. Where ops were not recorded either, it has the name of the innermost range that holds half
+    of it and is no whole step; without one, a framework may wait for a batch there, or compute on the host: None."""
+    unknown = OwnWork("work between launches", None, "unknown")
+    if len(timeline.cpu_ops):
+        return unknown
+    notes = timeline.annotations
+    start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
+    covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
+    rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes))
+    if not len(rows):
+        return unknown if program.framework == "cuda" else None
+    name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
+    return OwnWork(f"host code in {name}", None, "unknown")
+
+
+WHOLE = 0.95
+"""A range that lasts for as much of a step names the step, and no part of it."""
 
 
 def _in_generated(timeline: Timeline, steps: Steps, host: HostActivity, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
