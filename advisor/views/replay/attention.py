@@ -34,6 +34,8 @@ _EXPONENTIAL = re.compile(r"softmax|^aten::exp_?$")
 _PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
 _DROPOUT = re.compile(r"dropout|bernoulli")
 _MASK = re.compile(r"masked_fill|where|triu|tril|^aten::add_?$")
+_MASKING = re.compile(r"^aten::(masked_fill_?|where|triu_?|tril_?)$")
+_ADD = re.compile(r"^aten::(add_?|baddbmm)$")
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,10 @@ class _Reader:
         members = np.union1d(own, span[self.size[span] * 2 >= scores])
         members = np.setdiff1d(members, span[work.of(Family.GEMM)[span] & ~np.isin(span, own)])
         members = np.union1d(members, self._within(here, own))
+        biased = not backward and self._biased(np.setdiff1d(members, own), scores)
+        if biased:
+            # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
+            members = members[~self._masking(members)]
         first = products[firsts.index(True)]
         names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
         return WrittenOut(
@@ -173,9 +179,24 @@ class _Reader:
             backward=backward,
             dtype=self.shapes.dtype(int(work.op[first.at[0]])),
             masked=any(_MASK.search(name) for name in names),
-            causal=self._causal(np.setdiff1d(members, own), first.rows, first.columns),
+            causal=not biased and self._causal(np.setdiff1d(members, own), first.rows, first.columns),
             dropped=any(_DROPOUT.search(name) for name in names),
         )
+
+    def _biased(self, between: Ints, scores: int) -> bool:
+        """Whether a bias is added that has a value of its own for each score of each head and sequence."""
+        return any(
+            sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1
+            for k in between.tolist()
+            if _ADD.search(self.work.name(k))
+        )
+
+    def _masking(self, members: Ints) -> Mask:
+        """(n,) which kernels of an attention write a mask into its scores, copies for it among them."""
+        op = self.work.op[members]
+        inside = self.work.ops.outermost_where(self.work.ops.named(_MASKING))
+        found: Mask = (op >= 0) & (inside[op] >= 0)
+        return found
 
     def _causal(self, between: Ints, rows: int, columns: int) -> bool:
         """Whether a mask is one square for every head and sequence, which is what causal masks are."""
