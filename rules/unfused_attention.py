@@ -9,7 +9,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.op_costs.fused_attention import CAUSAL, attention_us
+from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, of_causal
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
@@ -31,6 +31,10 @@ SLOWER, FASTER = 1.5, 0.6
 """The same over the time that its arithmetic takes at the measured rates: it varies with the sizes of head and sequence, and a
 causal mask halves it."""
 
+FUSED_AXES = 4
+"""Axes of the tensors that fused kernels take: batch, heads, words, width."""
+
+_DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
 
 
@@ -61,9 +65,10 @@ def unfused_attention(
     By shapes where they were recorded: a product of two activations whose result is a tensor of scores, an exponential or a
     softmax of as many elements, and a product that takes it in; in the backward pass four products that share the scores.
     Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
-    arithmetic of the products (five quarters of it backward) at the rate that fused kernels were measured to reach in that
-    type, with a mask or dropout or without: 0.13 to 0.45 of the peak in 16 bits, less for short sequences and masks off
-    alignment. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves. `low` is 1.5 times that time, `high` 0.6.
+    tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
+    type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
+    little or lose; masks off alignment cost more. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
+    multiplied, which no fused kernel takes as they are; `high` 0.6.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
@@ -95,6 +100,9 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     edits = _edits(work, host_time, kept, found, times)
+    deep = any(one.axes > FUSED_AXES for one in written.found)
+    if deep:
+        edits = edits._replace(low=combine())
     return Found(
         summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
         f"{between:.0%} of it between the products, on scores that a fused kernel never writes.",
@@ -109,6 +117,7 @@ def unfused_attention(
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
+                *((_DEEP,) if deep else ()),
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),
                 *((_CAPPED,) if "aten::tanh" in {work.name(k) for k in members.tolist()} else ()),
             ),
@@ -141,21 +150,22 @@ def _edits(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Int
 
 
 def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[list[Ints], Floats]:
-    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. A FP32 kernel may take longer than
-    they do; one in 16 bits never did."""
+    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. In FP32, and on sequences of few words, it
+    may take longer than they do."""
     found, times = [], []
     for one in written.found:
         peaks = roofline.peaks.get(work.device_at(int(one.members[0])).id)
         products, whole = float(work.dur_us[one.products].sum()), float(work.dur_us[one.members].sum())
         # A causal mask is told, not read: half of the arithmetic. Read after all, it is the slow end.
-        known = peaks and attention_us(
-            one.flops, one.dtype, one.scores[2], peaks, backward=one.backward, masked=one.masked and not one.causal, dropped=one.dropped
-        )
-        slower = SLOWER * (2 if one.causal else 1)
-        known = known and known * (CAUSAL if one.causal else 1)
+        heads, queries, keys = one.scores
+        width = one.flops / (8 if one.backward else 4) / max(heads * queries * keys, 1)
+        known = peaks and attention_us(Scores(heads, queries, keys, width, one.dtype, one.backward, one.masked and not one.causal, one.dropped), peaks)
+        told = of_causal(keys) if one.causal else 1.0
+        slower = SLOWER / told
+        known = known and known * told
         likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
         found.append(one.members)
-        times.append(likely if one.dtype == "float" and known else [min(time, whole) for time in likely])
+        times.append(likely if known else [min(time, whole) for time in likely])
     return found, np.array(times)
 
 

@@ -1,50 +1,95 @@
-"""How long a fused attention kernel takes: its arithmetic at the rates that such kernels were measured to reach."""
+"""How long a fused attention kernel takes: its tiles, at the rates that such kernels were measured to reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from advisor.knowledge.devices import Peaks
-
-RECOMPUTED = 5 / 4
-"""The backward pass computes the scores again: five products in place of four (Dao et al. 2022)."""
-
-CAUSAL = 0.5
-"""Part of the arithmetic that is left where a kernel is told that the mask is causal."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Share of the peak rate of the inputs' type that a kernel reaches, forward and backward."""
+    """of_peak: share of the peak rate of the inputs' type that a kernel reaches on long rows with heads of HEAD. first: what a row of
+    tiles costs beside its tiles, in tiles: starting it, the end of the softmax."""
 
-    forward: float
-    backward: float
+    of_peak: float
+    first: float
 
 
-# Measured on one H200 with torch 2.11 (cuDNN and FlashAttention in 16 bits, CUTLASS in FP32), 1024 to 4096 words, heads of 64
-# and 128: 440 TFLOP/s forward, 130 with dropout; 210 backward.
-PLAIN, MASKED, DROPPED = Rate(0.45, 0.21), Rate(0.40, 0.21), Rate(0.13, 0.20)
-FP32 = Rate(0.60, 0.38)
+@dataclass(frozen=True)
+class Rates:
+    """Of one type of inputs: the side of a tile of scores (forward a shorter sequence takes as long), rates forward and backward, and how the
+    time of a tile grows with heads wider than HEAD (the power; narrower ones cost as much as those)."""
+
+    tile: int
+    forward: tuple[Rate, Rate, Rate]
+    backward: tuple[Rate, Rate, Rate]
+    wider: tuple[float, float]
+
+
+HEAD = 64
+
+# Measured on one H200 with torch 2.11 (cuDNN and FlashAttention in 16 bits, CUTLASS in FP32): 16 to 4096 words, 8 to 16,384 heads of 32, 64
+# and 128, and again with masks of five kinds; plain, masked, with dropout. Of the kernels that take 60 µs or more these come within a fifth for eight in ten.
+HALF = Rates(
+    128,
+    (Rate(0.46, 0.8), Rate(0.26, 1.0), Rate(0.175, 0.5)),
+    (Rate(0.42, 2.9), Rate(0.25, 1.6), Rate(0.30, 2.5)),
+    (0.5, 0.6),
+)
+SINGLE = Rates(
+    64,
+    (Rate(0.47, 0.2), Rate(0.40, 0.2), Rate(0.35, 0.2)),
+    (Rate(0.50, 0.4), Rate(0.46, 0.4), Rate(0.42, 0.4)),
+    (0.5, 0.9),
+)
 """No flash kernel takes FP32: CUTLASS's emulates it on Tensor Cores or uses ordinary ones. Shares of the FP32 peak."""
 
-LONG, LONG_FP32 = 1024, 768
-"""Keys from which a kernel reaches those rates; with fewer it has too little to overlap, in proportion. In FP32, where arithmetic takes
-longer, fewer are enough: in a GPT-2 and a BART of 512 words and a ViT of 197 patches 0.5, 0.7 and 0.8 times what 1024 would give."""
+ALIGNMENT, UNALIGNED = 8, 1.7
+"""Forward in 16 bits a mask whose rows do not begin at multiples of this many elements takes that many times as long: 49 words and 197."""
 
-ALIGNMENT, UNALIGNED = 8, 0.3
-"""Rows of a mask that do not begin at multiples of this many elements lose part of the rate: windows of 49 words gained 3 % of a step.
-Without a mask odd lengths cost nothing: 197 patches gained 40 %."""
+FULL = 128
+"""Rows of tiles with which a device is full: fewer take as long."""
+
+SHORT = 0.3
+"""Backward a sequence that fills no tile takes this part of its time, and the rest by its length."""
 
 _NAMES = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "float": "fp32"}
 
 
-def attention_us(flops: float, dtype: str, keys: int, peaks: Peaks, *, backward: bool, masked: bool, dropped: bool) -> float | None:
-    """Time of one fused kernel that does the work of products of `flops`; None for a type that no kernel takes."""
-    precision = _NAMES.get(dtype)
+@dataclass(frozen=True)
+class Scores:
+    """The work of one attention: heads of all sequences together, rows and columns of each one's scores, and the width of a head."""
+
+    heads: int
+    queries: int
+    keys: int
+    width: float
+    dtype: str
+    backward: bool = False
+    masked: bool = False
+    dropped: bool = False
+
+
+def attention_us(of: Scores, peaks: Peaks) -> float | None:
+    """Time of one fused kernel that does it; None for a type that no kernel takes, or whose peak is not known."""
+    precision = _NAMES.get(of.dtype)
     peak = peaks.flops_per_s(precision) if precision else None
     if peak is None:
         return None
-    rate = FP32 if precision == "fp32" else DROPPED if dropped else MASKED if masked else PLAIN
-    reached = min(1.0, keys / (LONG_FP32 if precision == "fp32" else LONG)) * (UNALIGNED if masked and keys % ALIGNMENT else 1.0)
-    work = flops * (RECOMPUTED if backward else 1.0)
-    return work / (peak * reached * (rate.backward if backward else rate.forward)) * 1e6
+    rates = SINGLE if precision == "fp32" else HALF
+    rate = (rates.backward if of.backward else rates.forward)[2 if of.dropped else 1 if of.masked else 0]
+    # Two products forward; five backward, which computes the scores again (Dao et al. 2022).
+    tile_flops = (10 if of.backward else 4) * rates.tile**2 * HEAD
+    tiles = max(of.heads * ceil(of.queries / rates.tile), FULL) * (ceil(of.keys / rates.tile) + rate.first)
+    if of.backward:
+        tiles *= min(1.0, SHORT + (1 - SHORT) * max(of.queries, of.keys) / rates.tile)
+    wider = max(1.0, of.width / HEAD) ** rates.wider[of.backward]
+    unaligned = UNALIGNED if of.masked and of.keys % ALIGNMENT and not of.backward and precision != "fp32" else 1.0
+    return tiles * wider * unaligned * tile_flops / (peak * rate.of_peak) * 1e6
+
+
+def of_causal(keys: int) -> float:
+    """Part of the time that is left where a kernel is told that the mask is causal: of two tiles a row none is left out, of many half."""
+    return 0.6 + 0.4 * min(1.0, 3 * HALF.tile / max(keys, 1))

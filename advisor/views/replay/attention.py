@@ -61,7 +61,7 @@ class WrittenOut:
     """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
 
     scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
-    causal: the mask is one square for all heads and sequences.
+    causal: the mask is one square for all heads and sequences. axes: of the tensors that the program multiplies: fused kernels take four.
     """
 
     members: Ints
@@ -73,6 +73,7 @@ class WrittenOut:
     masked: bool
     causal: bool
     dropped: bool
+    axes: int
 
 
 @dataclass(frozen=True)
@@ -181,14 +182,13 @@ class _Reader:
             masked=any(_MASK.search(name) for name in names),
             causal=not biased and self._causal(np.setdiff1d(members, own), first.rows, first.columns),
             dropped=any(_DROPOUT.search(name) for name in names),
+            axes=max((len(shape) for op in self._calls(own) for shape, _ in self.shapes.inputs(op)), default=0),
         )
 
     def _biased(self, between: Ints, scores: int) -> bool:
         """Whether a bias is added that has a value of its own for each score of each head and sequence."""
         return any(
-            sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1
-            for k in between.tolist()
-            if _ADD.search(self.work.name(k))
+            sum(prod(shape) == scores for shape, _ in self.shapes.inputs(int(self.work.op[k]))) > 1 for k in between.tolist() if _ADD.search(self.work.name(k))
         )
 
     def _masking(self, members: Ints) -> Mask:
@@ -200,9 +200,8 @@ class _Reader:
 
     def _causal(self, between: Ints, rows: int, columns: int) -> bool:
         """Whether a mask is one square for every head and sequence, which is what causal masks are."""
-        square = (rows, columns)
         return rows == columns and any(
-            tuple(size for size in shape if size != 1) == square
+            shape[-2:] == (rows, columns) and prod(shape) == rows * columns
             for k in between.tolist()
             if _MASK.search(self.work.name(k))
             for shape, _ in self.shapes.inputs(int(self.work.op[k]))
@@ -210,11 +209,13 @@ class _Reader:
 
     def _within(self, here: Ints, products: Ints) -> Ints:
         """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
-        outermost = self.work.ops.outermost
-        calls = [op for op in np.unique(outermost[self.work.op[products]]).tolist() if _PRODUCT_OP.search(self.work.ops.name(op))]
         near = here[(here >= products.min() - FURTHEST) & (here <= products.max())]
         near = near[self.work.op[near] >= 0]
-        return near[np.isin(outermost[self.work.op[near]], calls)]
+        return near[np.isin(self.work.ops.outermost[self.work.op[near]], self._calls(products))]
+
+    def _calls(self, products: Ints) -> list[int]:
+        """The ops that the program called for its products."""
+        return [op for op in np.unique(self.work.ops.outermost[self.work.op[products]]).tolist() if _PRODUCT_OP.search(self.work.ops.name(op))]
 
     def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
         """A softmax written out is undone by products and a sum over the scores."""

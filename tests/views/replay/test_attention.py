@@ -54,6 +54,23 @@ def test_a_head_as_wide_as_its_sequence_is_long():
     assert one.backward and one.flops == 4 * 2 * B * D**3
 
 
+def test_a_bias_that_is_computed_keeps_its_mask():
+    fill = ("aten::masked_fill_", [SCORES, [N, N]])
+    (told,) = attentions(*between(fill, FORWARD[1]))
+    assert told.causal and len(told.members) == 4
+    (one,) = attentions(*between(("aten::add", [SCORES, SCORES]), fill, FORWARD[1]))
+    assert one.masked and not one.causal and len(one.members) == 4, "the mask is written into the bias, as no call takes both"
+    (shared,) = attentions(*between(("aten::add", [SCORES, [1, N, N]]), fill, FORWARD[1]))
+    assert shared.causal and len(shared.members) == 5, "a bias of all sequences is made once"
+
+
+def test_a_mask_of_words_is_not_causal_where_there_are_as_many_sequences():
+    words = [N, N, N]
+    forward = ("aten::bmm", [[N, N, D], [N, D, N]]), ("aten::add", [words, [N, 1, N]]), ("aten::_softmax", [words]), ("aten::bmm", [words, [N, N, D]])
+    (one,) = attentions(*forward)
+    assert one.masked and not one.causal
+
+
 @pytest.mark.parametrize(("queries", "keys", "width"), [(256, D, D), (1, 128, 128)])
 def test_a_head_as_wide_as_its_keys_are_many(queries, keys, width):
     q, k, scores, v = [B, queries, width], [B, width, keys], [B, queries, keys], [B, keys, width]
