@@ -150,7 +150,9 @@ class Bound:
             text = f"Communication that overlaps no compute takes {percent(shares.communication)} of the {span}."
         else:
             name, text = _computing(made, shares.compute, span)
-        return cls(name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, steps, program), shares, host_share, made, is_open)
+        return cls(
+            name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open
+        )
 
 
 def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:
@@ -205,13 +207,17 @@ MUCH_APART = 0.1
 """Of the device's work: copies that lie apart from what repeats, as a batch before a pass whose layers repeat, are said from a tenth on."""
 
 
-def _copies_apart(timeline: Timeline, steps: Steps, program: Program) -> str:
+def _copies_apart(timeline: Timeline, launches: Launches, steps: Steps, program: Program) -> str:
     """What copies before and after a sequence that was found to repeat take, in a sentence; "" where it is little, or where steps are marked."""
     if steps.basis != "detected":
         return ""
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    apart = ((start < steps.start_us) | (start >= steps.end_us)) & ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy()
+    # A step begins, on the device, with its first kernel: what it copied before that is its own, and so is what the last one, cut off, did.
+    known, issued = ~np.isnan(launches.start_us), np.nan_to_num(launches.start_us)
+    before = np.where(known, issued < steps.host_start_us, start < steps.start_us)
+    after = np.where(known, issued > steps.host_end_us + steps.step_us, start >= steps.end_us)
+    apart = (before | after) & ops["copy_kind"].isin([CopyKind.HTOD.value, CopyKind.DTOH.value]).to_numpy()
     spent, whole = float(dur[apart].sum()), max(float(dur.sum()), 1e-9)
     if spent < MUCH_APART * whole:
         return ""

@@ -232,3 +232,12 @@ def test_copies_of_pageable_memory_that_hold_the_host_are_named_where_the_device
 
     bound = repeat(100, body).get(Bound)
     assert bound.name == "sync-bound" and "nothing queued, held by copies of pageable memory." in bound.summary
+
+
+def test_what_a_step_copies_before_its_first_kernel_is_no_copy_apart():
+    # Twelve rounds of a copy of 300 µs and a kernel of 80: the first copy lies before the window, which begins with a kernel.
+    trace = Trace(recorder="nsys")
+    for k in range(12):
+        at = 400.0 * k
+        trace.copy(at, 302, at + 1, at + 301, size=1_000_000 if k else 9_000_000).launch(at + 305, at + 310, at + 390, "mine")
+    assert "apart" not in trace.get(Bound).summary
