@@ -112,6 +112,7 @@ def unfused_attention(
         quiet=f"written-out attention takes {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
+        at_most="medium" if deep else "high",
         fix=Fix(
             title="Use scaled_dot_product_attention",
             steps=(
