@@ -44,7 +44,7 @@ def graph_candidate(
     How it is measured
     Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
-    launch gaps must take `min_idle_share` of the step ({min_idle_share}, as for launch-gap). Where all that it waits for between is
+    the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}). Where all that it waits for between is
     values that are read (`item`, a tensor as a condition), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step (`low`: six tenths of the cost of issuing; with reads, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
@@ -60,9 +60,9 @@ def graph_candidate(
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
     """
-    share = gaps.share("launch")
+    share = gaps.share("launch") + gaps.share("dependency")
     if share < min_idle_share:
-        return Clear(why=f"the GPU waits for launches {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
+        return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
     if capturable.why_not and not len(capturable.reads):
         return Clear(why=capturable.why_not)
@@ -74,7 +74,7 @@ def graph_candidate(
     return Found(
         title="A CUDA graph could replay the step" + (" if it read no values" if len(reads) else ""),
         summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and {between}; "
-        f"the GPU waits for launches {share:.0%} of each {duration(work.step_us)} step.",
+        f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine() if len(reads) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",

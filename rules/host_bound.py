@@ -23,7 +23,6 @@ from advisor.views.trace.own_work import OwnWork, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-
 UNNAMED = 0.9
 """What of pauses without a name a fix moves away: a little is the framework's own. Of eight programs it was nearly all in seven."""
 
@@ -92,7 +91,7 @@ def host_bound(
     # What stands in generated code is told from what is around it alone.
     told = np.array([w.kind != "generated" for w in works])
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
-    least, share = (0.5, 1.0) if known else (0.25, UNNAMED)
+    least, share = (0.5, 1.0) if known else (0.25, UNNAMED if seen else 0.5)
     spent = duration(host_time.spent_us(spans))
     start, end = spans
     by_label = {w.label: w.source for w in works}

@@ -125,12 +125,20 @@ class Fusion:
         reader = _Reader(work, shapes)
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
-        member &= ~work.launched_by(lambda name: "complex" in name)
+        member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work)
         # Pointwise work alone is one chain, however often its loop comes: only what reduces parts a pass from the next.
         kind, reduces = kinds(work), work.of(Family.REDUCTION, Family.NORM, Family.SOFTMAX)
         pieces = [piece for run in runs(work, member) for piece in (passes(run, kind[run]) if reduces[run].any() else [run])]
         stretches = tuple(reader.stretches(pieces))
         return cls(stretches, looped(work, [stretch.members for stretch in stretches]))
+
+
+def _takes_complex(work: GpuWork) -> Mask:
+    """(n,) whether the op that launched it takes complex numbers, where types were recorded."""
+    types = work.timeline.cpu_ops["types"].cat
+    has = np.array([*("complex" in text for text in types.categories), False], bool)
+    found: Mask = has[np.where(work.op >= 0, np.r_[types.codes.to_numpy(), -1][work.op], -1)]
+    return found
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:

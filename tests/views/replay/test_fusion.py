@@ -44,6 +44,12 @@ def test_a_gather_of_whole_rows_ends_a_stretch():
     assert not trace.get(Fusion).stretches
 
 
+def test_complex_numbers_are_not_fused():
+    chain = [("aten::mul", "vectorized_elementwise_kernel", [LOGITS, LOGITS]), ("aten::add", "vectorized_elementwise_kernel", [LOGITS, LOGITS])]
+    assert ops_in_a_row(*((*op, ["float", "float"]) for op in chain)).get(Fusion).stretches
+    assert not ops_in_a_row(*((*op, ["float", "c10::complex<float>"]) for op in chain)).get(Fusion).stretches
+
+
 @pytest.mark.parametrize(
     ("kernel", "passes", "kernels"),
     [("batch_norm_collect_statistics_kernel", 3, 2), ("batch_norm_transform_input_kernel", 2, 1)],
