@@ -180,3 +180,10 @@ def test_where_ops_of_a_framework_were_not_recorded_only_ranges_tell_whose_time_
     at = "void at::native::vectorized_elementwise_kernel<4>"
     skipped("host-bound", own(3000, kernel=at))  # a range around the whole step says nothing: it may wait for a batch
     assert found("host-bound", own(3000, ("update targets",), kernel=at)).evidence[0].label == "host code in update targets"
+
+
+def test_a_pause_in_a_call_of_the_operating_system_has_its_name():
+    trace = own(3000, ("read block {}",))
+    for k in range(6):
+        trace._add("os_calls", name="poll", pid=1, tid=1, start_us=3200.0 * k + 20, dur_us=2900.0)
+    assert found("host-bound", trace).evidence[0].label == "blocked in poll"

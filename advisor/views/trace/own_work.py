@@ -87,6 +87,8 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Pro
     unknown = OwnWork("work between launches", None, "unknown")
     if len(timeline.cpu_ops):
         return unknown
+    if blocked := _blocked_in(timeline, host, start_us, end_us):
+        return OwnWork(f"blocked in {blocked}", None, "unknown")
     notes = timeline.annotations
     start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
@@ -95,6 +97,16 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Pro
         return unknown if program.framework == "cuda" else None
     name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
+
+
+def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:
+    """The call of the operating system that holds half of a pause, "" where none does: the host waits there, and works for nobody."""
+    calls = timeline.os_calls
+    start, end = calls["start_us"].to_numpy(), calls["start_us"].to_numpy() + calls["dur_us"].to_numpy()
+    covered = np.minimum(end, end_us) - np.maximum(start, start_us)
+    rows = np.flatnonzero(covered >= HALF * (end_us - start_us))
+    rows = rows[host.on_threads(calls.iloc[rows])]
+    return str(calls["name"].iloc[rows[np.argmax(covered[rows])]]) if len(rows) else ""
 
 
 WHOLE = 0.95
