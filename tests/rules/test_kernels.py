@@ -416,3 +416,12 @@ def test_few_blocks_are_said_of_kernels_too_short_to_gain():
     assert judged("small-grid", kernel(grid=2, block=64, **short)).headline.summary.endswith(" It runs 2 blocks of 64 threads on 132 multiprocessors.")
     assert "It runs" not in judged("small-grid", kernel(grid=70, **short)).headline.summary
     assert "It runs" not in judged("small-grid", kernel(grid=2, **{**short, "dram": 80})).headline.summary
+
+
+def test_what_bounds_a_kernel_for_most_of_its_time_is_the_verdict():
+    # The longest configuration, 100 µs, waits; the two others, 160 µs together, are limited by DRAM.
+    waiting = kernel("a", grid=5000, us=100, dram=40, l2=20, l1=20, compute=20)
+    headline = judged("small-grid", waiting, kernel("a", us=85), kernel("a", grid=6000, us=75)).headline
+    assert headline.bottleneck == "dram-bound" and "In 2 of 3 launch configurations: Limited by DRAM" in headline.summary
+    alone = judged("small-grid", waiting, kernel("a", us=50)).headline
+    assert alone.bottleneck == "latency-bound" and "In 1 of 2 launch configurations: Nothing is busy" in alone.summary
