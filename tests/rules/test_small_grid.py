@@ -109,6 +109,18 @@ def test_streams_that_fill_the_device_together_are_quiet(beside, quiet):
     (clear if quiet else found)("small-grid", kernel(beside=beside))
 
 
+@pytest.mark.parametrize(("streams", "quiet"), [(1, False), (8, False), (9, True), (12, True)])
+def test_streams_of_few_blocks_each_fill_the_device_only_together(streams, quiet):
+    # 8 blocks of 132 multiprocessors beside so many kernels of 8: 66 blocks are half of the device.
+    def body(trace, host, gpu):
+        grid = {"grid_blocks": 8, "block_threads": 1024, "registers": 32, "shared_bytes": 0}
+        for k in range(1 + streams):
+            trace.launch(host + k, gpu, gpu + 1000, SOFTMAX, stream=7 + k, **grid)
+        trace.launch(host + 20, gpu + 1000, gpu + 1000 + REST, "elementwise_kernel", **FULL)
+
+    (clear if quiet else found)("small-grid", queued(body, gpu=1001 + REST))
+
+
 def test_without_shapes_only_what_divides_counts_and_less_surely():
     finding = found("small-grid", kernel(dims=None))
     assert finding.confidence <= 0.4 and finding.saving.expected_us == pytest.approx(495, rel=0.02)

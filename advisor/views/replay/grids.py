@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, overlap_with, union
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import of_library
 from advisor.knowledge.occupancy import WARP, fit
@@ -56,21 +56,39 @@ class Grids:
         return cls(blocks, sms, waves)
 
 
+FILLED = 0.5
+"""Of a device, over a kernel's time: others that fill as much of it leave little to gain from more blocks."""
+
+
 def beside_others(work: GpuWork, at: Ints) -> Mask:
-    """(n,) whether kernels (positions) run beside others of the same device for half of their time."""
+    """(n,) whether kernels (positions) run beside others of the same device that fill half of it meanwhile: one such for half of the time, or
+    several that are each as small for all of it."""
     frame, rows = work.timeline.gpu_ops, work.rows[at]
-    start = frame["start_us"].to_numpy()
+    start = frame["start_us"].to_numpy() - frame["start_us"].min()
     end = start + frame["dur_us"].to_numpy()
-    device, stream = frame["device"].to_numpy(), frame["stream"].to_numpy()
+    device, stream, blocks = (frame[column].to_numpy() for column in ("device", "stream", "grid_blocks"))
     kernel = (frame["kind"] == GpuKind.KERNEL.value).to_numpy()
     found = np.zeros(len(rows), bool)
     for d, s in {(int(device[r]), int(stream[r])) for r in rows}:
         mine = (device[rows] == d) & (stream[rows] == s)
         others = kernel & (device == d) & (stream != s)
-        spans = union(start[others], end[others])
-        covered = overlap_with(start[rows[mine]], end[rows[mine]], spans)
-        found[mine] = covered >= 0.5 * (end - start)[rows[mine]]
+        sms = work.timeline.device(d).sm_count
+        fill = np.where(blocks[others] > 0, np.minimum(blocks[others] / max(sms, 1), 1.0), 1.0)
+        first, last = start[rows[mine]], end[rows[mine]]
+        filled = _filled(start[others], end[others], fill, last) - _filled(start[others], end[others], fill, first)
+        found[mine] = filled >= FILLED * (last - first)
     return found
+
+
+def _filled(start: Floats, end: Floats, fill: Floats, until: Floats) -> Floats:
+    """(n,) of each time, how long spans that fill so much were there before it, together."""
+    made = np.zeros(len(until))
+    for edge, sign in ((start, 1.0), (end, -1.0)):
+        order = np.argsort(edge, kind="stable")
+        weight, moment = np.r_[0.0, np.cumsum(fill[order])], np.r_[0.0, np.cumsum((fill * edge)[order])]
+        passed = np.searchsorted(edge[order], until)
+        made += sign * (until * weight[passed] - moment[passed])
+    return made
 
 
 def named_by_its_author(work: GpuWork, program: Program) -> Mask:
