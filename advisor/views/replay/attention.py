@@ -231,8 +231,11 @@ def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
 
 
 def _batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
-    """batch, rows, inner and columns of the last two tensors of an op, if they are batches of matrices that multiply."""
-    matrices = [shape for shape, _ in inputs if len(shape) >= 3][-2:]
+    """batch, rows, inner and columns of the last two tensors of an op, or of the first two where the third takes the result, if they are batches
+    of matrices that multiply."""
+    matrices = [shape for shape, _ in inputs if len(shape) >= 3]
+    written = len(matrices) == 3 and matrices[0][-1] == matrices[1][-2] and matrices[2][-2:] == (matrices[0][-2], matrices[1][-1])
+    matrices = matrices[:2] if written else matrices[-2:]
     if len(matrices) != 2:
         return None
     (*lead, rows, inner), (*other, inner_too, columns) = matrices

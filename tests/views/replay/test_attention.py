@@ -54,6 +54,12 @@ def test_a_head_as_wide_as_its_sequence_is_long():
     assert one.backward and one.flops == 4 * 2 * B * D**3
 
 
+def test_a_product_that_is_told_where_to_write_is_read_by_what_it_multiplies():
+    q, k, v = HEAD, [B, D, N], [B, N, D]
+    (one,) = attentions(("aten::bmm", [q, k, SCORES]), ("aten::_softmax", [SCORES]), ("aten::bmm", [SCORES, v, HEAD]))
+    assert one.scores == (B, N, N) and one.flops == 2 * 2 * B * N * N * D and len(one.members) == 3
+
+
 def test_a_bias_that_is_computed_keeps_its_mask():
     fill = ("aten::masked_fill_", [SCORES, [N, N]])
     (told,) = attentions(*between(fill, FORWARD[1]))
