@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import of_library
 from advisor.knowledge.occupancy import WARP, fit
@@ -56,13 +56,12 @@ class Grids:
         return cls(blocks, sms, waves)
 
 
-FILLED = 0.5
-"""Of a device, over a kernel's time: others that fill as much of it leave little to gain from more blocks."""
+SHARED, FILLED = 0.5, 0.25
+"""Kernels share the device where others run for half of their time, and fill a quarter of it meanwhile: two of one block do not."""
 
 
 def beside_others(work: GpuWork, at: Ints) -> Mask:
-    """(n,) whether kernels (positions) run beside others of the same device that fill half of it meanwhile: one such for half of the time, or
-    several that are each as small for all of it."""
+    """(n,) whether kernels (positions) share the device with others."""
     frame, rows = work.timeline.gpu_ops, work.rows[at]
     start = frame["start_us"].to_numpy() - frame["start_us"].min()
     end = start + frame["dur_us"].to_numpy()
@@ -76,7 +75,10 @@ def beside_others(work: GpuWork, at: Ints) -> Mask:
         fill = np.where(blocks[others] > 0, np.minimum(blocks[others] / max(sms, 1), 1.0), 1.0)
         first, last = start[rows[mine]], end[rows[mine]]
         filled = _filled(start[others], end[others], fill, last) - _filled(start[others], end[others], fill, first)
-        found[mine] = filled >= FILLED * (last - first)
+        covered = overlap_with(first, last, union(start[others], end[others]))
+        # What one op of a framework launches on several streams is divided already.
+        enough = (filled >= FILLED * (last - first)) | (work.op[at[mine]] >= 0)
+        found[mine] = (covered >= SHARED * (last - first)) & enough
     return found
 
 
