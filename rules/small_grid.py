@@ -21,7 +21,7 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.fill import divided_in_vain, fill, warps
 from advisor.views.kernels.limits import Gain
-from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others, named_by_its_author
@@ -85,8 +85,8 @@ def small_grid(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant
     """
     if isinstance(kernels.of, MeasuredKernels):
-        found = kernels.of
-        return ask(found, _QUESTION, lambda k: _measured(k, found.kernels, max_fill, min_kernel_us, max_limit_share))
+        alike = unlike(kernels.of.kernels)
+        return ask(kernels.of, _QUESTION, lambda k: _measured(k, alike[k.name], max_fill, min_kernel_us, max_limit_share))
     return _in_steps(kernels.of, max_fill, min_kernel_us, max_limit_share)
 
 
