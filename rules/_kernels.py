@@ -82,7 +82,8 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
         values += [answer.value for _, answer in looked if isinstance(answer, Fine)]
         seen = [(kernel, answer) for kernel, answer in looked if isinstance(answer, Seen)]
         if seen:
-            found.append(_found(measured, name, seen))
+            # A launch that the fault costs nothing, for something else holds it up, gives the others no weight.
+            found.append(_found(measured, name, [pair for pair in seen if pair[1].gain.expected > 0] or seen))
     if found:
         return found
     if not values:

@@ -8,7 +8,7 @@ from math import ceil
 from advisor.engine.rule import Outcome, rule
 from advisor.report.model import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
-from advisor.views.kernels.counters import WARP, active_threads, memory_waits, waits_for_atomics
+from advisor.views.kernels.counters import WARP, active_threads, fetch_waits, waits_for_atomics
 from advisor.views.kernels.limits import COMPUTE, Gain, in_part, reach
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
@@ -33,7 +33,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
     of 32, or of the lanes that its blocks fill where that is fewer (42 threads are 21 in each of two warps): a kernel under `max_active_share` ({max_active_share}). The saving: instructions shrink to that
     share, and by a fifth of the rest for the branches themselves (`low` none, `high` half), and the kernel takes as long as those
     need, or the busiest resource at 0.70 of its peak. Where neither arithmetic nor the schedulers are busy for 0.6 of the time, at most the share of the
-    lanes that are off (`high`), likely of the time in which warps do not wait for memory, perhaps nothing (`low`). What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
+    lanes that are off (`high`), likely of the time in which warps do not wait for memory, constants or instructions, perhaps nothing (`low`). What is bound by memory, or queues at an atomic, gains nothing, and is not reported.
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 
     How to fix it
@@ -61,7 +61,7 @@ def divergence(measured: MeasuredKernels, *, max_active_share: float = 0.75) -> 
             *(max(kernel.limits.left({COMPUTE: share * part}) / reached, share * part) for part, reached in zip(kept, reach(kernel.limits), strict=True))
         )
         if not kernel.issues:
-            gain = replace(in_part(gain, 1 - memory_waits(kernel.profile)), low=0.0)
+            gain = replace(in_part(gain, 1 - fetch_waits(kernel.profile)), low=0.0)
         return Seen(
             f"issues its instructions for {active:.1f} of {WARP} threads on average: the others take another way and wait.",
             gain,

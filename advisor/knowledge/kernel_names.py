@@ -51,11 +51,12 @@ _COMMUNICATION_OP = re.compile(
 )
 
 # By the kernel's own name (`_function_name`, lower case); the first match wins. Order matters where words overlap:
-# `layer_norm_grad_input_kernel`, `softmax_warp_backward`, `nll_loss_forward_reduce_cuda_kernel_2d`.
+# `layer_norm_grad_input_kernel`, `softmax_warp_backward`, `nll_loss_forward_reduce_cuda_kernel_2d`. Where Inductor gives no names of ops
+# (`triton_`, `triton__0d1d2d`: the signature alone) products from its templates are called as pointwise work is: of no known kind.
 _KERNELS = _rules(
     (Family.GEMM, r"^triton_tem_fused.*(mm|matmul)|^gemm_fusion|_matmul_ogs"),
     (Family.ATTENTION, r"^triton_tem_fused.*attention"),
-    (Family.FUSED, r"^triton_|^fused_[a-z]*fusion|^cudacodegen|nvfuser|^(wrapped|loop|input|)_?[a-z_]*fusion([._]\d+)?(\.kd)?$"),
+    (Family.FUSED, r"^triton_(?!(_\d.*)?$)|^fused_[a-z]*fusion|^cudacodegen|nvfuser|^(wrapped|loop|input|)_?[a-z_]*fusion([._]\d+)?(\.kd)?$"),
     (Family.COMMUNICATION, _COMMUNICATION.pattern),
     (Family.ELEMENTWISE, r"rotary|rope_"),  # before "embedding"
     (Family.LAYOUT, r"im2d2col|permutationkernel|nchwtonhwc|nhwctonchw|nhwcaddpadding|cnhw|batched_transpose|^(wrapped_)?transpose|transpose_?kernel"),

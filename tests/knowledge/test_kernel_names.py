@@ -43,6 +43,8 @@ NAMELESS = {
         ("wvSplitK_hf_sml_", "", Family.GEMM),
         ("void cuda::per_channel_cast_and_transpose<256, 128, true>(void const*)", "", Family.ELEMENTWISE),
         ("triton_red_fused_add_mean_0", "", Family.FUSED),
+        ("triton_", "", Family.OTHER),  # named by nothing: pointwise work or a product of a template
+        ("triton__0d1d2d3de", "Torch-Compiled Region", Family.OTHER),
         ("Im2d2Col_v2", "", Family.LAYOUT),
         # Products.
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasSplitKParams<float>)", "aten::addmm", Family.GEMM),

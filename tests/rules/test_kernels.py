@@ -55,6 +55,13 @@ def test_excess_sectors_are_found_and_bounded_by_what_is_left():
     assert finding.saving.high == pytest.approx(1 - 0.46 / 0.92)
 
 
+def test_a_launch_that_loses_nothing_gives_no_weight_to_one_that_does():
+    # The same kernel on much data waits for DRAM, which moves no byte too many: its 900 µs are not the fault's.
+    packed = {"dram": 92, "dram__bytes_read.sum": 100 * 32.0, "dram__bytes_write.sum": 0.0}
+    finding = found("uncoalesced-access", kernel(**STRIDED), kernel(grid=8192, **{**STRIDED, **packed, "us": 900.0}))
+    assert (finding.evidence[0].count, finding.evidence[0].dur_us) == (1, 100.0)
+
+
 def test_the_coalescing_threshold_has_two_sides():
     assert found("uncoalesced-access", kernel(**STRIDED), max_excess=0.74)
     clear("uncoalesced-access", kernel(**STRIDED), max_excess=0.76)
@@ -175,6 +182,13 @@ def test_where_nothing_is_busy_divergence_costs_no_more_than_the_lanes_that_are_
     off = 9 / 32
     assert finding.saving.low == 0.0 and finding.severity == "medium"
     assert finding.saving.high == pytest.approx(off) and finding.saving.expected == pytest.approx(0.4 * off)
+
+
+def test_lanes_that_are_off_do_not_wait_for_constants_and_instructions():
+    # As above, with the 6 of 10 cycles spent on the first constants and instructions of a launch of 5 µs.
+    waits = {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": 3.0 for name in ("imc_miss", "no_instruction")}
+    finding = found("divergence", kernel(threads=23, compute=35, issue=33, dram=1, l2=1, l1=24, **waits, wait=3.0, selected=1.0))
+    assert finding.saving.expected == pytest.approx(0.4 * 9 / 32)
 
 
 def test_a_block_of_few_threads_is_not_divergent():

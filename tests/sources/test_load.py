@@ -135,6 +135,14 @@ def test_a_database_waits_for_its_reader(tmp_path: Path) -> None:
     assert "no GPU work" in str(refused(path))
 
 
+def test_a_database_of_rocm_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.rpd"
+    with sqlite3.connect(path) as database:
+        database.execute("create table rocpd_op (id integer, start integer, end integer)")
+    error = refused(path)
+    assert "a database of ROCm" in error.message
+
+
 def test_gzip_cut_in_its_header(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(TRACE)[:8])

@@ -35,6 +35,8 @@ _IN_USE = ("active_pending_free", "active_awaiting_free")
 _MOST_BYTES = 1 << 50
 """A petabyte, which no GPU has: a size beyond it is damage, and sums of such sizes are no numbers of a column any more."""
 _LARGEST = 1 << 62
+_NO_LINE = (1 << 64) - 1
+"""What torch writes for a frame of C++ whose line is not known: -1 without a sign."""
 
 
 def from_value(value: Any, path: str, size: int) -> MemorySnapshot:
@@ -103,7 +105,7 @@ class _Stacks:
         key = frame["name"], frame["filename"], frame["line"]
         made = self._frames.get(key)
         if made is None:
-            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), _whole(key[2]))
+            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), 0 if key[2] == _NO_LINE else _whole(key[2]))
         return made
 
 

@@ -175,12 +175,12 @@ def stalls(kernel: KernelProfile) -> dict[str, float]:
     return dict(sorted(((name, c / total) for name, c in known.items()), key=lambda item: -item[1])) if total > 0 else {}
 
 
-_MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "tex_throttle", "drain")
+_FETCHES = ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "imc_miss", "no_instruction")
 
 
-def memory_waits(kernel: KernelProfile) -> float:
-    """Share of a warp's time that it waits for global, local or texture memory; 0 where stalls were not collected."""
-    return sum(share for name, share in stalls(kernel).items() if name in _MEMORY_STALLS)
+def fetch_waits(kernel: KernelProfile) -> float:
+    """Share of a warp's time that it waits for memory, a constant or its next instructions; 0 where stalls were not collected."""
+    return sum(share for name, share in stalls(kernel).items() if name in _FETCHES)
 
 
 def issue_busy(kernel: KernelProfile) -> float | None:

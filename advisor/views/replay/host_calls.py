@@ -18,7 +18,7 @@ from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 
-_ASYNCHRONOUS = re.compile(r"Memcpy\w*Async")
+_ASYNCHRONOUS = re.compile(r"Memcpy\w{0,40}Async")
 
 MOSTLY = 0.5
 """What holds more of a call than all else together is what it waits for."""

@@ -42,6 +42,13 @@ def test_what_64_bits_do_not_hold_is_damage(place, number):
     assert from_value(value, "s.pickle", 1).devices
 
 
+def test_a_frame_of_cpp_without_a_line_has_none():
+    # torch writes the -1 of a line that is not known without its sign.
+    value, _, events, _ = held()
+    events[1]["frames"][0]["line"] = (1 << 64) - 1
+    assert 0 in {frame.line for stack in from_value(value, "s.pickle", 1).stacks for frame in stack}
+
+
 def test_a_clock_that_is_set_back_stands_until_it_is_where_it_was():
     value, _, events, _ = held()
     for event, time_us in zip(events, (10, 40, 20, 30, 50, 60, 70), strict=True):
