@@ -48,11 +48,11 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    # Every fix together gains no less than the surest of them alone, which whoever doubts the others may take; and no more than all of
-    # them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below.
+    # Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
+    # all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below.
     each = [f.finding.saving for f in counted]
-    most = sum(s.high for s in each)
-    expected = min(expected, each[0].expected if len(each) == 1 else most)
+    most, best = sum(s.high for s in each), max((s.expected for s in each), default=0.0)
+    expected = best if len(each) == 1 else min(max(expected, best), most)
     predicted = Prediction(
         low=step - max(min(high, most), expected), expected=step - expected, high=step - min(max(low, *(s.low for s in each), 0.0), expected)
     )
