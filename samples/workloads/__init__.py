@@ -37,6 +37,7 @@ from . import (
     written_5,
     written_6,
     written_7,
+    written_8,
 )
 from .base import Setup, Workload
 
@@ -77,6 +78,7 @@ MODULES = (
     written_5,
     written_6,
     written_7,
+    written_8,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
