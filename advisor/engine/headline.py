@@ -9,13 +9,14 @@ from advisor.engine.outcome import Outcomes
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
-from advisor.report.numbers import percent
+from advisor.report.numbers import duration, percent
 from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, lost_launches
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
+from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
@@ -121,8 +122,15 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if hardly_works(steps, bound):
         busy = 1 - bound.shares.idle
         return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
-    if workspace.get(FirstPass).only:
+    first, window = workspace.get(FirstPass), steps.end_us - steps.start_us
+    if first.only:
         return "partly", "all that was recorded is a first pass: what of it later passes do too is not known; record some after a warm-up"
+    # A program in plain CUDA is its one run.
+    if not steps.repeats and first.once_us > window and workspace.get(Program).framework != "cuda":
+        return (
+            "partly",
+            f"{duration(first.once_us)} went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
+        )
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if elsewhere := _elsewhere(timeline, launches, steps):

@@ -57,3 +57,17 @@ def test_in_a_first_pass_only_gaps_count_that_later_passes_have():
     at = 500_000.0 + 60.0 * np.arange(20)
     gaps = first.again(np.arange(20), at - 30, at + 20)
     assert gaps.tolist() == [10 <= k < 18 and k not in (12, 14) for k in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("trace", "judged"),
+    [
+        (recorded(WARM), "partly"),  # half a second once, and a millisecond of ops that no step marks
+        (recorded(WARM, context_us=1_000.0), "yes"),
+        (recorded(WARM, recorder="nsys"), "yes"),  # a program in plain CUDA
+    ],
+)
+def test_what_little_is_left_after_start_up_is_judged_in_part(trace, judged):
+    made = run(trace.timeline(), [built_in()["precision"]]).headline
+    assert made.judged == judged
+    assert ("500 ms went into what happens once" in made.judged_why) == (judged == "partly")
