@@ -167,14 +167,14 @@ def appnp(s: Setup, *, cached: bool = False, **how: Any) -> Step:
     x, y = torch.rand(nodes, features, device=s.device), torch.randint(3, (nodes,), device=s.device)
     edges, weights = torch.randint(nodes, (2, s.size(88_648, 120)), device=s.device), None
     known = torch.zeros(nodes, dtype=torch.bool, device=s.device)
-    known[:60] = True
+    known[: min(60, nodes)] = True
     model = Net(features, 3)
     if cached:
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
         edges, weights = gcn_norm(edges, None, nodes, add_self_loops=True)
         model.spread.normalize = False
-    rows = torch.arange(60, device=s.device) if cached else known
+    rows = torch.arange(min(60, nodes), device=s.device) if cached else known
     return training(s, How(**how), model, lambda model: F.cross_entropy(model(x, edges, weights)[rows], y[rows]), torch.optim.Adam, weight_decay=5e-4)
 
 
