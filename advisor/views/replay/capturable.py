@@ -38,7 +38,8 @@ class Capturable:
     @classmethod
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
         parts = [work.rows[work.step == s] for s in range(steps.steps)]
-        ended = np.cumsum(np.r_[0, calls.waits])[work.schedule.op_call[work.kernel]]
+        # Memory that is given back waits too, which is the allocator's and ends no pass.
+        ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
         if not why_not and len(waits):
