@@ -43,7 +43,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
     schedulers that issue in less than that share of the cycles. Low occupancy alone is no finding: matrix products run at 0.12
     with every unit busy. The saving: the kernel speeds up with its warps until a resource is busy. Where shared memory is the
     limit, 4 times as many (`low` 2, `high` 16 or all that fit), otherwise 2 (`low` 1, since fewer registers may spill, `high` 4).
-    Blocks of 24 threads or fewer, or of 33 to 48, leave a quarter of their lanes empty or more, whatever fits: whole warps do the same work until what is busiest is at 0.70 of its peak
+    Blocks of 24 threads or fewer, of 33 to 48 or of 65 to 72, leave a quarter of their lanes empty or more, whatever fits: whole warps do the same work until what is busiest is at 0.70 of its peak
     (`low` nothing, `high` with the share of requests that whole warps make).
     Reported from `min_saving_share` of the kernel's time ({min_saving_share}).
 

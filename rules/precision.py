@@ -126,7 +126,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
 def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
     """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
     work, double = found.work, DoubleWork.build(found.work, found.roofline)
-    share = float(work.dur_us[double.at].sum()) / work.busy_us
+    share = float(work.dur_us[double.at].sum()) / max(work.busy_us, 1e-9)
     if share < min_busy_share or not len(double.at):
         return None
     training = found.program.training

@@ -150,12 +150,12 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
     vain = divided_in_vain(kernel, others)
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
     best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
-    if vain or (filled > max_fill and starved):
+    if filled > max_fill and not starved:
+        return Fine(max(1 - filled, 0.0))
+    if vain or filled > max_fill:
         told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
         why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
         return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, divided(family(name), False), "medium")
-    if filled > max_fill:
-        return Fine(max(1 - filled, 0.0))
     divides = family(name) in DIVISIBLE
     worst = max(min(2 * filled, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
     likely = max(filled, busy / LIKELY_RATE, max_fill if in_step else 0.0)

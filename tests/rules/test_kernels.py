@@ -390,6 +390,12 @@ def test_threads_that_are_as_slow_in_more_blocks_are_not_sped_up_by_dividing_the
     assert len(another) == 2 and not any("take as long" in f.summary for f in another)
 
 
+def test_that_more_blocks_are_as_slow_says_nothing_of_a_device_that_is_full():
+    # 660 blocks of 8 warps on 132 multiprocessors: five each, 40 of the 64 warps that each holds.
+    for grid, block in ((660, 256), (10000, 256)):
+        clear("small-grid", kernel("mine", grid=grid, block=block, **LATENT), kernel("mine", grid=2 * grid, block=block // 2, **LATENT))
+
+
 def test_few_warps_on_all_multiprocessors_are_found_while_nothing_is_busy():
     # 132 blocks of 4 warps on 132 multiprocessors, of 64 warps each: a sixteenth; the busiest unit is at 5 %.
     finding = found("small-grid", kernel(grid=132, block=128, **LATENT))

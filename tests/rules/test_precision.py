@@ -3,6 +3,10 @@
 import pytest
 
 from advisor.recordings.timeline import Device
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.double_work import DoubleWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.workspace import Workspace
 from tests.rules.test_rules import clear, found, queued, skipped
 
 FP32 = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
@@ -46,6 +50,33 @@ def test_doubles_are_found_and_gain_half_of_what_memory_takes():
     # Three tensors of 2^25 doubles are 805 MB: a sixth of a millisecond at 4.8 TB/s, a little more at the bandwidth reached; half of it goes.
     assert 805 / 4.8 / 2 < finding.saving.expected_us < 1.2 * 805 / 4.8 / 2
     assert (finding.status, finding.severity, finding.saving.low_us) == ("possible", "low", 0)
+
+
+def test_bytes_on_a_device_whose_bandwidth_is_not_known_tell_no_more_than_none():
+    trace = added("double", "double", "Scalar")
+    trace.devices = (Device(0),)
+    # Half of its time where memory holds it, nothing where something else does: a quarter.
+    assert found("precision", trace).saving.expected_us == pytest.approx(250, rel=0.02)
+
+
+@pytest.mark.parametrize(("kernel", "double"), [("ampere_dgemm_64x64_nn", True), ("zgemm_kernel", True), ("groupedgemm_kernel", False)])
+def test_products_are_double_by_a_word_of_their_name(kernel, double):
+    trace = queued(lambda trace, host, gpu: trace.launch(host + 5, gpu, gpu + 1000, kernel), gpu=1000)
+    trace.devices = (Device(0),)
+    at = DoubleWork.build(Workspace(trace.timeline()).get(GpuWork), Workspace(trace.timeline()).get(Roofline)).at
+    assert (len(at) > 0) == double
+
+
+def test_what_one_pair_of_types_and_shapes_says_holds_for_its_own_kernels_only():
+    def body(trace, host, gpu):
+        many, one = [[1 << 25], [1 << 25]], [[1 << 25], []]
+        trace.op("aten::add", host, 20, many, ["double", "double"]).launch(host + 5, gpu, gpu + 400, "a_kernel")
+        trace.op("aten::add", host + 30, 20, one, ["float", "double"]).launch(host + 35, gpu + 400, gpu + 700, "b_kernel")
+        trace.op("aten::add", host + 60, 20, [[], []], ["double", "double"]).launch(host + 65, gpu + 700, gpu + 1000, "c_kernel<double>")
+
+    workspace = Workspace(queued(body, gpu=1000).timeline())
+    work = workspace.get(GpuWork)
+    assert {work.kernel_name(int(k)) for k in DoubleWork.build(work, workspace.get(Roofline)).at} == {"a_kernel", "c_kernel<double>"}
 
 
 def test_a_number_beside_tensors_is_no_double():

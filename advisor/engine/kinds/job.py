@@ -308,7 +308,7 @@ MUCH = 0.1
 def _recorded_late(job: Job) -> list[int]:
     """The ranks (positions) that the others wait for as recorded, the latest first, where what recording is held to have cost hides it. One, or
     less than half of all: where most are late for each other, none is to be named."""
-    if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0:
+    if job.true_step.basis != "estimated" or job.true_step.recording_us <= 0 or not job.lateness_us.any():
         return []
     late = [at for at in np.argsort(-job.lateness_us, kind="stable").tolist() if job.lateness_us[at] >= MUCH * job.step_us]
     few = late[: max((len(job.ranks) - 1) // 2, 1)]

@@ -134,14 +134,15 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     alike = [row for row in rows if row.name == longest_name]
     bounds = {row.limiter: sum(r.total_us for r in alike if r.limiter == row.limiter) for row in alike}
     top = next(row for row in alike if row.limiter == max(bounds, key=bounds.__getitem__))
-    part = f"In {sum(row.limiter == top.limiter for row in alike)} of {len(alike)} launch configurations: " if len(bounds) > 1 else ""
+    verdict = top.counted.verdict if top.counted else ""
+    part = f"In {sum(row.limiter == top.limiter for row in alike)} of {len(alike)} launch configurations: " if len(bounds) > 1 and verdict else ""
     faults = len({e.label for f in found if not f.allowed for e in f.evidence})
     several = f"{names} kernels were measured" if names > 1 else "One kernel was measured"
     if len(rows) > names:
         several += f", in {len(rows)} launch configurations"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"
     longest = f"{_clipped(top.name)} takes the most time ({shares[longest_name]:.0%}). " if names > 1 else ""
-    summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{part}{top.counted.verdict if top.counted else ''}"
+    summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{part}{verdict}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(
         bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",

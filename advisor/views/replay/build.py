@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Replay:
         recorded = float(self.recorded.host_us.sum())
         return float(self.corrected.host_us.sum()) / recorded if recorded > 0 else 1.0
 
-    @property
+    @cached_property
     def hidden(self) -> bool:
         """Whether the step is as long whatever the host's time is."""
         return period_us(self.corrected) <= HIDDEN * period_us(self.fastest)

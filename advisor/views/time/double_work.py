@@ -10,17 +10,18 @@ import numpy as np
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.groups import Groups
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 
 UNKNOWN = 3 / 4
-"""What is left of a kernel whose bytes are not known: half where memory holds it, all where something else does."""
+"""What is left of a kernel whose bytes, or the bandwidth for them, are not known: half where memory holds it, all where something else does."""
 
 _DOUBLES = {"double", "c10::complex<double>"}
 _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
-_NAMED = re.compile(r"\bdouble\b|_?[dz]gemm|d884|f64f64|_fp64")
+_NAMED = re.compile(r"\bdouble\b|(?<![a-z])[dz]gemm|d884|f64f64|_fp64")
 _NAMED_TOO = re.compile(r"\bfloat\b|Half|BFloat16")
 _DENSE = Family.GEMM, Family.CONV, Family.ATTENTION
 
@@ -39,8 +40,9 @@ class DoubleWork:
         at = np.flatnonzero(work.kernel & _takes_doubles(work))
         dur, rows = work.dur_us[at], work.rows[at]
         dense = work.of(*_DENSE)[at]
-        likely = np.where(np.isnan(roofline.bytes[rows]), dur * UNKNOWN, dur - np.fmin(roofline.limit_us[rows], dur) / 2)
-        likely = np.where(np.isnan(likely), dur * UNKNOWN, likely)
+        # The limit is not known where the bytes are not, nor where the device's bandwidth is not.
+        limit = roofline.limit_us[rows]
+        likely = np.where(np.isnan(limit), dur * UNKNOWN, dur - np.fmin(limit, dur) / 2)
         best = dur / 2
         if dense.any():
             peaks = roofline.peaks.get(work.device_at(at[dense][0]).id)
@@ -58,10 +60,13 @@ def _takes_doubles(work: GpuWork) -> Mask:
     if not work.timeline.source.shapes:
         return found
     columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
-    codes = np.stack([np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns], 1)
-    for types, dims in np.unique(codes[codes[:, 0] >= 0], axis=0).tolist():
-        taken = zip(arguments.names(columns[0].categories[types]), arguments.numbers(columns[1].categories[dims]), strict=False)
+    types, dims = (np.where(work.op >= 0, np.r_[column.codes.to_numpy(), -1][work.op], -1) for column in columns)
+    rows = np.flatnonzero((types >= 0) & (dims >= 0))
+    groups = Groups.by(types[rows], dims[rows])
+    told, doubles = np.zeros((2, len(groups.first)), bool)
+    for k, row in enumerate(rows[groups.first].tolist()):
+        taken = zip(arguments.names(columns[0].categories[types[row]]), arguments.numbers(columns[1].categories[dims[row]]), strict=False)
         of = {name in _DOUBLES for name, shape in taken if shape and name in _DOUBLES | _FLOATS}
-        if of:
-            found[(codes == (types, dims)).all(1)] = of == {True}
+        told[k], doubles[k] = bool(of), of == {True}
+    found[rows] = np.where(told[groups.of], doubles[groups.of], found[rows])
     return found

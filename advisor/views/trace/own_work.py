@@ -101,11 +101,12 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Pro
 
 def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:
     """The call of the operating system that holds half of a pause, "" where none does: the host waits there, and works for nobody."""
-    calls = timeline.os_calls
-    start, end = calls["start_us"].to_numpy(), calls["start_us"].to_numpy() + calls["dur_us"].to_numpy()
-    covered = np.minimum(end, end_us) - np.maximum(start, start_us)
-    rows = np.flatnonzero(covered >= HALF * (end_us - start_us))
-    rows = rows[host.on_threads(calls.iloc[rows])]
+    least = HALF * (end_us - start_us)
+    # Of very many calls few are as long.
+    calls = timeline.os_calls[timeline.os_calls["dur_us"].to_numpy() >= least]
+    start = calls["start_us"].to_numpy()
+    covered = np.minimum(start + calls["dur_us"].to_numpy(), end_us) - np.maximum(start, start_us)
+    rows = np.flatnonzero((covered >= least) & host.on_threads(calls))
     return str(calls["name"].iloc[rows[np.argmax(covered[rows])]]) if len(rows) else ""
 
 
