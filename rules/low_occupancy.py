@@ -65,7 +65,7 @@ def low_occupancy(measured: MeasuredKernels, *, max_occupancy: float = 0.5, max_
             return None
         full = kernel.profile.threads / (warps(kernel) * WARP)
         # Whole warps still fill the device, or this grid does more than that.
-        enough = kernel.waves is None or kernel.waves >= 1 or full * fill(kernel) >= 1
+        enough = kernel.waves is None or kernel.waves >= 1 or (kernel.sm_count > 0 and full * fill(kernel) >= 1)
         if 0 < full <= MOST_EMPTY and enough:
             return _empty_lanes(kernel, full)
         waits = kernel.limits.highest < max_busy and (issue is None or issue < max_busy)

@@ -146,7 +146,8 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
         return Fine(max(1 - filled, 0.0))
     joined = SECOND_PASS_US / dur_us
     in_step = stalls(kernel.profile).get("barrier", 0.0) >= 0.5
-    places = filled if kernel.waves is None else min(filled, kernel.waves)
+    # A page of few digits writes 0.00 waves of few blocks.
+    places = min(filled, kernel.waves or filled)
     vain = divided_in_vain(kernel, others)
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
     best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined

@@ -85,7 +85,7 @@ class TraceHealth:
                 _reading(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
                 _graphs(timeline),
                 _reading(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
-                _causality(timeline, launches),
+                _causality(timeline, launches, steps),
                 _links(timeline, launches, steps),
                 _gpu_events(timeline, launches, steps),
                 _stream_order(timeline, steps),
@@ -155,7 +155,7 @@ def _graphs(timeline: Timeline) -> Health:
     )
 
 
-def _causality(timeline: Timeline, launches: Launches) -> Health:
+def _causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "clock-causality"
     known = ~np.isnan(launches.start_us)
     if not known.any():
@@ -164,7 +164,7 @@ def _causality(timeline: Timeline, launches: Launches) -> Health:
     bad = int((early > CAUSALITY_SLACK_US).sum())
     if not bad:
         return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it", touches=HOST)
-    failed = bad / int(known.sum()) > 0.05 and _in_doubt(timeline, float(early.max())) > SKEWED
+    failed = bad / int(known.sum()) > 0.05 and _in_doubt(timeline, steps, float(early.max())) > SKEWED
     return Health(
         check=check,
         status="failed" if failed else "degraded",
@@ -175,13 +175,14 @@ def _causality(timeline: Timeline, launches: Launches) -> Health:
     )
 
 
-def _in_doubt(timeline: Timeline, skew_us: float) -> float:
-    """Share of the devices' idle time whose cause clocks that disagree by `skew_us` may hide: that much of each gap."""
+def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
+    """Share of the devices' idle time in the window whose cause clocks that disagree by `skew_us` may hide: that much of each gap."""
     ops = timeline.gpu_ops
     device, start, end = ops["device"].to_numpy(), ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    window = steps.start_us, steps.end_us
     busy = [union(start[device == d], end[device == d]) for d in np.unique(device)]
-    gaps = np.concatenate([starts[1:] - ends[:-1] for starts, ends in busy])
-    return float(np.minimum(gaps, skew_us).sum()) / max(float(gaps.sum()), 1e-9) if len(gaps) else 1.0
+    gaps = np.concatenate([np.clip(starts[1:], *window) - np.clip(ends[:-1], *window) for starts, ends in busy])
+    return float(np.minimum(gaps, skew_us).sum()) / max(float(gaps.sum()), 1e-9) if gaps.any() else 1.0
 
 
 def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:

@@ -396,6 +396,13 @@ def test_that_more_blocks_are_as_slow_says_nothing_of_a_device_that_is_full():
         clear("small-grid", kernel("mine", grid=grid, block=block, **LATENT), kernel("mine", grid=2 * grid, block=block // 2, **LATENT))
 
 
+def test_waves_that_a_page_rounds_to_none_and_multiprocessors_that_it_leaves_out_are_no_numbers():
+    few = kernel("mine", grid=8, block=1024, launch__waves_per_multiprocessor=0.0, **LATENT)
+    # 8 blocks on 132 multiprocessors.
+    assert "hold 16 times as many" in found("small-grid", few, kernel("mine", grid=256, block=32, **{**LATENT, "us": 950})).summary
+    clear("low-occupancy", kernel(grid=8, block=16, launch__waves_per_multiprocessor=0.5, **{**LATENT, "sms": 0}))
+
+
 def test_few_warps_on_all_multiprocessors_are_found_while_nothing_is_busy():
     # 132 blocks of 4 warps on 132 multiprocessors, of 64 warps each: a sixteenth; the busiest unit is at 5 %.
     finding = found("small-grid", kernel(grid=132, block=128, **LATENT))

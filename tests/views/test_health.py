@@ -72,6 +72,13 @@ def test_clocks_that_disagree_hide_no_cause_of_gaps_that_are_far_longer(period, 
     assert ("so gaps cannot" in detail(trace, "clock-causality")) == (status == "failed")
 
 
+def test_a_long_gap_before_the_steps_does_not_make_theirs_sure():
+    # A kernel a second before: of the gaps of 80 µs in the steps clocks that are 50 µs off hide more than half.
+    trace = loop(lag=-50)
+    trace.launch(-1e6, -1e6 + 5, -1e6 + 25)
+    assert answers(trace)["clock-causality"] == "failed"
+
+
 def test_a_clock_may_be_off_by_a_few_microseconds():
     assert answers(loop(lag=-4.9))["clock-causality"] == "ok"
     assert answers(loop(lag=-5.1))["clock-causality"] == "failed"

@@ -76,7 +76,7 @@ def beside_others(work: GpuWork, at: Ints) -> Mask:
         first, last = start[rows[mine]], end[rows[mine]]
         filled = _filled(start[others], end[others], fill, last) - _filled(start[others], end[others], fill, first)
         covered = overlap_with(first, last, union(start[others], end[others]))
-        # What one op of a framework launches on several streams is divided already.
+        # What a framework's ops launch on several streams at once was divided over them already.
         enough = (filled >= FILLED * (last - first)) | (work.op[at[mine]] >= 0)
         found[mine] = (covered >= SHARED * (last - first)) & enough
     return found
