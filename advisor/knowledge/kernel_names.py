@@ -172,7 +172,7 @@ def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
 
 
 _LIBRARY = re.compile(
-    r"(?<![a-z0-9])(cub|thrust|cudnn|cutlass\w*|cublas\w*|cusparse\w*|cufft|npp\w*|rocprim|hipcub|at|c10)(_?detail)?::|^_zn?k?[0-9]+(cub|thrust|cudnn|cutlass)"
+    r"(?<![a-z0-9])(cub|thrust|cudnn|cutlass\w{0,40}|cublas\w{0,40}|cusparse\w{0,40}|cufft|npp\w{0,40}|rocprim|hipcub|at|c10)(_?detail)?::|^_zn?k?[0-9]+(cub|thrust|cudnn|cutlass)"
 )
 
 
