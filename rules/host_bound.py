@@ -98,7 +98,7 @@ def host_bound(
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
     return Found(
-        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of calls'}, "
+        summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
         f"mostly {evidence[0].label}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
@@ -160,7 +160,7 @@ def _fix(work: OwnWork) -> Fix:
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            f"Look at {work.label}: do it in DataLoader workers, in a background thread, every N steps, or as tensor ops on the GPU.",
+            f"Look at {'why the host is ' if work.label.startswith('blocked in') else ''}{work.label}: do it in DataLoader workers, in a background thread, every N steps, or as tensor ops on the GPU.",
             "Launch the step's kernels first and do the host's work while they run.",
         ),
         code=Code(

@@ -130,7 +130,7 @@ def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
     if share < min_busy_share or not len(double.at):
         return None
     training = found.program.training
-    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64 and take {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
+    took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64, for {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
     return Found(
         title="The program computes in double precision",
         summary=f"{took}, {share:.0%} of the GPU's busy time.",

@@ -279,13 +279,12 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
     top = found[0].finding if found else None
-    if top and top.severity in ("high", "medium"):
-        return Headline(bottleneck=top.rule, summary=top.summary, step_us=step_us, predicted_step_us=predicted)
-    bottleneck, summary = _bound(parts)
+    loud = top is not None and top.severity in ("high", "medium")
+    bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts)
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
-    late = _recorded_late(job)
+    late = [] if loud else _recorded_late(job)
     if not late:
         return made
     first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.lateness_us[at]) / job.step_us)) for at in late)

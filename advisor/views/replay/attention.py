@@ -35,7 +35,7 @@ _PRODUCT_OP = re.compile(r"^aten::(einsum|matmul|bmm|baddbmm)$")
 _DROPOUT = re.compile(r"dropout|bernoulli")
 _MASK = re.compile(r"masked_fill|where|triu|tril|^aten::add_?$")
 _MASKING = re.compile(r"^aten::(masked_fill_?|where|triu_?|tril_?)$")
-_ADD = re.compile(r"^aten::(add_?|baddbmm)$")
+_ADD = re.compile(r"^aten::add_?$")
 
 
 @dataclass(frozen=True)
