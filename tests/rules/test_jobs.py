@@ -11,6 +11,7 @@ from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
+from advisor.report.model import Health
 from advisor.sources import read
 from tests.paths import ROOT
 
@@ -69,6 +70,14 @@ def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_
         return
     assert headline.judged == "partly" and f"rank {rank}" in headline.judged_why
     assert f"the others wait for rank {rank} in collectives" in headline.summary and "taken off" in headline.summary
+
+
+def test_a_job_whose_ranks_fail_a_check_is_judged_in_part_whatever_it_finds(monkeypatch):
+    failed = Health(check="clock-causality", status="failed", detail="kernels begin before their launches", touches=("host",))
+    monkeypatch.setattr("advisor.engine.kinds.job._of_ranks", lambda job: [failed])
+    headline = report_of.__wrapped__("tensor_host").headline
+    assert headline.bottleneck == report_of("tensor_host").headline.bottleneck and report_of("tensor_host").headline.judged == "yes"
+    assert headline.judged == "partly" and "clock-causality: kernels begin before" in headline.judged_why
 
 
 def test_what_all_fixes_leave_agrees_with_the_only_finding():
