@@ -34,7 +34,7 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
         )
     if program.training:
         return Fix(
-            title="Run passes of the loop together, compile what is left" if in_passes else "Compile the training step",
+            title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the training step",
             steps=(
                 *(_OF_PASSES if in_passes else ()),
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
@@ -52,7 +52,7 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
             risk=risk,
         )
     return Fix(
-        title="Run passes of the loop together, compile what is left" if in_passes else "Compile the model into CUDA graphs",
+        title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the model into CUDA graphs",
         steps=(
             *(_OF_PASSES if in_passes else ()),
             'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',

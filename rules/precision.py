@@ -59,8 +59,8 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
     idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
     FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
-    quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate), and is only possible
-    where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
+    quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate): medium at most, and only
+    possible where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
     `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
@@ -139,6 +139,7 @@ def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
         quiet=took,
         evidence=found.witness.of_gpu(work.rows[double.at], _labels(work, found.roofline, double.at)),
         confidence=0.85,
+        at_most="medium",  # some training needs it: forces, equations of physics
         status="found" if training else "possible",
         possible_why="" if training else "whether seven digits are enough for what it computes is not in a trace",
         decide_with="" if training else "run it once in FP32 and hold the results against each other",

@@ -79,6 +79,16 @@ def test_what_one_pair_of_types_and_shapes_says_holds_for_its_own_kernels_only()
     assert {work.kernel_name(int(k)) for k in DoubleWork.build(work, workspace.get(Roofline)).at} == {"a_kernel", "c_kernel<double>"}
 
 
+def test_doubles_that_are_trained_are_found_and_no_more_than_medium():
+    def body(trace, host, gpu):
+        trace.op("aten::add", host, 20, [[1 << 27], [1 << 27]], ["double", "double"]).launch(host + 5, gpu, gpu + 1000, "elementwise_kernel")
+
+    finding = found("precision", queued(body, gpu=1000).note("Optimizer.step#Adam.step", 1, 2))
+    # Three tensors of a gigabyte and more: memory takes three quarters of the millisecond at the least, and half of that goes.
+    assert finding.saving.expected_us > 330
+    assert (finding.status, finding.severity) == ("found", "medium")
+
+
 def test_a_number_beside_tensors_is_no_double():
     assert "take 0%" in clear("precision", added("double", "float", "Scalar", dims=((), (1 << 25,), ())))
 
