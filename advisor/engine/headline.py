@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from advisor.engine.outcome import Outcomes
+from advisor.intervals import clip, length
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
@@ -15,6 +18,8 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.frames import joined, spans_of
+from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
@@ -88,9 +93,17 @@ def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
     return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
 
 
-def hardly_works(steps: Steps, bound: Bound) -> bool:
-    """Whether the device idles nearly always in a recording of which no part repeats: what of the rest belongs to a step is then not known."""
-    return not steps.repeats and bound.shares.idle > IDLE_CAPTURE
+def hardly_works(workspace: Workspace) -> float | None:
+    """Share of a recording of which no part repeats in which the device works, where that is next to nothing: what of the rest belongs to a step is
+    then not known. What the issuing threads still run after the last GPU op, or mark as a part of the program, belongs to the recording as well."""
+    timeline, steps, host = workspace.get(Timeline), workspace.get(Steps), workspace.get(HostActivity)
+    if steps.repeats:
+        return None
+    window_us = steps.end_us - steps.start_us
+    goes_on = joined(*(spans_of(frame, host.on_threads(frame)) for frame in (timeline.cpu_ops, timeline.annotations)))
+    after_us = length(clip(goes_on, steps.end_us, np.inf))
+    busy = (1 - workspace.get(Bound).shares.idle) * window_us / (window_us + after_us)
+    return busy if busy < 1 - IDLE_CAPTURE else None
 
 
 def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
@@ -119,8 +132,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
     if not steps.repeats and not computing_ops(timeline).any():
         return "partly", "only copies and fills were recorded, and no kernel: what the program does with the data is not known"
-    if hardly_works(steps, bound):
-        busy = 1 - bound.shares.idle
+    if (busy := hardly_works(workspace)) is not None:
         return "partly", f"no step is marked or repeats, and the device works in {busy:.0%} of the recording: what of the rest belongs to a step is not known"
     first, window = workspace.get(FirstPass), steps.end_us - steps.start_us
     if first.only:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
+import msgspec
 import pytest
 
 from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
-from advisor.report.model import Health
+from advisor.report.model import Evidence, Finding, Fix, Health, Saving
 from advisor.sources import read
 from tests.paths import ROOT
 
@@ -78,6 +80,32 @@ def test_a_job_whose_ranks_fail_a_check_is_judged_in_part_whatever_it_finds(monk
     headline = report_of.__wrapped__("tensor_host").headline
     assert headline.bottleneck == report_of("tensor_host").headline.bottleneck and report_of("tensor_host").headline.judged == "yes"
     assert headline.judged == "partly" and "clock-causality: kernels begin before" in headline.judged_why
+
+
+def fused(saved_us):
+    """What a rank's own trace shows of chains that could be fused."""
+    saving = Saving(low_us=0, expected_us=saved_us, high_us=saved_us, basis="replay", removes="")
+    return Finding(
+        rule="unfused-elementwise",
+        title="t",
+        summary="chains of kernels.",
+        severity="medium",
+        saving=saving,
+        confidence=0.9,
+        evidence=(Evidence(label="chain", start_us=0.0, dur_us=1.0),),
+        fix=Fix(title="fuse", steps=("fuse",)),
+    )
+
+
+@pytest.mark.parametrize(("part", "headline"), [(0.08, "balanced"), (0.4, "unfused-elementwise")])
+def test_what_every_rank_shows_by_itself_is_the_jobs_headline_where_it_gains_much(part, headline):
+    # Kernels hold 92 % of the step: a fix that gains 8 % of it is a finding, not what bounds the job.
+    job = reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial")
+    (ranks,) = job.parts
+    shown = tuple(replace(one, facts=msgspec.structs.replace(one.facts, findings=(fused(part * one.facts.true_step_us.expected),))) for one in ranks.ranks)
+    report = run(replace(job, parts=(replace(ranks, ranks=shown),)), RULES)
+    assert report.findings[0].rule == "unfused-elementwise" and report.findings[0].severity in LOUD
+    assert report.headline.bottleneck == headline
 
 
 def test_what_all_fixes_leave_agrees_with_the_only_finding():

@@ -279,7 +279,7 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
     top = found[0].finding if found else None
-    loud = top is not None and top.severity in ("high", "medium")
+    loud = top is not None and top.severity in (("high",) if _of_single_ranks(job, top) else ("high", "medium"))
     bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts)
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
@@ -295,6 +295,11 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
         judged="partly",
         judged_why=f"as recorded ranks {told}; recording may have made that, or the rank may be late",
     )
+
+
+def _of_single_ranks(job: Job, finding: Finding) -> bool:
+    """Whether ranks show it by themselves: one that gains little says less of the job than what holds most of its step."""
+    return any(finding.rule == other.rule for one in job.ranks for other in one.facts.findings)
 
 
 FOR_THEM = 0.5

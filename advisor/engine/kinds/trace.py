@@ -50,7 +50,6 @@ from advisor.views.memory.health import MemoryHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes, combine
 from advisor.views.replay.outside_clock import OutsideClock
-from advisor.views.time.bound import Bound
 from advisor.views.time.breakdown import Breakdown
 from advisor.views.time.critical_path import CriticalPath, parts_of_schedule
 from advisor.views.time.device_time import Partition, total
@@ -123,7 +122,7 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     replay = workspace.get(Replay)
     health = workspace.get(TraceHealth)
     untold = next((check for check in health.failed if "host" in check.touches), None)
-    if not untold and hardly_works(workspace.get(Steps), workspace.get(Bound)):
+    if not untold and hardly_works(workspace) is not None:
         untold = next(check for check in health.results if check.check == "steps")
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
