@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.kernel_names import NAMES_FP64
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.rules._ways import SINGLE_IN_CUDA
 from advisor.views.kernels.counters import pipe_busy, thread_ops
@@ -16,9 +16,6 @@ OPS = ("add", "mul", "fma")
 KEPT = (0.2, 0.5, 0.8)
 """Of the compute load, where all of it is double precision: FP32 has twice the rate at the least and half the instructions for
 each division, root or function; at best those go to a special function unit."""
-
-_MEANT = re.compile(r"\bdouble\b|complex128|f64|dgemm|_fp64")
-"""A kernel that takes doubles: the data are double already."""
 
 
 @rule("fp64", relies_on=("counters",), min_saving_share=MIN_SAVING)
@@ -60,7 +57,7 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
             return None
         if busy < min_busy:
             return Fine(busy)
-        gain, sure = _gain(kernel), 0.5 if _MEANT.search(kernel.profile.name) else 0.85
+        gain, sure = _gain(kernel), 0.5 if NAMES_FP64.search(kernel.profile.name) else 0.85
         told = f"keeps the FP64 unit busy for {busy:.0%} of the time"
         if kernel.issues:
             return Seen(f"{told}.", gain, sure, SINGLE_IN_CUDA)

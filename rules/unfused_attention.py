@@ -161,7 +161,7 @@ def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[
         heads, queries, keys = one.scores
         width = one.flops / (8 if one.backward else 4) / max(heads * queries * keys, 1)
         known = peaks and attention_us(Scores(heads, queries, keys, width, one.dtype, one.backward, one.masked and not one.causal, one.dropped), peaks)
-        told = of_causal(keys) if one.causal else 1.0
+        told = of_causal(keys, one.dtype) if one.causal else 1.0
         slower = SLOWER / told
         known = known and known * told
         likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)

@@ -170,6 +170,9 @@ def test_fused_symmetric_memory_op_multiplies_too() -> None:
         ("my_product_gemm", '["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float"]', "fp8", True),
         # FP64.
         ("ampere_dgemm_64x64_nn", '["double", "double"]', "fp64", None),
+        ("volta_zgemm_32x32_nn", "", "fp64", None),
+        ("groupedgemm_kernel", "", "", None),
+        ("gemm_with_double_buffer", "", "", None),
         # ROCm.
         ("Cijk_Ailk_Bjlk_BBS_BH_MT32x32x64_MI16x16x16x1_SN", BF16, "bf16", True),
         ("Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT64x160x128_MI16x16x1_SN", "", "bf16", True),

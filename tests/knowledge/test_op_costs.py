@@ -16,7 +16,7 @@ import pytest
 from advisor.knowledge.devices import find
 from advisor.knowledge.kernel_names import Family, op_family, precision
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, op_cost
-from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us
+from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us, of_causal
 from advisor.knowledge.op_costs.products import Attention, AttentionBackward, Convolution
 from tests.paths import needs_shared, shared_files
 
@@ -516,6 +516,12 @@ def test_fused_attention_works_in_whole_tiles():
     assert attention_us(Scores(1024, 16, 16, 64, "c10::Half", backward=True), h200) < attention_us(Scores(1024, 128, 128, 64, "c10::Half", backward=True), h200)
     assert attention_us(Scores(1, 128, 128, 64, "c10::Half"), h200) == attention_us(Scores(128, 128, 128, 64, "c10::Half"), h200), "neither fills the device"
     assert attention_us(Scores(1, 128, 128, 64, "double"), h200) is None
+
+
+def test_a_causal_mask_leaves_tiles_out_of_long_rows_alone():
+    # Measured in FP32 on an H200: as long over 256 words, 0.56 of the time over 1024.
+    assert of_causal(256, "float") == 1.0 and of_causal(1024, "float") == pytest.approx(0.7)
+    assert of_causal(384, "c10::Half") == 1.0 and of_causal(1024, "c10::Half") == pytest.approx(0.75)
 
 
 def test_an_odd_length_costs_fused_attention_time_only_with_a_mask():

@@ -1,5 +1,7 @@
 """precision where the device was not named: kernels tell that it has Tensor Cores for BF16, and the ratio of its rates is a range."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.recordings.timeline import Device
@@ -7,6 +9,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.double_work import DoubleWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.workspace import Workspace
+from tests.build import H200
 from tests.rules.test_rules import clear, found, queued, skipped
 
 FP32 = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
@@ -59,12 +62,30 @@ def test_bytes_on_a_device_whose_bandwidth_is_not_known_tell_no_more_than_none()
     assert found("precision", trace).saving.expected_us == pytest.approx(250, rel=0.02)
 
 
+def double_work(trace):
+    workspace = Workspace(trace.timeline())
+    work = workspace.get(GpuWork)
+    return work, DoubleWork.build(work, workspace.get(Roofline))
+
+
 @pytest.mark.parametrize(("kernel", "double"), [("ampere_dgemm_64x64_nn", True), ("zgemm_kernel", True), ("groupedgemm_kernel", False)])
 def test_products_are_double_by_a_word_of_their_name(kernel, double):
     trace = queued(lambda trace, host, gpu: trace.launch(host + 5, gpu, gpu + 1000, kernel), gpu=1000)
     trace.devices = (Device(0),)
-    at = DoubleWork.build(Workspace(trace.timeline()).get(GpuWork), Workspace(trace.timeline()).get(Roofline)).at
-    assert (len(at) > 0) == double
+    assert (len(double_work(trace)[1].at) > 0) == double
+
+
+def test_a_product_in_double_takes_the_rates_of_its_own_device():
+    def body(trace, host, gpu):
+        trace.launch(host + 5, gpu, gpu + 1000, "ampere_dgemm_64x64_nn")
+        trace.launch(host + 15, gpu, gpu + 1000, "ampere_dgemm_64x64_nn", device=1)
+
+    trace = queued(body, gpu=1000)
+    trace.devices = (Device(0), replace(H200, id=1))
+    work, found = double_work(trace)
+    times = dict(zip((work.device_at(int(k)).id for k in found.at), found.best.dur_us, strict=True))
+    # Half where nothing is known of a device; 67 of 494.5 TFLOP/s with TF32 on an H200.
+    assert times == {0: pytest.approx(500), 1: pytest.approx(1000 * 67 / 494.5)}
 
 
 def test_what_one_pair_of_types_and_shapes_says_holds_for_its_own_kernels_only():
@@ -74,9 +95,8 @@ def test_what_one_pair_of_types_and_shapes_says_holds_for_its_own_kernels_only()
         trace.op("aten::add", host + 30, 20, one, ["float", "double"]).launch(host + 35, gpu + 400, gpu + 700, "b_kernel")
         trace.op("aten::add", host + 60, 20, [[], []], ["double", "double"]).launch(host + 65, gpu + 700, gpu + 1000, "c_kernel<double>")
 
-    workspace = Workspace(queued(body, gpu=1000).timeline())
-    work = workspace.get(GpuWork)
-    assert {work.kernel_name(int(k)) for k in DoubleWork.build(work, workspace.get(Roofline)).at} == {"a_kernel", "c_kernel<double>"}
+    work, doubles = double_work(queued(body, gpu=1000))
+    assert {work.kernel_name(int(k)) for k in doubles.at} == {"a_kernel", "c_kernel<double>"}
 
 
 def test_doubles_that_are_trained_are_found_and_no_more_than_medium():

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Mask
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.devices import Peaks
+from advisor.knowledge.kernel_names import NAMES_FP64, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.views.groups import Groups
+from advisor.views.groups import Groups, distinct
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -21,8 +22,9 @@ UNKNOWN = 3 / 4
 
 _DOUBLES = {"double", "c10::complex<double>"}
 _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
-_NAMED = re.compile(r"\bdouble\b|(?<![a-z])[dz]gemm|d884|f64f64|_fp64")
-_NAMED_TOO = re.compile(r"\bfloat\b|Half|BFloat16")
+_SHORTER = re.compile(r"\bfloat\b|Half|BFloat16")
+"""A type beside doubles in a kernel's name: it converts, or only sums in FP64."""
+
 _DENSE = Family.GEMM, Family.CONV, Family.ATTENTION
 
 
@@ -44,19 +46,25 @@ class DoubleWork:
         limit = roofline.limit_us[rows]
         likely = np.where(np.isnan(limit), dur * UNKNOWN, dur - np.fmin(limit, dur) / 2)
         best = dur / 2
-        if dense.any():
-            peaks = roofline.peaks.get(work.device_at(at[dense][0]).id)
-            double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
-            of_rate = double / single if double and single else 1.0
-            likely[dense] = dur[dense] * min(of_rate, 1.0)
-            best[dense] = dur[dense] * (double / tf32 if double and tf32 else min(of_rate, 0.5))
+        devices = work.column("device")[at]
+        for device in distinct(devices[dense]).tolist():
+            products = dense & (devices == device)
+            single, fewest = _of_products(roofline.peaks.get(device))
+            likely[products], best[products] = dur[products] * single, dur[products] * fewest
         return cls(at, *(WithDurations(at, np.fmin(np.maximum(times, SHORTEST_US), dur)) for times in (likely, best)))
+
+
+def _of_products(peaks: Peaks | None) -> tuple[float, float]:
+    """What is left of a product in FP64 at the rate of FP32 and, at best, of TF32."""
+    double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
+    of_rate = min(double / single, 1.0) if double and single else 1.0
+    return of_rate, double / tf32 if double and tf32 else min(of_rate, 0.5)
 
 
 def _takes_doubles(work: GpuWork) -> Mask:
     """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
     stands beside tensors is recorded as a double without a shape, and is computed in their type."""
-    found = work.named(_NAMED) & ~work.named(_NAMED_TOO)
+    found = work.named(NAMES_FP64) & ~work.named(_SHORTER)
     if not work.timeline.source.shapes:
         return found
     columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]
