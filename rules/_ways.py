@@ -42,6 +42,20 @@ CAPTURE = Fix(
 )
 """Where all steps launch the same."""
 
+BUCKETS = Fix(
+    title="Average gradients in buckets beside the backward pass",
+    steps=(
+        "Wrap the model in DistributedDataParallel, which averages each bucket as soon as it is ready.",
+        "Where that does not fit: start all_reduce with async_op=True from a hook of each parameter, and wait before the optimizer.",
+    ),
+    code=Code(
+        before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size\noptimizer.step()",
+        after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes\noptimizer.step()",
+    ),
+    url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
+    risk="Buckets hold a copy of the gradients unless gradient_as_bucket_view=True. Parameters that got no gradient need find_unused_parameters.",
+)
+
 _DOCS = "https://docs.pytorch.org/docs/stable/generated/"
 
 

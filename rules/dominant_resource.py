@@ -16,12 +16,11 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Maker, Program
-from advisor.views.trace.steps import Steps
 
 
 @rule("dominant-resource", relies_on=("kernels",))
 def dominant_resource(
-    steps: Steps, work: GpuWork, roofline: Roofline, witness: Witness, program: Program,
+    work: GpuWork, roofline: Roofline, witness: Witness, program: Program,
     *, min_share: Share = 0.5, near_roof_share: Share = 0.6,
 ) -> Outcome:  # fmt: skip
     """One kernel or one kind of copy holds most of the step

@@ -10,6 +10,7 @@ from advisor.report.model import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._collectives import transfer_us
 from advisor.rules._phrases import a_step
+from advisor.rules._ways import BUCKETS
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
 from advisor.views.ranks.exposure import Exposure
@@ -158,7 +159,7 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
             Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
         ),
-        fix=_fix(len(gathers) >= len(reduces)),
+        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS,
         edits=JobEdits(low, expected, high),
         removes="transfers that could run beside computing",
         confidence=0.8,
@@ -167,32 +168,17 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     )
 
 
-def _fix(gathers: bool) -> Fix:
-    if gathers:
-        return Fix(
-            title="Fetch the next layer's weights while this one computes",
-            steps=(
-                "Wrap each block in fully_shard, which gathers the next block's weights beside this one's products.",
-                "By hand: start the gather of layer n + 1 with async_op=True before layer n runs, and wait for it after.",
-                "Scatter gradients from a hook, on a stream of their own.",
-            ),
-            code=Code(
-                before="for layer in layers:\n    weight = gather(layer.shard)\n    x = layer(x, weight)",
-                after="for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\nmodel.blocks[0].set_modules_to_forward_prefetch([model.blocks[1]])",
-            ),
-            url="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-            risk="One more layer's weights are in memory at a time.",
-        )
-    return Fix(
-        title="Average gradients in buckets beside the backward pass",
-        steps=(
-            "Wrap the model in DistributedDataParallel, which averages each bucket as soon as it is ready.",
-            "Where that does not fit: start all_reduce with async_op=True from a hook of each parameter, and wait before the optimizer.",
-        ),
-        code=Code(
-            before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\noptimizer.step()",
-            after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes\noptimizer.step()",
-        ),
-        url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
-        risk="Parameters that got no gradient need find_unused_parameters.",
-    )
+_GATHER_AHEAD = Fix(
+    title="Fetch the next layer's weights while this one computes",
+    steps=(
+        "Wrap each block in fully_shard, which gathers the next block's weights beside this one's products.",
+        "By hand: start the gather of layer n + 1 with async_op=True before layer n runs, and wait for it after.",
+        "Scatter gradients from a hook, on a stream of their own.",
+    ),
+    code=Code(
+        before="for layer in layers:\n    weight = gather(layer.shard)\n    x = layer(x, weight)",
+        after="for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\nmodel.blocks[0].set_modules_to_forward_prefetch([model.blocks[1]])",
+    ),
+    url="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+    risk="One more layer's weights are in memory at a time.",
+)

@@ -117,7 +117,7 @@ def gemm_alignment(
         edits=Edits(at(low), at(None), at(1.0)),
         removes="loading rows that are not aligned",
         quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
-        evidence=witness.of_gpu(rows[found], [_label(timeline, ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
+        evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
         fix=_fix(worst),
     )
@@ -155,7 +155,7 @@ def _products(timeline: Timeline, ops: Ops, roofline: Roofline, precision: np.nd
     return found
 
 
-def _label(timeline: Timeline, ops: Ops, op: int, product: Product) -> str:
+def _label(ops: Ops, op: int, product: Product) -> str:
     return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"
 
 

@@ -18,7 +18,6 @@ from advisor.views.replay.round_trips import RoundTrips
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 _EITHER = "in FP32 and TF32 either layout may be the faster one"
 _REFUSED = "group norms between the convolutions take and return NCHW"
@@ -27,9 +26,7 @@ _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwc
 
 
 @rule("memory-layout", relies_on=("kernels",), min_saving_share=0.03, part_of=("unfused-elementwise",))
-def memory_layout(
-    steps: Steps, work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05
-) -> Outcome:
+def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofline: Roofline, witness: Witness, *, min_layout_share: float = 0.05) -> Outcome:
     """Tensors change layout around convolutions
 
     What it is

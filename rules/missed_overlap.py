@@ -7,10 +7,11 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.model import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import transfer_us
 from advisor.rules._phrases import a_step
+from advisor.rules._ways import BUCKETS
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
@@ -82,19 +83,7 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
         quiet=f"collectives that overlap no computing move data for {percent(moving / work.step_us)} of the step",
         evidence=witness.of_gpu(work.rows[serial], [work.kernel_name(k) for k in serial.tolist()]),
         confidence=0.7,
-        fix=Fix(
-            title="Average gradients in buckets beside the backward pass",
-            steps=(
-                "Wrap the model in DistributedDataParallel, which averages each bucket as soon as it is ready.",
-                "Where that does not fit: start all_reduce with async_op=True from a hook of each parameter, and wait before the optimizer.",
-            ),
-            code=Code(
-                before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size\noptimizer.step()",
-                after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes\noptimizer.step()",
-            ),
-            url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
-            risk="Buckets hold a copy of the gradients unless gradient_as_bucket_view=True. Parameters that got no gradient need find_unused_parameters.",
-        ),
+        fix=BUCKETS,
     )
 
 

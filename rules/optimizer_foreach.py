@@ -12,7 +12,6 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.replay.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.steps import Steps
 
 HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
 """Those of torch.optim that have no fused form and take foreach=True."""
@@ -20,7 +19,6 @@ HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAd
 
 @rule("optimizer-foreach", min_saving_share=0.03, part_of=("launch-gap",))
 def optimizer_foreach(
-    steps: Steps,
     work: GpuWork,
     update: OptimizerStep,
     loops: ParameterLoops,

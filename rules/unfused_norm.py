@@ -72,7 +72,7 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
         title=f"{kinds[0]} is written out where one op exists",
         summary=f"{counted(count, f'{_both(kinds)} a step is', f'{_both(map(_several, kinds))} a step are')} written out in "
         f"{counted(work.a_step(members), 'kernel')}, {spent} of {duration(work.step_us)}; fused they would take {fused}.",
-        edits=_edits(work, chains, times, _around(work, fusion, roofline, members)),
+        edits=_edits(chains, times, _around(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{_both(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.members)]),
@@ -81,7 +81,7 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     )
 
 
-def _edits(work: GpuWork, chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:
+def _edits(chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:
     """One kernel in place of each chain; at most, what stands around the chains goes with them, as where the module is compiled."""
     low, expected, high = (Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))
     if not around:

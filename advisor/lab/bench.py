@@ -30,6 +30,9 @@ OUTLIER_IQRS = 3.0
 _SPIN_CYCLES = 2_000_000
 """About 1 ms on current devices: long enough to read a clock from, and for the host to get ahead."""
 
+_FLUSH_BYTES = 256 << 20
+"""Well above any L2; triton.testing.do_bench overwrites as much."""
+
 
 def bench(
     fn: Callable[..., object],
@@ -182,7 +185,7 @@ def _on_device(fn: Callable[..., object], args: Sequence[Any], calls: int, devic
     import torch
 
     module = torch.get_device_module(device)
-    cache = torch.empty(_flush_bytes(device), dtype=torch.int8, device=device) if flush else None
+    cache = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device=device) if flush else None
     pairs = [(module.Event(enable_timing=True), module.Event(enable_timing=True)) for _ in range(calls)]
     # What the host issues during one spin: calls of a single short kernel take it about 10 µs each.
     batch = max(1, min(calls, 50, int(1e-3 / max(call_s, 1e-5)) or 1))
@@ -197,11 +200,6 @@ def _on_device(fn: Callable[..., object], args: Sequence[Any], calls: int, devic
             end.record()
     module.synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairs]
-
-
-def _flush_bytes(device: str) -> int:
-    """Well above any L2; triton.testing.do_bench overwrites as much."""
-    return 256 << 20
 
 
 def clock_mhz() -> float | None:

@@ -29,7 +29,7 @@ class MemoryHealth:
     @classmethod
     def build(cls, snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay) -> MemoryHealth:
         device = attribution.device
-        return cls((_history(snapshot, device), _stacks(snapshot, device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
+        return cls((_history(snapshot, device), _stacks(device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
 
 
 def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
@@ -47,7 +47,7 @@ def _history(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
     return _check("memory-history", problem, f"{share:.0%} of the peak is older than the history of {len(device.events):,} events", HISTORY)
 
 
-def _stacks(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
+def _stacks(device: DeviceMemory) -> Health:
     a = device.allocations
     known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
     share = known / device.peak_allocated if device.peak_allocated else 1.0

@@ -144,7 +144,6 @@ def _keyed(ranks: Sequence[RankSummary], shift: Floats) -> tuple[list[list[tuple
     messages: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
     streams: dict[str, dict[int, list[int]]] = defaultdict(dict)
     methods: set[str] = set()
-    position = {s.rank: at for at, s in enumerate(ranks)}
     for at, one in enumerate(ranks):
         counts: dict[tuple[int, int], int] = defaultdict(int)
         for row in np.flatnonzero(_candidates(one)).tolist():
@@ -165,7 +164,7 @@ def _keyed(ranks: Sequence[RankSummary], shift: Floats) -> tuple[list[list[tuple
                 streams[name or KINDS[one.kind[row]].value].setdefault(at, []).append(row)
     if messages:
         methods.add("sender, receiver and order")
-    collectives = list(found.values()) + _joined(messages, position)
+    collectives = list(found.values()) + _joined(messages)
     for of_group in streams.values():
         methods.add("group, kind and order" if any(ranks[a].known.any() for a in of_group) else "kernel and order")
         collectives += _aligned(ranks, of_group, shift)
@@ -174,7 +173,7 @@ def _keyed(ranks: Sequence[RankSummary], shift: Floats) -> tuple[list[list[tuple
     return several, " and ".join(sorted(methods)) or "nothing", alone
 
 
-def _joined(messages: dict[tuple[int, int, int], list[tuple[int, int]]], position: dict[int, int]) -> list[list[tuple[int, int]]]:
+def _joined(messages: dict[tuple[int, int, int], list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
     """Messages as collectives: kernels that send and receive in one batch join the pairs that they serve."""
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.intervals import Floats, Ints, Mask, Spans, length
+from advisor.intervals import Floats, Ints, Mask, Spans
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Finding, Health, Prediction
 from advisor.views.ranks import stored
@@ -67,9 +67,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A step's idle time for its host before its first kernel: where a program waits for its next batch."""
     shows_loader: bool = True
     """Whether a wait for input would show as one: the framework's ranges were recorded."""
-    exposed_communication_us: float = 0.0
-    """A step's time in which communication ran and nothing else did; likewise beside other work."""
-    overlapped_communication_us: float = 0.0
     kernels: float = 0.0
     """Kernels beside communication in a step."""
     threads: float = 0.0
@@ -78,8 +75,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the host takes to issue one collective, as recorded."""
     accumulations: float = 1.0
     """Times a step that the same gradients are averaged."""
-    blocking_reads: float = 0.0
-    """Blocking calls a step that a collective holds."""
     contended_us: float = 0.0
     """What kernels took longer, a step, while communication ran beside them."""
     contention_ratio: float = 1.0
@@ -187,8 +182,8 @@ class RankSummary:
         partition: Partition,
         replay: Replay,
     ) -> RankSummary:
-        found, main = collectives, partition.main
-        trigger_us = _triggers(timeline, kernels, launches, main.device if main else -1, found, lane)
+        found, device = collectives, partition.main.device if partition.main else -1
+        trigger_us = _triggers(timeline, kernels, launches, device, found, lane)
         cuts, segments = _cut(steps, lane, trigger_us)
         trigger = np.where(np.isnan(trigger_us), -1, np.searchsorted(cuts[1], trigger_us + NANOSECOND_US, side="right") - 1)
         after, after_lag, lag = _order(found, np.where(trigger >= 0, cuts[1][np.maximum(trigger, 0)], np.nan))
@@ -198,59 +193,17 @@ class RankSummary:
             inside = at < len(cuts[0])
             waits_for[at[inside]] = lane.wait_collective[inside]
         edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+        pieces = np.linspace(steps.start_us, steps.end_us, STRIP + 1)
         dtypes, dtype = _coded(found.dtype)
         groups, group = _coded(found.group)
         peers, peer = _coded(found.peers)
         communicators, communicator = _coded(found.communicator)
         splits, split = _coded(found.split)
-        source = timeline.source
-        described = timeline.device(main.device) if main else None
-        beside = contention(timeline, steps, kernels, found)
-        ratio = steps.steps or 1
-        own = _own_kernels(timeline, kernels, steps, main.device if main else -1)
-        inside_window = (found.start_us < steps.end_us) & (found.end_us > steps.start_us)
-        running = float((np.minimum(found.end_us, steps.end_us) - np.maximum(found.start_us, steps.start_us))[inside_window].sum())
-        exposed = length(main.communication) if main else 0.0
-        pieces = np.linspace(steps.start_us, steps.end_us, STRIP + 1)
-        between = lane.since_computing(edges[1:])[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
-        facts = RankFacts(
-            rank=source.rank if source.rank is not None else -1,
-            world_size=source.world_size,
-            format=source.format,
-            device=described.name if described else "",
-            base_ns=timeline.base_ns,
-            start_us=steps.start_us,
-            end_us=steps.end_us,
-            steps=steps.steps,
-            basis=steps.basis,
-            step_us=steps.step_us,
-            true_step_us=replay.true_step.interval,
-            host_us=_host_us(replay.corrected),
-            recorded_host_us=_host_us(replay.recorded),
-            between_steps_us=float(between.sum()) / ratio,
-            shows_loader=bool(len(timeline.cpu_ops)) or bool(lane.parts[:, PARTS.index("data-loading")].any()),
-            exposed_communication_us=exposed / ratio,
-            overlapped_communication_us=max(running - exposed, 0.0) / ratio,
-            kernels=float(own.sum()) / ratio,
-            threads=float(_threads(timeline)[own].sum()) / ratio,
-            collective_host_us=_issuing_us(timeline),
-            accumulations=_accumulations(timeline, steps),
-            blocking_reads=len(lane.held[0]) / ratio,
-            contended_us=beside.extra_us / ratio,
-            contention_ratio=beside.ratio,
-            bytes=source.bytes,
-            events=source.events,
-            shapes=source.shapes,
-            stacks=source.stacks,
-            devices=((described.name, described.sm_count),) if described else (),
-            groups=groups,
-            dtypes=dtypes,
-            peers=peers,
-            communicators=communicators,
-            splits=splits,
-        )
         return cls(
-            facts=facts,
+            facts=msgspec.structs.replace(
+                _facts(timeline, steps, kernels, found, lane, replay, device),
+                groups=groups, dtypes=dtypes, peers=peers, communicators=communicators, splits=splits,
+            ),
             kind=found.kind,
             known=found.known,
             group=group,
@@ -280,7 +233,44 @@ class RankSummary:
             held=_within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
             steps_us=lane.parts_between(edges[:-1], edges[1:]),
             strip=lane.parts_between(pieces[:-1], pieces[1:]).argmax(axis=1).astype(np.int8),
-        )
+        )  # fmt: skip
+
+
+def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int) -> RankFacts:
+    """device: the one that works most, -1 where none does. What collectives are of, their lists, is left empty."""
+    source, per_step = timeline.source, max(steps.steps, 1)
+    described = timeline.device(device) if device >= 0 else None
+    beside, own = contention(timeline, steps, kernels, found), _own_kernels(timeline, kernels, steps, device)
+    ends = steps.start_us + np.cumsum(steps.periods_us)
+    between = lane.since_computing(ends)[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
+    return RankFacts(
+        rank=source.rank if source.rank is not None else -1,
+        world_size=source.world_size,
+        format=source.format,
+        device=described.name if described else "",
+        base_ns=timeline.base_ns,
+        start_us=steps.start_us,
+        end_us=steps.end_us,
+        steps=steps.steps,
+        basis=steps.basis,
+        step_us=steps.step_us,
+        true_step_us=replay.true_step.interval,
+        host_us=_host_us(replay.corrected),
+        recorded_host_us=_host_us(replay.recorded),
+        between_steps_us=float(between.sum()) / per_step,
+        shows_loader=bool(len(timeline.cpu_ops)) or bool(lane.parts[:, PARTS.index("data-loading")].any()),
+        kernels=float(own.sum()) / per_step,
+        threads=float(_threads(timeline)[own].sum()) / per_step,
+        collective_host_us=_issuing_us(timeline),
+        accumulations=_accumulations(timeline, steps),
+        contended_us=beside.extra_us / per_step,
+        contention_ratio=beside.ratio,
+        bytes=source.bytes,
+        events=source.events,
+        shapes=source.shapes,
+        stacks=source.stacks,
+        devices=((described.name, described.sm_count),) if described else (),
+    )
 
 
 Cuts = tuple[Spans, Floats]
