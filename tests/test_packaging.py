@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.settings import tomllib
 from tests.documented import EXIT, commands, pages, prepare, runs
 from tests.paths import ROOT
 
@@ -53,23 +52,6 @@ def pythons() -> list[str]:
         if told.returncode == 0 and tuple(map(int, told.stdout.split("."))) >= (3, 10):
             found.setdefault(told.stdout.strip(), str(path))
     return list(found.values())
-
-
-def test_every_link_to_the_project_derives_from_its_homepage() -> None:
-    """One home: a project that moves changes `Homepage` in pyproject.toml, and this says what else names it."""
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-    home = urls["Homepage"]
-    host, owner, name = home.removeprefix("https://").split("/")
-    assert host == "github.com"
-    assert urls == {
-        "Homepage": home, "Source": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md",
-        "Documentation": f"https://{owner}.github.io/{name}/",
-    }  # fmt: skip
-    used = set(re.findall(r"uses: ([\w-]+/[\w-]+)@main", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")))
-    assert used == {f"{owner}/{name}"}, "the action's own line in docs/ci.md"
-    named = subprocess.run(["git", "grep", "-lE", f"{owner}/{name}|{owner}\\.github\\.io"], capture_output=True, text=True, check=False, cwd=ROOT)
-    if named.returncode == 0:
-        assert set(named.stdout.split()) == {"pyproject.toml", "docs/ci.md"}
 
 
 @pytest.fixture(scope="module")

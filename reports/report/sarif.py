@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from importlib.metadata import metadata
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -33,7 +32,6 @@ def render(report: Report) -> str:
     driver = {
         "name": "advisor",
         "version": shown.advisor,
-        **_home(),
         "rules": [_rule(rule, shown) for rule in rules],
     }
     run = {
@@ -44,12 +42,6 @@ def render(report: Report) -> str:
         "columnKind": "unicodeCodePoints",
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
-
-
-def _home() -> Json:
-    """Where the project says that it is."""
-    urls = dict(url.split(", ", 1) for url in metadata("trace-advisor").get_all("Project-URL") or ())
-    return {"informationUri": urls["Homepage"]} if "Homepage" in urls else {}
 
 
 def _rule(rule: str, report: Report) -> Json:
