@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -46,6 +47,13 @@ def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     status: Literal["good", "look", "unknown"] = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
     made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), _steady(picture)]
     return [*made, Answer("Can the trace be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
+
+
+def tally(answers: Sequence[Answer]) -> str:
+    """How many of them came out how, in a line."""
+    said = (("look", "to look at"), ("unknown", "not known"), ("good", "good"))
+    counts = [(sum(answer.status == status for answer in answers), what) for status, what in said]
+    return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def _shown(report: Report, at: int) -> Answer:

@@ -18,7 +18,7 @@ from advisor.reports import _pages, _phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._names import short, trace_id
 from advisor.reports.report import _draw, _job, _memory, _tpu
-from advisor.reports.report._checklist import checklist
+from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
 
@@ -61,11 +61,13 @@ def _document(report: Report, limits: Limits) -> str:
     picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
     pages = _rule_pages(shown, limits)
     peaks = peaks_of(shown)
+    answers = checklist(shown, picture) if report.kind == "trace" else []
     return _environment().get_template("report.html.j2").render(
         report=shown,
         whole=report,
         anchors=_phrases.anchors(shown.findings),
-        checklist=checklist(shown, picture) if report.kind == "trace" else (),
+        checklist=answers,
+        answered=tally(answers),
         sections=_sections(report),
         drawings=_job.drawn(drawn) or _memory.drawn(drawn),
         totals=_memory.totals(drawn, drawn.memory) if drawn.memory else "",

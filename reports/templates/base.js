@@ -48,6 +48,17 @@ const inkOn = (hex) => {
   const [r, g, b] = [1, 3, 5].map((at) => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2);
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#0b0f14" : "#ffffff";
 };
+const FONT = Object.fromEntries([["small", "11px"], ["plain", "12px"], ["bold", "600 12px"]].map(([name, size]) => [name, `${size} ${colour("--sans")}`]));
+// As much of a text as fits in the font that it is drawn in; "" where that says nothing.
+const ruler = document.createElement("canvas").getContext("2d"), widths = new Map();
+const fitting = (text, room, font) => {
+  const key = `${font} ${text}`, measured = (part) => { ruler.font = font; return ruler.measureText(part).width; };
+  if (!widths.has(key)) widths.set(key, measured(text));
+  if (widths.get(key) <= room) return text;
+  let fits = Math.floor((text.length * room) / widths.get(key));
+  while (fits > 2 && measured(`${text.slice(0, fits - 1)}…`) > room) fits--;
+  return fits > 2 ? `${text.slice(0, fits - 1)}…` : "";
+};
 const redraws = new Set();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((draw) => draw()));
 const whenSized = (node, draw) => {

@@ -241,12 +241,10 @@ const treeChart = (root, tree) => {
       const seen = w > 6 && h > 6;
       const group = svg("g", seen ? { class: "hot", role: leaf ? "img" : "button" } : {});
       group.append(svg("rect", { x: x + 0.5, y: y + 0.5, width: w - 1, height: h - 1, rx: 2, class: closed ? `box k-${groupOf(node.family)}` : "box branch" }));
-      const label = node.said;
-      const fits = Math.floor((w - 10) / (closed ? 7.4 : 6.4));
       // What is read out begins with what is seen.
       let seenText = "";
-      if (fits > 3 && h > 15) {
-        const text = label.length > fits ? `${label.slice(0, fits - 1)}…` : label;
+      const text = h > 15 ? fitting(node.said, w - 10, closed ? FONT.bold : FONT.plain) : "";
+      if (text) {
         seenText = leaf && h > 32 && w > 60 ? `${text} ${percent(node.us / whole.us)}` : text;
         group.append(svg("text", { x: x + 5, y: y + 13, class: closed ? `box-name on-${groupOf(node.family)}` : "branch-name" }, text));
         if (leaf && h > 32 && w > 60) group.append(svg("text", { x: x + 5, y: y + 28, class: `box-name on-${groupOf(node.family)}` }, percent(node.us / whole.us)));
@@ -300,8 +298,7 @@ const flameChart = (root, leaves, what) => {
       const group = svg("g", wide > 5 ? { class: "hot", role: node.children.length ? "button" : "img" } : {});
       const family = node.family === "host" ? "host" : groupOf(node.family);
       group.append(svg("rect", { x, y, width: Math.max(wide - 0.6, 0.5), height: ROW - 1.5, rx: 1.5, class: `box k-${family}${above ? " above" : ""}${node.children.length ? " inner" : ""}` }));
-      const fits = Math.floor((wide - 8) / 6.6);
-      const text = fits > 2 ? (node.said.length > fits ? `${node.said.slice(0, fits - 1)}…` : node.said) : "";
+      const text = wide > 20 ? fitting(node.said, wide - 8, node.children.length ? FONT.plain : FONT.bold) : "";
       if (text) group.append(svg("text", { x: x + 4, y: y + 13, class: `box-name on-${node.children.length ? "inner" : family}` }, text));
       if (wide > 5) {
         const rest = `${duration(node.us)}, ${percent(node.us / whole.us)} of ${what} · ${node.calls.toLocaleString("en")} calls`;

@@ -130,9 +130,9 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     flush();
     g.globalAlpha = 1;
     for (let at = 0; at < text.length; at += 3) {
-      const [i, a, b] = text.slice(at, at + 3), said = labelOf(i), fits = Math.floor((b - a - 8) / 5.9);
+      const [i, a, b] = text.slice(at, at + 3), said = fitting(labelOf(i), b - a - 8, FONT.small);
       g.fillStyle = matching && !matching[cut.name[i]] ? inks.page : inks[paints[side][cut.kind[i]]];
-      if (fits > 2) g.fillText(said.length > fits ? `${said.slice(0, fits - 1)}…` : said, a + 4, top + high / 2 + 0.5);
+      g.fillText(said, a + 4, top + high / 2 + 0.5);
     }
   };
   const arrow = (g, call, kernel) => {
@@ -150,7 +150,7 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     const g = canvas.getContext("2d");
     g.scale(ratio, ratio);
     const { ink, dim, line, sunk, mark } = inks;
-    g.font = "11px system-ui, sans-serif";
+    g.font = FONT.small;
     g.textBaseline = "middle";
     const step = tick(to - from, Math.max(width / 110, 2));
     g.fillStyle = dim; g.strokeStyle = line; g.lineWidth = 1;
