@@ -14,8 +14,10 @@ from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.casts import Cast, Casts, Purpose
-from advisor.views.replay.edits import Edits, WithoutOps, WithoutTime
+from advisor.views.replay.edits import Edit, Edits, WithoutOps, WithoutTime, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.roofline import Roofline
+from advisor.views.time.wide_products import WideProducts
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
@@ -26,7 +28,9 @@ _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_ve
 
 
 @rule("dtype-casts", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
-def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, program: Program, witness: Witness, *, min_cast_share: float = 0.03) -> Outcome:
+def dtype_casts(
+    timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, roofline: Roofline, program: Program, witness: Witness, *, min_cast_share: float = 0.03
+) -> Outcome:
     """Kernels only change a tensor's type
 
     What it is
@@ -43,8 +47,8 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
     the GPU works ({min_cast_share}). The step is replayed without these kernels and without issuing them (`low` of a training
     step: issuing stays). `low`: what one line avoids (weights where nothing is trained, weights cast again in each micro-step,
-    operands of in-place sums); `expected`: also the inputs of products, and casts there and back with no product between; `high`:
-    all, the weights of a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step
+    operands of in-place sums); `expected`: also the inputs of products, and casts there and back with no product between, and where 16 bits are
+    made FP32 for the largest operand of a product, that product in 16 bits; `high`: all, the weights of a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step
     ({min_saving_share}).
 
     How to fix it
@@ -55,7 +59,7 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
 
     When to ignore it
     When values need the range or the digits of FP32 between those ops (sums over many terms, exponentials without a
-    maximum taken off), or when the weights are trained in FP32 on purpose and are large beside the batch.
+    maximum taken off), when a product needs more than the 8 digits that its data had, or when the weights are trained in FP32 on purpose and are large beside the batch.
 
     References
     https://docs.pytorch.org/docs/stable/amp.html
@@ -71,22 +75,34 @@ def dtype_casts(timeline: Timeline, steps: Steps, work: GpuWork, casts: Casts, p
     easy = [c.position for c in found if c.purpose == Purpose.SUM or (c.purpose == Purpose.WEIGHT and not training)]
     if training:
         easy += _again(found, work.step, _backwards(work.ops, steps, timeline))
-    likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND)]
+    likely = easy + [c.position for c in found if c.purpose in (Purpose.INPUT, Purpose.ISLAND, Purpose.WIDENED)]
     spent = _by_purpose([c for c in found if c.position in {*likely}], work.dur_us)
     if not spent:
         return Clear(why=f"{quiet}; the fix would gain nothing: they are there on purpose, or for something the trace does not tell")
     main = sorted(spent, key=lambda kind: -spent[kind])
+    narrow = _in_their_type(work, roofline, found)
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "
         f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
-        edits=Edits((WithoutTime if training else WithoutOps)(_at(easy)), WithoutOps(_at(likely)), WithoutOps(_at(positions))),
+        edits=Edits((WithoutTime if training else WithoutOps)(_at(easy)), combine(WithoutOps(_at(likely)), narrow), combine(WithoutOps(_at(positions)), narrow)),
         removes="copies that only change a tensor's type",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
         fix=_fix(main, training, _longest_between(found, work.dur_us)),
     )
+
+
+def _in_their_type(work: GpuWork, roofline: Roofline, casts: Sequence[Cast]) -> Edit:
+    """The products for which 16 bits were made FP32, in those 16 bits."""
+    widened = {cast.product: cast.source for cast in casts if cast.purpose == Purpose.WIDENED}
+    products = WideProducts.build(work, roofline).of_ops(list(widened))
+    peaks = roofline.peaks.get(work.device_at(products.at[0]).id) if len(products.at) else None
+    if peaks is None:
+        return combine()
+    name = {"c10::Half": "fp16"}.get(widened[int(work.op[products.at[0]])], "bf16")
+    return products.in_precision(name, peaks, reached=True)
 
 
 def _at(positions: Sequence[int] | Ints) -> Ints:
@@ -139,6 +155,10 @@ _CODE = {
         before="y = torch.nn.functional.gelu(x.float()).to(x.dtype)",
         after="y = torch.nn.functional.gelu(x)  # computes in FP32 inside",
     ),
+    Purpose.WIDENED: Code(
+        before="scores = keys.float() @ query.float().T  # writes keys once more, then multiplies on CUDA cores",
+        after="scores = keys @ query.to(keys.dtype).T  # Tensor Cores, which add up in FP32",
+    ),
     Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads BF16 and adds in FP32"),
 }
 _TRAINED = Code(
@@ -174,6 +194,8 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
                 if _SUMS & set(between)
                 else f"Drop the casts{ops}: PyTorch's pointwise ops, norms and softmaxes compute in FP32 inside. Compile what must stay, then it is one kernel."
             )
+        elif kind == Purpose.WIDENED:
+            steps.append("Multiply in the type of the data: Tensor Cores read 16 bits and add up in FP32. Cast the smaller operand to it instead, and the result back.")
         elif kind == Purpose.SUM:
             steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
     largest = kinds[0]
@@ -182,6 +204,7 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
         Purpose.INPUT: "Give the products their own type",
         Purpose.ISLAND: "Stay in one type, or compile what needs two",
         Purpose.SUM: "Add without casting first",
+        Purpose.WIDENED: "Multiply in the type of the data",
     }[largest]
     return Fix(
         title=title,

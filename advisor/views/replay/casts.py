@@ -21,12 +21,13 @@ from advisor.views.trace.ops import AUTOGRAD, Ops
 
 class Purpose(Enum):
     """What a cast is for: a parameter or an input of a matrix product that autocast casts, the way into or out of a stretch in
-    another type, the operand of a sum in a wider type, something that the trace does not tell."""
+    another type, the operand of a sum in a wider type, an operand of a product that then runs in FP32, something that the trace does not tell."""
 
     WEIGHT = "weights"
     INPUT = "inputs of products"
     ISLAND = "stretches in another type"
     SUM = "operands of sums"
+    WIDENED = "operands of products in FP32"
     OTHER = "other"
 
 
@@ -43,8 +44,8 @@ _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16
 
 @dataclass(frozen=True)
 class Cast:
-    """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, and the ops between it
-    and the way back."""
+    """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
+    and the way back, and the op of the product that it is made FP32 for, -1 without."""
 
     position: int
     op: int
@@ -54,6 +55,7 @@ class Cast:
     shape: tuple[int, ...]
     between: tuple[str, ...] = ()
     backward: bool = False
+    product: int = -1
 
     @property
     def label(self) -> str:
@@ -65,6 +67,7 @@ class Cast:
             Purpose.WEIGHT: f"{way} {'gradient of a weight' if self.backward else 'weight'} {shape}",
             Purpose.INPUT: f"{way} input of a product {shape}",
             Purpose.SUM: f"{way} {shape} before {' → '.join(self.between)}",
+            Purpose.WIDENED: f"{way} {shape} before a product",
         }.get(self.purpose, f"{way} {shape}")
 
 
@@ -129,6 +132,8 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
             closed.add(end[0])
         elif name := following.sum_in_place(cast):
             done = replace(cast, purpose=Purpose.SUM, between=(name,))
+        elif (product := following.product(cast)) >= 0:
+            done = replace(cast, purpose=Purpose.WIDENED, product=product)
         told.append(done)
         by_sequence.update({int(n): done for n in sequence[around.casting] if n >= 0})
     for cast, number in backward:
@@ -221,3 +226,14 @@ class _Following:
             return ""
         fits = _fitting(self.arguments, int(self.work.op[after[0]]), cast.target, cast.shape)
         return self._name(after[0]).removeprefix("aten::") if len(fits) > 1 and fits[0] == 0 else ""
+
+    def product(self, cast: Cast) -> int:
+        """The op of the FP32 product that comes next, but for casts, and whose largest operand the cast makes; -1 without."""
+        if cast.target != "float" or DTYPE_BYTES[cast.source] >= DTYPE_BYTES[cast.target]:
+            return -1
+        following = (p for p in self._after(cast.position) if p not in self.casts)
+        op = next((int(self.work.op[p]) for p in following), -1)
+        if op < 0 or op_family(self.work.ops.name(op)) is not Family.GEMM:
+            return -1
+        operands = [prod(dims) for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == "float"]
+        return op if prod(cast.shape) == max(operands, default=0) else -1

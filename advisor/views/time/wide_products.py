@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
@@ -44,7 +45,7 @@ _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
-    others: precisions of the products that run in fewer already."""
+    others: precisions of the products that run in fewer already. op: the one that launched each."""
 
     at: Ints
     dur_us: Floats
@@ -55,6 +56,23 @@ class WideProducts:
     unit: Ints
     forward: Mask
     others: tuple[str, ...]
+    op: Ints
+
+    def of_ops(self, ops: Collection[int]) -> WideProducts:
+        """Those that these ops launched."""
+        chosen = np.isin(self.op, [*ops])
+        return replace(
+            self,
+            at=self.at[chosen],
+            dur_us=self.dur_us[chosen],
+            now=self.now[chosen],
+            emulated=self.emulated[chosen],
+            flops=self.flops[chosen],
+            bytes=self.bytes[chosen],
+            unit=self.unit[chosen],
+            forward=self.forward[chosen],
+            op=self.op[chosen],
+        )
 
     @classmethod
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
@@ -65,7 +83,7 @@ class WideProducts:
         rows = work.rows[at]
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
-            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others
+            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others, work.op[at]
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
