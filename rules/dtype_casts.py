@@ -85,7 +85,9 @@ def dtype_casts(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "
         f"{duration(work.us_a_step(positions))} of {duration(work.step_us)}, {spent[main[0]] / total:.0%} of it for {main[0].value}.",
         # Weights that are kept in 16 bits need no autocast: what it issued goes too.
-        edits=Edits((WithoutTime if training else WithoutOps)(_at(easy)), combine(WithoutOps(_at(likely)), narrow), combine(WithoutOps(_at(positions)), narrow)),
+        edits=Edits(
+            (WithoutTime if training else WithoutOps)(_at(easy)), combine(WithoutOps(_at(likely)), narrow), combine(WithoutOps(_at(positions)), narrow)
+        ),
         removes="copies that only change a tensor's type",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
@@ -195,7 +197,9 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
                 else f"Drop the casts{ops}: PyTorch's pointwise ops, norms and softmaxes compute in FP32 inside. Compile what must stay, then it is one kernel."
             )
         elif kind == Purpose.WIDENED:
-            steps.append("Multiply in the type of the data: Tensor Cores read 16 bits and add up in FP32. Cast the smaller operand to it instead, and the result back.")
+            steps.append(
+                "Multiply in the type of the data: Tensor Cores read 16 bits and add up in FP32. Cast the smaller operand to it instead, and the result back."
+            )
         elif kind == Purpose.SUM:
             steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
     largest = kinds[0]

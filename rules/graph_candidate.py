@@ -19,7 +19,7 @@ from advisor.views.trace.steps import Steps
 _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
 
 
-@rule("graph-candidate", relies_on=("host",), min_saving_share=0.05)
+@rule("graph-candidate", relies_on=("host",), min_saving_share=0.03)
 def graph_candidate(
     steps: Steps,
     work: GpuWork,
@@ -28,7 +28,7 @@ def graph_candidate(
     capturable: Capturable,
     witness: Witness,
     *,
-    min_idle_share: float = 0.10,
+    min_idle_share: float = 0.05,
     min_ops: int = 20,
 ) -> Outcome:
     """Every step launches the same kernels: a CUDA graph could replay them

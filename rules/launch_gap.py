@@ -96,7 +96,7 @@ def launch_gap(
     allocating, or in a pause of its own longer than 50 µs) is a launch gap. The rule looks further where launch gaps
     take `min_idle_share` of the step without a profiler ({min_idle_share}: below that, the queue still runs ahead most of the
     time). The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
-    holds the rest (10 µs to launch, 1 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
+    holds the rest (10 µs to launch, 0.6 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
     500 µs, a new one wherever the forward pass reads a value; seven eighths of that cost where all steps are the same, wait
     nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,

@@ -70,7 +70,7 @@ class Replay:
 
     def _gives_the_host_work(self, edit: Edit) -> bool:
         after = edit.apply(self.corrected)
-        return bool((after.host_us + after.call_us > self.corrected.host_us + self.corrected.call_us + 1e-6).any())
+        return float((after.host_us + after.call_us).sum()) > float((self.corrected.host_us + self.corrected.call_us).sum()) + 1e-6
 
     def outside(self, spans: Spans) -> Floats:
         """(n_calls,) share of the host time before each call that lies outside disjoint, sorted spans."""

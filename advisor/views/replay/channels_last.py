@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,8 @@ REFUSING = 0.25
 _CHANNELS_LAST = re.compile(r"channels_last")
 _CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
 FEW_CHANNELS = 64
+PICTURES = 4
+"""Axes of the weight of a convolution over pictures: channels out and in, height, width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,8 @@ class ChannelsLast:
     """turned, norms, depthwise: positions of the kernels that turn images, of PyTorch's own batch norms on NCHW tensors and, in 16 bits,
     of its own depthwise convolutions. in_half: whether convolutions compute in 16 bits. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
-    channels_last already. by_compiler: whether a compiled training step would keep them so. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
+    channels_last already. pictures: whether all convolutions go over two axes. by_compiler: whether a compiled training step would keep
+    them so. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
 
     turned: Ints
     norms: Ints
@@ -50,6 +54,7 @@ class ChannelsLast:
     in_half: bool
     refused: bool
     partly: bool
+    pictures: bool
     by_compiler: bool
     gone: Edit
     likely: Edit
@@ -69,7 +74,9 @@ class ChannelsLast:
 
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
-        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), _by_compiler(work, shapes), gone, likely, best)
+        weights = _weights(work, shapes)
+        pictures = all(len(weight) == PICTURES for _, weight in weights)
+        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), pictures, _by_compiler(weights), gone, likely, best)
 
 
 def _in_half(work: GpuWork) -> bool:
@@ -87,18 +94,24 @@ def _refused(work: GpuWork) -> bool:
     return norms >= REFUSING * convolutions and norms > 0
 
 
-def _by_compiler(work: GpuWork, shapes: Shapes) -> bool:
-    """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
-    pointwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
-    weights = []
+def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]:
+    """Of each convolution whose shapes are known, the channels of its input and the shape of its weight."""
+    found = []
     for op in np.unique(work.op[work.launched_by(_CONVOLUTION.search)]).tolist():
         match shapes.inputs(op):
-            case [((_, channels, *_), _), ((made, taken, *sides), _), *_]:
-                weights.append((made, taken))
-                grouped = taken not in (1, channels)
-                if grouped or (made * 2 <= taken and max(sides, default=1) > 1):
-                    return False
-    return any(max(weight) > FEW_CHANNELS for weight in weights)
+            case [((_, channels, *_), _), ((_, _, *_) as weight, _), *_]:
+                found.append((int(channels), tuple(weight)))
+    return found
+
+
+def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+    """Whether Inductor keeps the images of a training step in channels_last: no convolution in groups of several channels, none but
+    pointwise ones that halves the channels, and not all on few (decide_layout_opt in torch/_inductor/graph.py)."""
+    for channels, (made, taken, *sides) in weights:
+        grouped = taken not in (1, channels)
+        if grouped or (made * 2 <= taken and max(sides, default=1) > 1):
+            return False
+    return any(max(weight[:2]) > FEW_CHANNELS for _, weight in weights)
 
 
 def _as_fast_as(ops: Ints, dur_us: Floats) -> Edit:

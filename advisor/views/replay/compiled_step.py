@@ -39,6 +39,9 @@ COMPILED_INFERENCE_CALL_US = 25.0
 OF_A_MODEL = 8
 """Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
 
+PASSED_ON = 0.5
+"""Of what a gather or a scatter moves beside pointwise work: what the one writes and the other reads is handed on inside the kernel."""
+
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
@@ -81,7 +84,7 @@ class CompiledStep:
 
 
 def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
-    """Gathers and scatters work on what they fetch, products off alignment are padded, images in 16 bits stay in channels_last; and
+    """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
     positions of the gathers and scatters with what is between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)
     for stretch in fusion.stretches:
@@ -90,16 +93,17 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     precision = np.asarray(work.kernels.precision, object)[work.rows]
     padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
+    needed_us = np.where(_next_to(work, pointwise, shapes), PASSED_ON, 1.0)[moved] * roofline.limit_us[work.rows[moved]]
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
     # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.
     everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
     edits: list[Edit] = [
         *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
-        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(roofline.limit_us[work.rows[moved]], SHORTEST_US))),
+        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
     ]
-    if everywhere and images.in_half and (images.by_compiler or not program.training):
-        edits.append(images.likely)
+    if everywhere and (images.by_compiler or not program.training) and (images.in_half or images.pictures):
+        edits.append(images.likely if images.in_half else images.gone)
     return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
 
 
