@@ -39,6 +39,7 @@ from . import (
     written_6,
     written_7,
     written_8,
+    written_9,
 )
 from .base import Setup, Workload
 
@@ -81,6 +82,7 @@ MODULES = (
     written_6,
     written_7,
     written_8,
+    written_9,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
