@@ -476,12 +476,12 @@ def tick_quantiles(s: Setup, *, autocast: bool = False, workers: bool = False, f
 
 def transit_search(s: Setup, *, together: bool = False, read: bool = True, ahead: bool = False) -> Step:
     many, bins, wide = s.size(20_000, 60), s.size(200, 10), s.size(6, 2)
-    periods = np.linspace(1.2, 9.7, s.size(100, 4)).tolist()
+    periods = np.linspace(1.2, 9.7, s.size(80, 4)).tolist()
     time = torch.linspace(0.0, 90.0, many, device=s.device)
     stars = [torch.randn(many) * 1e-3 for _ in range(4)]
     batches = Prefetcher([(s.pin(star),) for star in stars], s) if ahead else None
     all_periods = torch.tensor(periods, device=s.device)[:, None]
-    turn = [0]
+    turn = [-1]
 
     def power(flux: Tensor, period: float) -> Tensor:
         phase = ((time / period) % 1.0 * bins).long().clamp_(max=bins - 1)
@@ -630,7 +630,7 @@ def news_bandit(s: Setup, *, together: bool = False, checked: bool = True, ahead
     likes = rng.standard_normal((arms, dim)).astype(np.float32) * 0.3
     days = [torch.randn(visitors, dim) for _ in range(4)]
     batches = Prefetcher([(s.pin(day),) for day in days], s) if ahead else None
-    turn = [0]
+    turn = [-1]
     inverse: Callable[[Tensor], Tensor] = torch.linalg.inv if checked else (lambda x: torch.linalg.inv_ex(x).inverse)
 
     @torch.no_grad()
@@ -888,18 +888,18 @@ class Crowd(nn.Module):
 
 
 def crowd_paths(s: Setup, *, together: bool = False, fused: bool = False, autocast: bool = False) -> Step:
-    sizes = np.random.default_rng(0).integers(3, 24, s.size(12, 2)).tolist()
+    sizes = np.random.default_rng(0).integers(3, 24, s.size(8, 2)).tolist()
     ends = np.cumsum(sizes).tolist()
     spans = [(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     model = Crowd(s.size(64, 8), spans, together, s.device).to(s.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **({"fused": True} if fused else {"foreach": False}))
-    seen, walked = torch.randn(4, ends[-1], 2, device=s.device), torch.randn(3, ends[-1], 2, device=s.device)
+    seen, walked = torch.randn(4, ends[-1], 2, device=s.device), torch.randn(2, ends[-1], 2, device=s.device)
 
     def step() -> None:
         torch.set_float32_matmul_precision("highest")
         optimizer.zero_grad()
         with torch.autocast(s.device.type, BF16, enabled=autocast):
-            ahead = model(seen, 3)
+            ahead = model(seen, 2)
         (ahead.float() - walked).norm(dim=-1).mean().backward()
         optimizer.step()
 
@@ -969,7 +969,7 @@ class MuonBlock(nn.Module):
 
 def muon_words(s: Setup, *, together: bool = False, listed: bool = False, library: bool = False) -> Step:
     width, words, length = s.size(512, 16), s.size(8192, 40), s.size(512, 8)
-    blocks = [MuonBlock(width, s.size(8, 2), library) for _ in range(s.size(8, 2))]
+    blocks = [MuonBlock(width, s.size(8, 2), library) for _ in range(s.size(6, 2))]
     model = nn.Sequential(nn.Embedding(words, width), *blocks, RootMean(width, library), nn.Linear(width, words, bias=False)).to(s.device)
     hidden = [parameter for block in blocks for parameter in block.parameters() if parameter.ndim == 2]
     held = {id(parameter) for parameter in hidden}
@@ -1044,7 +1044,7 @@ WORKLOADS = (
         alone={"data-loading": {"workers": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
     _program(
-        "transit_search", "launch-gap", "A star's light folded by each of 100 periods in turn, and each period's height read.",
+        "transit_search", "launch-gap", "A star's light folded by each of 80 periods in turn, and each period's height read.",
         "all periods at once", transit_search, {"together": True},
         alone={"sync-stall": {"read": False}, "memcpy": {"ahead": True}}, top=("launch-gap", "sync-stall"),
     ),
@@ -1074,7 +1074,7 @@ WORKLOADS = (
         alone={"host-bound": {"parsed": True}, "memory-layout": {"last": True}},
     ),
     _program(
-        "crowd_paths", "launch-gap", "Training of a recurrent network on twelve crowds, pooled one after another at each of six moments; Adam(foreach=False).",
+        "crowd_paths", "launch-gap", "Training of a recurrent network on eight crowds, pooled one after another at each of five moments; Adam(foreach=False).",
         "one padded tensor of all crowds", crowd_paths, {"together": True},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate", "optimizer-foreach"),
     ),
