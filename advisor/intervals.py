@@ -88,6 +88,13 @@ def overlap_with(starts: Floats, ends: Floats, spans: Spans) -> Floats:
     return np.maximum(up_to(ends) - up_to(starts), 0.0)
 
 
+def within(times: Floats, spans: Spans) -> Mask:
+    """(n,) whether each time lies in a disjoint, sorted set; not where it is NaN."""
+    at = np.searchsorted(spans[0], times, side="right") - 1
+    found: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
+    return found
+
+
 def nest(group: Ints, starts: Floats, ends: Floats) -> Ints:
     """For each interval, the row of the innermost interval of its group that is open when it starts, or -1. Shape (n,).
 

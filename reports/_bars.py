@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from advisor.report.numbers import cut
+
 WIDTH = 32
 SMALLEST = 0.005
 """What is a smaller share of the picture's width is best left out: its bar would be rounded to nothing."""
@@ -24,7 +26,7 @@ class Bar(NamedTuple):
 
 def drawn(bars: Sequence[Bar]) -> list[str]:
     """A line a bar, names and amounts aligned. A bar that stands at 0 is drawn to the eighth of a character."""
-    labels = [bar.label if len(bar.label) <= _LABEL else f"{bar.label[: _LABEL - 1]}…" for bar in bars]
+    labels = [cut(bar.label, _LABEL) for bar in bars]
     longest = max(map(len, labels), default=0)
     at = max((len(bar.told) for bar in bars), default=0)
     return [f"{label:<{longest}}  {_line(bar):<{WIDTH}}  {bar.told:>{at}}" for label, bar in zip(labels, bars, strict=True)]

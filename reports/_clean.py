@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from advisor.report.encoded import UNSEEN
-from advisor.report.model import Report
+from advisor.report.model import SUMMARY_CHARACTERS, Report
 
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SEVERAL_LINES = frozenset({"before", "after", "error", "record_with"})
@@ -75,9 +75,9 @@ def clean(report: Report, limits: Limits) -> Report:
         return value
 
     made = walk(msgspec.to_builtins(report), "")
-    # A summary has its own limit, which escapes may pass: 240 characters of ESC become 960.
+    # A summary has its own limit, which escapes may pass: each ESC becomes four characters.
     for finding in made["findings"]:
-        finding["summary"] = finding["summary"][:240]
+        finding["summary"] = finding["summary"][:SUMMARY_CHARACTERS]
     return msgspec.convert(made, Report)
 
 

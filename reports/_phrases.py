@@ -307,11 +307,6 @@ def first_up(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def short_name(name: str, most: int = 60) -> str:
-    """A kernel's name, cut so that what is said of it stays on the line."""
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def hardware(report: Report) -> str:
     """`NVIDIA H200`, `8 × NVIDIA H200`; "no GPU" only where nothing ran on one."""
     unnamed = f"{processor(report)} of unknown name"

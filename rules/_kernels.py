@@ -11,6 +11,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.how_to_record import counters
 from advisor.report.model import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
+from advisor.report.numbers import cut
 from advisor.views.kernels.counters import WIDEST, wavefronts_a_request
 from advisor.views.kernels.limits import L1, Gain, Limits, relieved
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels, unlike
@@ -97,7 +98,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
 def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:
     """The launch that loses most stands for all that have the fault. Joined to a timeline, what the step gains."""
     kernel, worst = max(seen, key=lambda pair: (pair[0].total_us * pair[1].gain.expected, pair[1].gain.expected))
-    gain, shown = worst.gain, name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    gain, shown = worst.gain, cut(name, _NAME)
     evidence = Evidence(
         label=name,
         start_us=0.0,

@@ -12,7 +12,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Ints, Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent, times
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
@@ -110,7 +110,7 @@ def data_loading(
         f"the GPU idles through {idle:.0%} of the step meanwhile."
     )
     return Found(
-        summary=summary if len(summary) <= 240 else summary.replace(where, ""),
+        summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
         edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers, _uploaded_mb(work)),
         removes="waiting for the next batch",
         quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {percent(idle)} of it",

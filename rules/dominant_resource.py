@@ -7,10 +7,10 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Ints, union
+from advisor.intervals import Ints, union, within
 from advisor.recordings.timeline import CopyKind, GpuKind
 from advisor.report.model import Clear, Code, Fix, Saving
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import cut, duration, percent
 from advisor.views.groups import distinct
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -54,13 +54,13 @@ def dominant_resource(
     kernels = np.flatnonzero(work.kernel & ~work.kernels.communication[work.rows])
     name, mine, share = max((_largest(work, copies, "copy_kind"), _largest(work, kernels, "name")), key=lambda found: found[2])
     if share < min_share:
-        what = f" (the largest is {_short(name)} with {percent(share)})" if name else ""
+        what = f" (the largest is {cut(name, 70)} with {percent(share)})" if name else ""
         return Clear(why=f"no kernel and no kind of copy takes {min_share:.0%} of the step{what}")
     moved = len(copies) > 0 and mine[0] in copies
     migrating = _migrations(work, mine)
     reached = _link_share(work, roofline, mine, name) if moved else _roof_share(work, roofline, mine)
     if reached is not None and reached >= near_roof_share:
-        return Clear(why=f"{_short(name)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows")
+        return Clear(why=f"{cut(name, 70)} takes {percent(share)} of the step and reaches {percent(reached)} of what the hardware allows")
     spent = min(work.us_a_step(mine), share * work.step_us)
     most = spent * (1 - reached) if reached is not None else spent
     near = (
@@ -70,7 +70,7 @@ def dominant_resource(
         if reached is not None
         else "reaching an unknown share of what the hardware allows"
     )
-    what = f"Copies {_WAYS.get(name, '')}" if moved else _short(name)
+    what = f"Copies {_WAYS.get(name, '')}" if moved else cut(name, 70)
     return Found(
         title=f"Copies {_WAYS.get(name, '')} take most of the step" if moved else "One kernel takes most of the step",
         summary=f"{what} {'take' if moved else 'takes'} {duration(spent)} of {duration(work.step_us)} ({percent(share)}), {near}.",
@@ -140,14 +140,8 @@ def _migrations(work: GpuWork, mine: Ints) -> int:
     moving = frame["copy_kind"].isin(_MIGRATIONS).to_numpy()
     start, mine_us = frame["start_us"].to_numpy()[moving], work.column("start_us")[mine]
     spans = union(mine_us, mine_us + work.dur_us[mine])
-    at = np.searchsorted(spans[0], start, side="right") - 1
-    count = int(((at >= 0) & (start < np.r_[spans[1], 0.0][at])).sum())
-    a_step = round(count / work.schedule.steps)
+    a_step = round(int(within(start, spans).sum()) / work.schedule.steps)
     return a_step if a_step >= FEWEST_MIGRATIONS else 0
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 70 else name[:69] + "…"
 
 
 _PROFILERS = {"nvidia": "Nsight Compute", "amd": "rocprof-compute", "other": "the profiler of the device's maker"}
@@ -177,7 +171,7 @@ def _kernel(name: str, maker: Maker) -> Fix:
     return Fix(
         title="Measure this kernel, and hold it against a library's",
         steps=(
-            f"Measure {_short(name)} with {_PROFILERS[maker]}: it says whether memory, arithmetic or latency holds it up.",
+            f"Measure {cut(name, 70)} with {_PROFILERS[maker]}: it says whether memory, arithmetic or latency holds it up.",
             f"If it is your own: look for a library call that does the same ({_LIBRARIES[maker]}), or for memory accesses that do not coalesce.",
         ),
         url=_PAGES[maker],

@@ -48,6 +48,13 @@ def test_set_operations(a, b):
     assert as_points(intervals.complement(ua, 5, 25)) == set(range(5, 25)) - points(a)
 
 
+@given(spans)
+def test_a_time_is_within_what_covers_its_point(pairs):
+    times = np.r_[np.arange(-2.0, 45.0), np.nan]
+    found = intervals.within(times, intervals.union(*arrays(pairs)))
+    assert {int(t) for t in times[found]} == points(pairs)
+
+
 @given(spans, spans)
 def test_overlap_of_each(a, b):
     starts, ends = arrays(a)

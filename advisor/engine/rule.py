@@ -59,7 +59,7 @@ Share = Annotated[float, Range(0.0, 1.0)]
 class Found:
     """What a rule saw. The engine replays the edits, works out severity and confidence, and makes a `Finding` of it.
 
-    summary: one line; cut where it is longer than 240 characters. evidence: at least one place that shows it.
+    summary: one line; cut where it is longer than `SUMMARY_CHARACTERS`. evidence: at least one place that shows it.
     edits: what the fix does to the step (`Edits`) or to a job (`JobEdits`), replayed for the saving; `removes` says in words what that takes away. Where there is
     nothing to replay, `saving` gives it.
     """

@@ -9,10 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from advisor.knowledge.data import load
-from advisor.report.model import Clear, Code, Finding, Fix, Health, Report, Skipped
-
-MOST_CHARACTERS = 240
-"""Of a summary, which fits one line."""
+from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Health, Report, Skipped
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
 _OF_TORCH = re.compile(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")
@@ -60,7 +57,7 @@ def _of_one_run(text: str) -> str:
     said = text
     for pattern, replacement in _OF_A_STEP:
         said = pattern.sub(replacement, said)
-    return said if len(said) <= MOST_CHARACTERS else text
+    return said if len(said) <= SUMMARY_CHARACTERS else text
 
 
 def hint_of_jax(hint: str) -> str:

@@ -25,6 +25,8 @@ Basis = Literal["simulated", "bound", "measured"]
 Kind = Literal["trace", "job", "kernels", "memory", "tpu"]
 """What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
 one, snapshots of memory, or a TPU's cores, of which advice says nothing."""
+SUMMARY_CHARACTERS = 240
+"""Of a finding's summary at most: it is one line."""
 LEVEL = 0.8
 """How often what is measured lies between low and high, by design."""
 
@@ -203,7 +205,7 @@ class Finding(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.evidence:
             raise ValueError(f"the finding {self.title!r} has no evidence")
-        if "\n" in self.summary or len(self.summary) > 240:
+        if "\n" in self.summary or len(self.summary) > SUMMARY_CHARACTERS:
             raise ValueError(f"the summary of {self.title!r} does not fit one line")
         if not 0 <= self.confidence <= 1:
             raise ValueError(f"confidence is 0 to 1, not {self.confidence}")

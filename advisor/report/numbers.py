@@ -1,4 +1,4 @@
-"""How numbers are written wherever people read them: three significant digits, and the unit that suits."""
+"""How numbers and names are written wherever people read them: three significant digits, the unit that suits, no line too long."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def three(value: float) -> str:
     """Three significant digits, and thousands grouped: 1.23, 12.3, 123, 1,234."""
     size = abs(value)
     return f"{value:,.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def cut(text: str, most: int) -> str:
+    """The text, its end left out where it is longer than so many characters: `sm90_xmma_gemm…`."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

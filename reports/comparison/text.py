@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
-from advisor.report.numbers import duration
+from advisor.report.numbers import cut, duration
 from advisor.reports._clean import legible
 from advisor.reports.comparison import _phrases as words
 
@@ -33,8 +33,7 @@ def _table(title: str, rows: list[Row]) -> list[str]:
         return []
     lines = ["", f"{title:{_WIDTH + 2}} {'before':>10} {'after':>10} {'change':>11}"]
     for row in rows:
-        name = words.name(row)
-        name = name if len(name) <= _WIDTH else f"{name[: _WIDTH - 1]}…"
+        name = cut(words.name(row), _WIDTH)
         mark = f"  {row.relation}" if row.relation not in ("", "same") else ""
         sure = "  beyond noise" if row.noise and row.noise.beyond_noise else ""
         lines.append(f"  {name:{_WIDTH}} {duration(row.before_us):>10} {duration(row.after_us):>10} {words.signed(row.change_us):>11}{mark}{sure}")

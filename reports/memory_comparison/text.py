@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.memory import MemoryComparison
-from advisor.report.numbers import size
+from advisor.report.numbers import cut, size
 from advisor.reports._clean import legible
 from advisor.reports.memory_comparison import _phrases as words
 
@@ -22,8 +22,7 @@ def render(comparison: MemoryComparison) -> str:
         rows = words.rows(table, _ROWS)
         lines += ["", f"{f'By {table.by}':{_WIDTH + 2}} {'before':>10} {'after':>10} {'change':>11}"] if rows else []
         for row in rows:
-            shown = words.name(row.name)
-            shown = shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH - 1]}…"
+            shown = cut(words.name(row.name), _WIDTH)
             lines.append(f"  {shown:{_WIDTH}} {size(row.before):>10} {size(row.after):>10} {words.signed(row.change):>11}")
     told = words.findings(comparison)
     lines += ["", "Findings", *(f"  {line}" for line in told)] if told else []

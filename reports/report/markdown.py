@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from advisor.report.model import Finding, Report
-from advisor.report.numbers import counted, duration, interval, percent, rate, share, size, speedup
+from advisor.report.numbers import counted, cut, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import (
@@ -130,10 +130,6 @@ class _Comment:
         return 0
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _headline(report: Report) -> list[str]:
     head, noun = report.headline, step_noun(report)
     line = "" if head.step_us is None else f"**{duration(head.step_us)}** per {noun}"
@@ -142,14 +138,14 @@ def _headline(report: Report) -> list[str]:
         line += f" {speedup(report.step_us, after.expected)} as fast"
     line += ". " if line else ""
     told = trust(report)
-    about = f"{code(_short(report.source.path, 120))} · {escape(_short(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
+    about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     return [
-        f"## {processor(report)} profile: {escape(_short(head.bottleneck, 80))}",
+        f"## {processor(report)} profile: {escape(cut(head.bottleneck, 80))}",
         "",
-        f"{prose(_short(head.summary, 300))}",
+        f"{prose(cut(head.summary, 300))}",
         "",
-        *([f"Could it be judged? **{escape(_short(unjudged, 300))}**", ""] if (unjudged := judged(report)) else ()),
-        f"{line}Can the trace be trusted? **{told.answer}**: {escape(_short(told.detail, 200))}",
+        *([f"Could it be judged? **{escape(cut(unjudged, 300))}**", ""] if (unjudged := judged(report)) else ()),
+        f"{line}Can the trace be trusted? **{told.answer}**: {escape(cut(told.detail, 200))}",
         "",
         f"<sub>{about}</sub>",
         "",
@@ -192,14 +188,14 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
 
 def _row(report: Report, finding: Finding, number: int) -> str:
     saves = gain(finding, report) or "–"
-    title, fix = prose(_short(titled(finding, report), 160)), prose(_short(finding.fix.title, 160))
+    title, fix = prose(cut(titled(finding, report), 160)), prose(cut(finding.fix.title, 160))
     return f"| {number} | {title} | {finding.severity} | {saves} | {fix} |"
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:
     saving, fix = finding.saving, finding.fix
     lines = [
-        f"<details><summary><b>{number}. {prose(_short(titled(finding, report), 160))}</b></summary>",
+        f"<details><summary><b>{number}. {prose(cut(titled(finding, report), 160))}</b></summary>",
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
@@ -218,7 +214,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines += [f"Read more: <{fix.url}>", ""]
     lines += [f"| Evidence | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |", "| :-- | --: | --: | :-- | :-- |"]
     for item in finding.evidence:
-        label, source = prose(_short(item.label, 160)), code(_short(source_line(item), 160))
+        label, source = prose(cut(item.label, 160)), code(cut(source_line(item), 160))
         lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us) if item.bytes is None else size(item.bytes)} | {place(item)} | {source} |")
     if finding.lines_with:
         lines += ["", f"The source's lines were not recorded: {prose(finding.lines_with)}."]
@@ -270,7 +266,7 @@ def _kernels(report: Report) -> list[str]:
         fits = 100 * row.occupancy.theoretical if row.occupancy else row.occupancy_pct
         occupancy = f"{fits:.0f}%" if fits > 0 else "–"
         cells = (
-            code(_short(row.name, 120)), escape(_short(row.family, 40)), f"{row.calls:,}", duration(row.total_us),
+            code(cut(row.name, 120)), escape(cut(row.family, 40)), f"{row.calls:,}", duration(row.total_us),
             percent(row.share), occupancy, rate(row.gbps), rate(row.tflops),
         )  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
@@ -288,7 +284,7 @@ def _measured(report: Report) -> list[str]:
     for row in report.kernels:
         seen = row.counted
         shares = (seen.compute if seen else None, seen.memory if seen else None, row.occupancy.theoretical if row.occupancy else None)
-        cells = (code(_short(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
+        cells = (code(cut(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
         lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]
 
@@ -302,7 +298,7 @@ def _categories(report: Report) -> list[str]:
     ]
     for row in _tpu.shown(report)[:_TABLE]:
         figures = (duration(row.us), percent(row.share), duration(row.beside_us) if row.beside_us > 0 else "–", rate(row.gbps), rate(row.tflops))
-        lines.append(f"| {escape(_short(row.name, 80))} | {round(row.calls):,} | {' | '.join(figures)} |")
+        lines.append(f"| {escape(cut(row.name, 80))} | {round(row.calls):,} | {' | '.join(figures)} |")
     said = [escape(_tpu.used(report)), ""] if _tpu.used(report) else []
     return [*lines, "", *said, "</details>", ""]
 
@@ -319,8 +315,8 @@ def _held(report: Report) -> list[str]:
         "| :-- | :-- | :-- | :-- | --: | --: |",
     ]
     for row in report.memory.at_peak[:_HELD]:
-        place, part = code(_short(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
-        lines.append(f"| {escape(row.category)} | {place} | {code(_short(row.source, 80))} | {escape(row.lifetime)} | {size(row.bytes)} | {part} |")
+        place, part = code(cut(where(row), 120)), percent(share(row.bytes, report.memory.peak_allocated_bytes))
+        lines.append(f"| {escape(row.category)} | {place} | {code(cut(row.source, 80))} | {escape(row.lifetime)} | {size(row.bytes)} | {part} |")
     return [*lines, "", "</details>", ""]
 
 
@@ -350,7 +346,7 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
     if not (shown.clear or shown.skipped or shown.failed):
         return
     comment.add([f"<details><summary><b>Rules: {rules_run(report)}</b></summary>", ""], _END)
-    lines = [f"- **failed** {code(item.rule)}: {escape(_short(last_line(item.error), 200))}" for item in shown.failed]
+    lines = [f"- **failed** {code(item.rule)}: {escape(cut(last_line(item.error), 200))}" for item in shown.failed]
     for skipped in shown.skipped:
         why = prose(skipped.why.removesuffix("."))
         record = f"; record with {code(skipped.record_with)}." if skipped.record_with else ""
@@ -377,6 +373,6 @@ def _health(report: Report) -> list[str]:
 
 def _footer(report: Report) -> str:
     source = report.source
-    about = f"{escape(_short(source.format, 20))}, {size(source.bytes)}, {source.events:,} events"
+    about = f"{escape(cut(source.format, 20))}, {size(source.bytes)}, {source.events:,} events"
     about += f"; steps from {window_basis(report)}" if report.window else ""
-    return f"<sub>advisor {escape(_short(report.advisor, 20))} · {about}</sub>"
+    return f"<sub>advisor {escape(cut(report.advisor, 20))} · {about}</sub>"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from advisor.report.model import DeviceTime, Finding, Report
-from advisor.report.numbers import counted, duration, interval, percent, share, speedup
+from advisor.report.numbers import counted, cut, duration, interval, percent, share, speedup
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean
@@ -240,7 +240,7 @@ def _measured(console: Console, report: Report) -> None:
     for kernel in report.kernels:
         _wrapped(
             console,
-            _text(f"{duration(kernel.dur_us):>8}  ", (_phrases.short_name(kernel.name), "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"),
+            _text(f"{duration(kernel.dur_us):>8}  ", (cut(kernel.name, 60), "bold"), f"  {kernel.counted.verdict if kernel.counted else ''}"),
             2,
             3,
         )

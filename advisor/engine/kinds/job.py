@@ -18,6 +18,7 @@ from advisor.recordings.recording import Recording
 from advisor.report.model import (
     LOW_SHARE,
     SEVERITIES,
+    SUMMARY_CHARACTERS,
     DeviceInfo,
     Finding,
     Headline,
@@ -35,7 +36,7 @@ from advisor.report.model import (
     Work,
     severity_of,
 )
-from advisor.report.numbers import percent
+from advisor.report.numbers import cut, percent
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, JobEdits, Several
@@ -158,7 +159,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         made.append(
             msgspec.structs.replace(
                 finding,
-                summary=_led(f"{common(ranks, job.numbers).capitalize()}: ", finding.summary),
+                summary=cut(f"{common(ranks, job.numbers).capitalize()}: {finding.summary}", SUMMARY_CHARACTERS),
                 severity="low" if capped else severity,
                 saving=saving,
                 confidence=finding.confidence * (1.0 if everywhere and waiting < LOW_SHARE else 0.8),
@@ -169,11 +170,6 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         )
     made.sort(key=lambda f: (SEVERITIES.index(f.severity), -f.saving.expected, f.rule))
     return made
-
-
-def _led(lead: str, text: str) -> str:
-    whole = lead + text
-    return whole if len(whole) <= 240 else whole[:239] + "…"
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from advisor.engine.grade import SUMMARY, Weight
+from advisor.engine.grade import Weight
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
@@ -15,6 +15,7 @@ from advisor.recordings.recording import Recording
 from advisor.report.model import (
     MEDIUM_SHARE,
     SEVERITIES,
+    SUMMARY_CHARACTERS,
     DeviceInfo,
     Finding,
     Headline,
@@ -27,7 +28,7 @@ from advisor.report.model import (
     SourceInfo,
     Work,
 )
-from advisor.report.numbers import counted, percent
+from advisor.report.numbers import counted, cut, percent
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable
@@ -91,7 +92,7 @@ def _weighed(found: Judged, total_us: float, whole: bool) -> Judged:
     most = "medium" if share >= NEXT_TO_NOTHING else "low"
     told = f"{finding.summary.rstrip('.')}; it takes {percent(share)} of the measured time."
     severity = max(finding.severity, most, key=SEVERITIES.index)
-    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY_CHARACTERS else finding.summary))
 
 
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
@@ -141,7 +142,7 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     if len(rows) > names:
         several += f", in {len(rows)} launch configurations"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"
-    longest = f"{_clipped(top.name)} takes the most time ({shares[longest_name]:.0%}). " if names > 1 else ""
+    longest = f"{cut(top.name, 80)} takes the most time ({shares[longest_name]:.0%}). " if names > 1 else ""
     summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{part}{verdict}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(
@@ -160,7 +161,3 @@ def _none_found(outcomes: Outcomes) -> str:
     if looked == all_of:
         return "no fault was found"
     return f"no fault was found by the {looked} of {all_of} rules that could look" if looked else "no rule could look for faults"
-
-
-def _clipped(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:79]}…"

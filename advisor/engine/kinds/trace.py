@@ -12,7 +12,7 @@ from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
 from advisor.engine.doubt import clocked, doubted, paced
 from advisor.engine.folding import folded
-from advisor.engine.grade import SUMMARY, Weight, in_true_time
+from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
@@ -24,6 +24,7 @@ from advisor.recordings.timeline import Device, Timeline
 from advisor.report.charts import Picture
 from advisor.report.model import (
     SEVERITIES,
+    SUMMARY_CHARACTERS,
     AnySaving,
     DeviceInfo,
     DeviceTime,
@@ -138,7 +139,7 @@ def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
         return found
     severity = max(finding.severity, severity_of(finding.saving, step_us / (1 - apart)), key=SEVERITIES.index)
     told = f"{finding.summary.rstrip('.')}; what repeats is {percent(1 - apart)} of the device's work."
-    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY else finding.summary))
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity, summary=told if len(told) <= SUMMARY_CHARACTERS else finding.summary))
 
 
 def _with_lines(found: Judged, timeline: Timeline) -> Judged:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.intervals import Floats, Ints, Mask, Spans
+from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Finding, Health, Prediction
 from advisor.views.ranks import stored
@@ -230,7 +230,7 @@ class RankSummary:
             own=segments,
             waits_for=waits_for,
             segment_step=np.searchsorted(edges, cuts[0] + 1e-6, side="right") - 1,
-            held=_within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
+            held=within((cuts[0] + cuts[1]) / 2, lane.held) & (cuts[1] > cuts[0]),
             steps_us=lane.parts_between(edges[:-1], edges[1:]),
             strip=lane.parts_between(pieces[:-1], pieces[1:]).argmax(axis=1).astype(np.int8),
         )  # fmt: skip
@@ -354,19 +354,12 @@ def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
     points = np.unique(np.round(np.concatenate([edges, triggers[~np.isnan(triggers)], *lane.waits, *lane.held]), 3))
     points = np.clip(points[(points >= steps.start_us - NANOSECOND_US) & (points <= steps.end_us + NANOSECOND_US)], steps.start_us, steps.end_us)
     start, end = points[:-1], points[1:]
-    waiting = _within((start + end) / 2, lane.waits)
+    waiting = within((start + end) / 2, lane.waits)
     # The last, empty one stands for where the next step begins, which a wait may end.
     start, end = np.r_[start[~waiting], steps.end_us], np.r_[end[~waiting], steps.end_us]
     own = lane.parts_between(start, end)
     own[:, PARTS.index("communication")] = 0.0
     return (start, end), own
-
-
-def _within(times: Floats, spans: Spans) -> Mask:
-    """Whether each time lies in disjoint, sorted spans."""
-    at = np.searchsorted(spans[0], times, side="right") - 1
-    inside: Mask = (at >= 0) & (times < np.r_[spans[1], -np.inf][at])
-    return inside
 
 
 def _order(found: RankCollectives, trigger_us: Floats) -> tuple[Ints, Floats, Floats]:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, Mask, Spans
+from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
@@ -79,9 +79,7 @@ class GpuWork:
 
     def launched_inside(self, spans: Spans) -> Mask:
         """(n,) whether each was launched inside disjoint, sorted spans of host time."""
-        at = np.searchsorted(spans[0], self.launched_us, side="right") - 1
-        found: Mask = (at >= 0) & (self.launched_us < np.r_[spans[1], 0.0][at])
-        return found
+        return within(self.launched_us, spans)
 
     @cached_property
     def backward(self) -> Mask:

@@ -11,7 +11,7 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import cut, duration, percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
@@ -315,7 +315,7 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
     if made.graphs > HALF:
         return "gpu-bound", f"{runs}, mostly in CUDA graphs recorded whole: what they are is unknown."
     if made.unknown > HALF:
-        which = f", the longest {_short(made.longest_unknown)}" if made.longest_unknown.strip() else ": kernels have no names"
+        which = f", the longest {cut(made.longest_unknown, 60)}" if made.longest_unknown.strip() else ": kernels have no names"
         much = "all" if made.unknown >= 0.995 else f"{percent(made.unknown)}"
         return "gpu-bound", f"{runs}; {much} of that is of no known kind{which}."
     if made.narrow > HALF and made.memory <= HALF and made.dense <= HALF:
@@ -332,10 +332,6 @@ def _computing(made: Made, share: float, span: str) -> tuple[str, str]:
         + (f", {percent(made.unknown)} is of no known kind" if made.unknown >= 0.05 else "")
         + "."
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 60 else name[:59] + "…"
 
 
 def _blocked_in(timeline: Timeline, gaps: Gaps, host: HostActivity) -> str:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Spans, union
+from advisor.intervals import EMPTY, Mask, Spans, union, within
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.source_lines import user_frame
@@ -23,12 +23,9 @@ def matches(frame: pd.DataFrame, pattern: re.Pattern[str]) -> np.ndarray:
     return found
 
 
-def begins_inside(frame: pd.DataFrame, spans: Spans) -> np.ndarray:
+def begins_inside(frame: pd.DataFrame, spans: Spans) -> Mask:
     """(n,) whether each row of a host table begins inside disjoint, sorted spans."""
-    start = frame["start_us"].to_numpy()
-    at = np.searchsorted(spans[0], start, side="right") - 1
-    inside: np.ndarray = (at >= 0) & (start < np.r_[spans[1], 0.0][at])
-    return inside
+    return within(frame["start_us"].to_numpy(), spans)
 
 
 def spans_of(frame: pd.DataFrame, chosen: np.ndarray) -> Spans:
