@@ -13,7 +13,7 @@ from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.report.numbers import duration, percent
-from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth, captured_calls, lost_launches
+from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
@@ -24,6 +24,7 @@ from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.unrun_launches import captured_calls, lost_launches
 from advisor.views.workspace import Workspace
 
 Judgement = tuple[Literal["yes", "partly", "no"], str]

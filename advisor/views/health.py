@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
-from advisor.intervals import Floats, Ints, Mask, union
-from advisor.knowledge.cuda_api import ApiRole
+from advisor.intervals import Floats, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Health
 from advisor.report.numbers import duration, interval, percent
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
-from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.unrun_launches import lost_launches
 
 CAUSALITY_SLACK_US = 5.0
 """A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
@@ -211,17 +208,6 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them", touches=HOST)
 
 
-def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
-    """Rows of the calls that launched something, and which of them left no GPU op. By correlation, not by row: of two rows of one launch
-    (a driver call inside the runtime's) only one is tied to the op. None where no op is tied to its launch."""
-    calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
-    correlation = calls["correlation"].to_numpy()
-    if not (launches.call >= 0).any():
-        return rows, np.zeros(len(rows), bool)  # links were not recorded
-    return rows, ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
-
-
 def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     """Launches whose GPU op is not in the trace: the profiler's buffers overflowed or were not written out."""
     check = "gpu-events"
@@ -249,22 +235,6 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
         "the profiler dropped or lost buffers",
         record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
     )
-
-
-_BEGINS_CAPTURE, _ENDS_CAPTURE = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
-
-
-def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
-    """Which of these calls were made while their thread captured a graph: they run nothing yet."""
-    begins, ends = matches(calls, _BEGINS_CAPTURE), matches(calls, _ENDS_CAPTURE)
-    thread, start = calls["tid"].to_numpy(), calls["start_us"].to_numpy()
-    captured = np.zeros(len(rows), bool)
-    for t in np.unique(thread[begins]):
-        own = rows[thread[rows] == t]
-        opened, closed = (np.sort(start[marks & (thread == t)]) for marks in (begins, ends))
-        inside = np.searchsorted(opened, start[own], "right") > np.searchsorted(closed, start[own], "right")
-        captured[thread[rows] == t] = inside
-    return captured
 
 
 def _worst_step(steps: Steps, start: Floats, lost: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.unrun_launches import captures
 
 HELD_UP_US = 1000.0
 """A launched op starts within some 10 µs on an idle device. One that waits a millisecond while nothing that was recorded
@@ -43,7 +44,6 @@ _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 _CONVOLUTION = re.compile(r"^aten::(cudnn|miopen)_convolution")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
 _STEP = re.compile(r"^ProfilerStep#")
-_BEGINS_CAPTURE, _ENDS_CAPTURE = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
 TRIALS = 3
 """No convolution waits for events, but one that times this many algorithms to choose among them (`cudnn.benchmark`, MIOpen's find)
 does. It does so once for each shape."""
@@ -75,7 +75,7 @@ class StartUp:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
-        long = (*_once(timeline, launches), *_tuned(timeline), *_captures(timeline))
+        long = (*_once(timeline, launches), *_tuned(timeline), *captures(timeline))
         calls = (*long, *(call for call in _cold(timeline, launches) if call not in long))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
 
@@ -136,19 +136,6 @@ def _on_idle_device(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, f
 
 def _spans(calls: tuple[tuple[str, float, float], ...]) -> Spans:
     return union(np.array([c[1] for c in calls], float), np.array([c[2] for c in calls], float))
-
-
-def _captures(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
-    """Stretches in which a thread captures a graph, which runs nothing and is done once for each."""
-    calls = timeline.api_calls
-    begins, ends = (np.flatnonzero(matches(calls, pattern)) for pattern in (_BEGINS_CAPTURE, _ENDS_CAPTURE))
-    thread, start, dur = calls["tid"].to_numpy(), calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
-    found = []
-    for row in begins.tolist():
-        later = ends[(thread[ends] == thread[row]) & (start[ends] > start[row])]
-        if len(later):
-            found.append(("the capture of a graph", float(start[row]), float(start[later[0]] + dur[later[0]])))
-    return tuple(found)
 
 
 def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:

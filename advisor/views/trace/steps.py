@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
-from advisor.views.trace.jitted_steps import jitted_calls, may_mark
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.one_pass import one_pass
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
+from advisor.views.trace.step_marks import FEWEST_REPEATS, LAUNCH_SEQUENCE, Basis, Marks, ranges, step_marks
 
-Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
-
-_MADE_HERE = re.compile(r"enumerate\(DataLoader\)#_SingleProcess")
-_PROFILER_STEP = re.compile(r"ProfilerStep\s*#?\s*\d+$")
-_NUMBER = re.compile(r"\d+")
-# Ranges that the framework opens by itself and that do not span a step.
-_FRAMEWORK = re.compile(
-    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\["
-)
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
-
-MIN_REPEATS = 3
-"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+_MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 
 OUTLIER = 1.5
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
-
-
-COVERED, UNEVEN = 0.5, 3.0
-"""Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
 
 
 @dataclass(frozen=True)
@@ -112,168 +93,18 @@ class Steps:
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, startup: StartUp, program: Program) -> Steps:
         whole = "no step marks and no repeating launch sequence: the whole trace is one window"
-        for basis, detail, marks in (
-            ("profiler-step", "steps marked by the profiler's schedule", _profiler_steps(timeline)),
-            ("nvtx", "a range that the program marks", _repeated_range(timeline, launches)),
-            ("detected", "the period of Optimizer.step", _optimizer_steps(timeline)),
-            ("detected", "the calls of the jitted function that does most of the work", _jitted(timeline)),
-            ("detected", _REPEATS, _repeated_launches(timeline, launches)),
-        ):
-            if marks is not None:
-                made = _window(timeline, launches, basis, detail, *marks)  # type: ignore[arg-type]
-                if made and made.end_us > made.start_us:
-                    if detail == _REPEATS and (known := one_pass(timeline, launches, program, marks[0][0], marks[1][-1], len(marks[0]))):
-                        whole = f"the {len(marks[0]) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
-                        continue
-                    if basis != "detected":
-                        return made
-                    told, share = _apart(timeline, launches, marks)
-                    return replace(made, detail=made.detail + told, apart=share if detail == _REPEATS else 0.0)
+        for basis, detail, marks in step_marks(timeline, launches):
+            made = _window(timeline, launches, basis, detail, *marks)
+            if made is None or made.end_us <= made.start_us:
+                continue
+            if detail == LAUNCH_SEQUENCE and (known := one_pass(timeline, launches, program, marks[0][0], marks[1][-1], len(marks[0]))):
+                whole = f"the {len(marks[0]) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
+                continue
+            if basis != "detected":
+                return made
+            told, share = _apart(timeline, launches, marks)
+            return replace(made, detail=made.detail + told, apart=share if detail == LAUNCH_SEQUENCE else 0.0)
         return _whole(timeline, launches, startup, whole)
-
-
-_REPEATS = "a launch sequence that repeats (a step, or a layer of one)"
-
-Marks = tuple[Floats, Floats]
-"""Start and end of each step on the host."""
-
-
-def _ranges(frame: pd.DataFrame, matches: np.ndarray) -> Marks:
-    rows = frame[matches[frame["name"].cat.codes.to_numpy()]]
-    start = rows["start_us"].to_numpy()
-    return start, start + rows["dur_us"].to_numpy()
-
-
-def _profiler_steps(timeline: Timeline) -> Marks | None:
-    # The schema of 2021 has step marks among the operators.
-    for frame in (timeline.annotations, timeline.cpu_ops):
-        if len(frame):
-            marks = _ranges(frame, np.array([bool(_PROFILER_STEP.match(n)) for n in frame["name"].cat.categories]))
-            if len(marks[0]):
-                return marks
-    return None
-
-
-def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
-    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such."""
-    frame = timeline.annotations
-    if (mine := may_mark(timeline)) is not None:
-        frame = frame[mine]
-    if not len(frame) or not len(timeline.gpu_ops):
-        return None
-    stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
-    distinct, stem_of_name = np.unique(stems, return_inverse=True)
-    worked = _work_before(timeline, launches)
-    found: list[tuple[float, int, Marks]] = []
-    for stem, start, end in _by_stem(frame, stem_of_name):
-        if not distinct[stem] or len(start) < MIN_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
-            continue
-        if worked(end[-1]) - worked(start[0]) > 0.6 * worked(np.inf):
-            found.append((float(np.median(end - start)), stem, (start, end)))
-    # The longest first: the others need no closer look once it holds.
-    for _, stem, marks in sorted(found, key=lambda one: -one[0]):
-        named = stem_of_name == stem
-        if named.sum() == 1 or not _parts_of_a_step(timeline, launches, named, *marks):
-            return marks
-    return None
-
-
-def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Floats, Floats]]:
-    """Each stem's ranges by start, in one pass over the rows however many stems there are."""
-    stems = stem_of_name[frame["name"].cat.codes.to_numpy()]
-    order = np.argsort(stems, kind="stable")
-    start, dur, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], stems[order]
-    edges = np.flatnonzero(np.diff(np.r_[-1, stems, stems.max() + 1]))
-    for first, last in pairwise(edges.tolist()):
-        yield int(stems[first]), start[first:last], start[first:last] + dur[first:last]
-
-
-def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
-    """How many microseconds of GPU work the host had launched before a time."""
-    known = np.flatnonzero(~np.isnan(launches.start_us))
-    known = known[np.argsort(launches.start_us[known], kind="stable")]
-    at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"].to_numpy()[known])]
-    return lambda time_us: float(total[np.searchsorted(at, time_us)])
-
-
-ALIKE = 0.5
-"""Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
-
-
-def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, start: Floats, end: Floats) -> bool:
-    """Whether ranges whose names differ by a number are layers rather than steps: several of them stand in each repeat of a longer
-    range of their thread, or what they launch differs."""
-    frame = timeline.annotations
-    mine = named[frame["name"].cat.codes.to_numpy()]
-    thread = frame["tid"].to_numpy()
-    first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
-    others = ~mine & np.isin(thread, thread[mine])
-    held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
-    # A range around all of them is the loop; one that comes again and again with several in it is the step.
-    around = others & (held >= 2) & ~((first <= start[0]) & (last >= end[-1]))
-    if np.bincount(frame["name"].cat.codes.to_numpy()[around], minlength=1).max() >= 2:
-        return True
-    firsts = _first_kernels(timeline, launches, start, end)
-    return len(firsts) >= MIN_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
-
-
-def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: Floats) -> Ints:
-    """The name of the first op that each range launched, for those that launched any."""
-    known = np.flatnonzero(~np.isnan(launches.start_us))
-    known = known[np.argsort(launches.start_us[known], kind="stable")]
-    at = np.searchsorted(launches.start_us[known], start)
-    inside = at < len(known)
-    inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
-    found: Ints = timeline.gpu_ops["name"].cat.codes.to_numpy()[known[at[inside]]].astype(np.int64)
-    return found
-
-
-def _paces(start: Floats, end: Floats) -> bool:
-    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
-    if (end - start).sum() >= COVERED * (end[-1] - start[0]):
-        return True
-    periods = np.diff(start)
-    usual = float(np.median(periods))
-    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
-
-
-def _jitted(timeline: Timeline) -> Marks | None:
-    found = jitted_calls(timeline)
-    return found[1:] if found else None
-
-
-def _optimizer_steps(timeline: Timeline) -> Marks | None:
-    frame = timeline.annotations
-    if not len(frame):
-        return None
-    _, end = _ranges(frame, np.array([bool(_OPTIMIZER.match(n)) for n in frame["name"].cat.categories]))
-    return (end[:-1], end[1:]) if len(end) > MIN_REPEATS else None
-
-
-def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
-    """The shortest period with which the sequence of launched kernels repeats almost exactly, for most of the launches. What comes
-    before it is another kind of work: a server's prefill, or setting up."""
-    rows = np.flatnonzero(launches.call >= 0)
-    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
-    codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
-    n = len(codes)
-    if n < 4 * MIN_REPEATS:
-        return None
-    counts = np.bincount(codes)
-    candidates: set[int] = set()
-    # The rarest kernel that still repeats marks a period; so may the next few.
-    repeated = np.flatnonzero(counts >= MIN_REPEATS)
-    for code in repeated[np.argsort(counts[repeated], kind="stable")][:8]:
-        distances = np.diff(np.flatnonzero(codes == code))
-        candidates.add(int(np.median(distances)))
-    for period in sorted(p for p in candidates if p >= 1 and n // p >= MIN_REPEATS):
-        first, last = _longest_run(np.convolve(codes[:-period] == codes[period:], np.ones(period), "valid") >= REPEATED * period)
-        last += 2 * period - 1  # what the last window compares, and what it compares that with
-        start = launches.start_us[rows[first:last:period]]
-        # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.
-        if last - first >= (MOST if period > 1 else ALONE) * n and len(start) > MIN_REPEATS:
-            return start[:-1], start[1:]
-    return None
 
 
 APART = 0.05
@@ -296,26 +127,6 @@ def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, f
     return told, float(dur[(before | after) & ~set_up].sum()) / max(float(dur[~set_up].sum()), 1e-9)
 
 
-REPEATED, MOST, ALONE = 0.95, 0.5, 0.9
-"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition: of several
-kernels, and of one."""
-
-
-def _longest_run(good: np.ndarray) -> tuple[int, int]:
-    """Where the longest stretch of True begins and ends."""
-    edges = np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0]))
-    if not len(edges):
-        return 0, 0
-    begins, ends = edges[::2], edges[1::2]
-    at = int(np.argmax(ends - begins))
-    return int(begins[at]), int(ends[at])
-
-
-def _active_span(timeline: Timeline) -> tuple[float, float]:
-    start = timeline.gpu_ops["start_us"].to_numpy()
-    return float(start.min()), float((start + timeline.gpu_ops["dur_us"].to_numpy()).max())
-
-
 def _window(timeline: Timeline, launches: Launches, basis: Basis, detail: str, starts: Floats, ends: Floats) -> Steps | None:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
@@ -336,7 +147,7 @@ def _window(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
 def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"]) -> Steps | None:
     periods = np.diff(edges)
     skip = 0
-    while len(periods) - skip > MIN_REPEATS and periods[skip] > OUTLIER * np.median(periods):
+    while len(periods) - skip > FEWEST_REPEATS and periods[skip] > OUTLIER * np.median(periods):
         skip += 1
     if skip:
         detail += f"; the first {skip} left out as start-up"
@@ -362,7 +173,7 @@ def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats
         return found
     step = np.searchsorted(edges, launches.start_us, side="right") - 1
     step[np.isnan(launches.start_us)] = -1
-    kernels = (ops["kind"] == "kernel").to_numpy() | (ops["kind"] == "graph").to_numpy()
+    kernels = ops["kind"].isin([GpuKind.KERNEL.value, GpuKind.GRAPH.value]).to_numpy()
     chosen = (step >= 0) & (step < n) & (kernels if kernels.any() else True)
     if chosen.any():
         device = ops["device"].to_numpy()
@@ -411,10 +222,11 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
         start = min(float(f["start_us"].min()) for f in frames)
         end = max(float((f["start_us"] + f["dur_us"]).max()) for f in frames)
         return Steps("whole", detail, start, end, np.array([start, end]), 1, np.array([end - start]), "host")
-    first, end = _active_span(timeline)
+    op_start = timeline.gpu_ops["start_us"].to_numpy()
+    first, end = float(op_start.min()), float((op_start + timeline.gpu_ops["dur_us"].to_numpy()).max())
     launched = launches.start_us[~np.isnan(launches.start_us)]
     start = host_start = min(first, float(launched.min())) if len(launched) else first
-    batch = _batch_before(timeline, launches, start)
+    batch = _batch_before(timeline, start)
     if startup.earlier_us > start:
         batch = None
         detail += f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
@@ -430,13 +242,13 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
     return Steps("whole", detail, start, end, np.array([host_start, host_end]), 1, np.array([end - start]), "gpu")
 
 
-def _batch_before(timeline: Timeline, launches: Launches, start: float) -> float | None:
+def _batch_before(timeline: Timeline, start: float) -> float | None:
     """When the main process began the last batch before the first launch, None where it made none: a loop makes one for each pass, while what
     worker processes deliver first waits for their start."""
     notes = timeline.annotations
-    if not len(notes) or not len(launches.start_us):
+    if not len(notes):
         return None
-    begun, end = _ranges(notes, np.array([bool(_MADE_HERE.match(name)) for name in notes["name"].cat.categories]))
+    begun, end = ranges(notes, _MADE_HERE)
     # One that was made long before was for something else.
     before = begun[(end <= start) & (start - end <= end - begun)]
     return float(before.max()) if len(before) else None

@@ -1,0 +1,202 @@
+"""Where the host marks its steps, or seems to: the profiler's schedule, a range of the program's own, the optimizer's steps, the calls of a
+jitted function, a launch sequence that comes again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.frames import matches
+from advisor.views.trace.jitted_steps import jitted_calls, may_mark
+from advisor.views.trace.launches import Launches
+
+Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
+
+Marks = tuple[Floats, Floats]
+"""Start and end of each step on the host."""
+
+LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
+
+_PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
+_NUMBER = re.compile(r"\d+")
+# Ranges that the framework opens by itself and that do not span a step.
+_FRAMEWORK = re.compile(
+    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\["
+)
+_OPTIMIZER = re.compile(r"^Optimizer\.step#")
+
+FEWEST_REPEATS = 3
+"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+
+COVERED, UNEVEN = 0.5, 3.0
+"""Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
+
+
+def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, str, Marks]]:
+    """How steps are told, in words, and where each begins and ends: by every way that this trace knows, the surest first."""
+    if marks := _profiler_steps(timeline):
+        yield "profiler-step", "steps marked by the profiler's schedule", marks
+    if marks := _repeated_range(timeline, launches):
+        yield "nvtx", "a range that the program marks", marks
+    if marks := _optimizer_steps(timeline):
+        yield "detected", "the period of Optimizer.step", marks
+    if found := jitted_calls(timeline):
+        yield "detected", "the calls of the jitted function that does most of the work", found[1:]
+    if marks := _repeated_launches(timeline, launches):
+        yield "detected", LAUNCH_SEQUENCE, marks
+
+
+def ranges(frame: pd.DataFrame, pattern: re.Pattern[str]) -> Marks:
+    """Start and end of the rows whose name matches."""
+    rows = frame[matches(frame, pattern)]
+    start = rows["start_us"].to_numpy()
+    return start, start + rows["dur_us"].to_numpy()
+
+
+def _profiler_steps(timeline: Timeline) -> Marks | None:
+    # The schema of 2021 has step marks among the operators.
+    for frame in (timeline.annotations, timeline.cpu_ops):
+        if len(frame):
+            marks = ranges(frame, _PROFILER_STEP)
+            if len(marks[0]):
+                return marks
+    return None
+
+
+def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
+    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such."""
+    frame = timeline.annotations
+    if (mine := may_mark(timeline)) is not None:
+        frame = frame[mine]
+    if not len(frame) or not len(timeline.gpu_ops):
+        return None
+    stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
+    distinct, stem_of_name = np.unique(stems, return_inverse=True)
+    worked = _work_before(timeline, launches)
+    found: list[tuple[float, int, Marks]] = []
+    for stem, start, end in _by_stem(frame, stem_of_name):
+        if not distinct[stem] or len(start) < FEWEST_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
+            continue
+        if worked(end[-1]) - worked(start[0]) > 0.6 * worked(np.inf):
+            found.append((float(np.median(end - start)), stem, (start, end)))
+    # The longest first: the others need no closer look once it holds.
+    for _, stem, marks in sorted(found, key=lambda one: -one[0]):
+        named = stem_of_name == stem
+        if named.sum() == 1 or not _parts_of_a_step(timeline, launches, named, *marks):
+            return marks
+    return None
+
+
+def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Floats, Floats]]:
+    """Each stem's ranges by start, in one pass over the rows however many stems there are."""
+    stems = stem_of_name[frame["name"].cat.codes.to_numpy()]
+    order = np.argsort(stems, kind="stable")
+    start, dur, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], stems[order]
+    edges = np.flatnonzero(np.diff(np.r_[-1, stems, stems.max() + 1]))
+    for first, last in pairwise(edges.tolist()):
+        yield int(stems[first]), start[first:last], start[first:last] + dur[first:last]
+
+
+def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
+    """How many microseconds of GPU work the host had launched before a time."""
+    known = np.flatnonzero(~np.isnan(launches.start_us))
+    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"].to_numpy()[known])]
+    return lambda time_us: float(total[np.searchsorted(at, time_us)])
+
+
+ALIKE = 0.5
+"""Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
+
+
+def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, start: Floats, end: Floats) -> bool:
+    """Whether ranges whose names differ by a number are layers rather than steps: several of them stand in each repeat of a longer
+    range of their thread, or what they launch differs."""
+    frame = timeline.annotations
+    mine = named[frame["name"].cat.codes.to_numpy()]
+    thread = frame["tid"].to_numpy()
+    first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
+    others = ~mine & np.isin(thread, thread[mine])
+    held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
+    # A range around all of them is the loop; one that comes again and again with several in it is the step.
+    around = others & (held >= 2) & ~((first <= start[0]) & (last >= end[-1]))
+    if np.bincount(frame["name"].cat.codes.to_numpy()[around], minlength=1).max() >= 2:
+        return True
+    firsts = _first_kernels(timeline, launches, start, end)
+    return len(firsts) >= FEWEST_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
+
+
+def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: Floats) -> Ints:
+    """The name of the first op that each range launched, for those that launched any."""
+    known = np.flatnonzero(~np.isnan(launches.start_us))
+    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    at = np.searchsorted(launches.start_us[known], start)
+    inside = at < len(known)
+    inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
+    found: Ints = timeline.gpu_ops["name"].cat.codes.to_numpy()[known[at[inside]]].astype(np.int64)
+    return found
+
+
+def _paces(start: Floats, end: Floats) -> bool:
+    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
+    if (end - start).sum() >= COVERED * (end[-1] - start[0]):
+        return True
+    periods = np.diff(start)
+    usual = float(np.median(periods))
+    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
+
+
+def _optimizer_steps(timeline: Timeline) -> Marks | None:
+    frame = timeline.annotations
+    if not len(frame):
+        return None
+    _, end = ranges(frame, _OPTIMIZER)
+    return (end[:-1], end[1:]) if len(end) > FEWEST_REPEATS else None
+
+
+def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
+    """The shortest period with which the sequence of launched kernels repeats almost exactly, for most of the launches. What comes
+    before it is another kind of work: a server's prefill, or setting up."""
+    rows = np.flatnonzero(launches.call >= 0)
+    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    codes = timeline.gpu_ops["name"].cat.codes.to_numpy()[rows]
+    n = len(codes)
+    if n < 4 * FEWEST_REPEATS:
+        return None
+    counts = np.bincount(codes)
+    candidates: set[int] = set()
+    # The rarest kernel that still repeats marks a period; so may the next few.
+    repeated = np.flatnonzero(counts >= FEWEST_REPEATS)
+    for code in repeated[np.argsort(counts[repeated], kind="stable")][:8]:
+        distances = np.diff(np.flatnonzero(codes == code))
+        candidates.add(int(np.median(distances)))
+    for period in sorted(p for p in candidates if p >= 1 and n // p >= FEWEST_REPEATS):
+        first, last = _longest_run(np.convolve(codes[:-period] == codes[period:], np.ones(period), "valid") >= REPEATED * period)
+        last += 2 * period - 1  # what the last window compares, and what it compares that with
+        start = launches.start_us[rows[first:last:period]]
+        # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.
+        if last - first >= (MOST if period > 1 else ALONE) * n and len(start) > FEWEST_REPEATS:
+            return start[:-1], start[1:]
+    return None
+
+
+REPEATED, MOST, ALONE = 0.95, 0.5, 0.9
+"""Of a repeat's kernels, those that must be the same; and of all launches, those that must be part of the repetition: of several
+kernels, and of one."""
+
+
+def _longest_run(good: np.ndarray) -> tuple[int, int]:
+    """Where the longest stretch of True begins and ends."""
+    edges = np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0]))
+    if not len(edges):
+        return 0, 0
+    begins, ends = edges[::2], edges[1::2]
+    at = int(np.argmax(ends - begins))
+    return int(begins[at]), int(ends[at])
