@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ from advisor.cli.terminal import (
 from advisor.errors import RuleError, TraceError, UsageError
 
 if TYPE_CHECKING:
+    from advisor.recordings.recording import Recording
     from advisor.report.model import Report
 
 GIB = 1 << 30
@@ -82,26 +84,18 @@ def analyze(
     """
     pandas_alone()
     from advisor.engine.run import run
-    from advisor.recordings.recording import with_kernels, with_memory
     from advisor.reports import formats
-    from advisor.sources import read, read_several
 
     check_severity(fail_on)
     if each and len(trace) > 1:
-        crossed = []
-        for one in trace:
-            into = output / html_path(one).with_suffix(formats()[format or "html"].SUFFIX) if output and output.is_dir() else output
-            if into is not None and into == output and str(output) != "-":
-                raise UsageError(f"{len(trace)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
-            try:
-                analyze(
-                    [one], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
-                    quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
-                )  # fmt: skip
-            except typer.Exit as stopped:
-                crossed.append(stopped.exit_code)
-        if any(crossed):
-            raise typer.Exit(max(crossed))
+
+        def one(path: str, into: Path | None) -> None:
+            analyze(
+                [path], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
+                quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
+            )  # fmt: skip
+
+        _one_by_one(trace, output, formats()[format or "html"].SUFFIX, one)
         return
     if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
@@ -113,16 +107,7 @@ def analyze(
     html = page() if format is None and output is None else None
     if html:
         check_target(html, force, name)
-    if len(trace) > 1:
-        recording = read_several(trace)
-    else:
-        with progress_of(name) as progress:
-            recording = read(name, max_bytes=max_bytes, progress=progress)
-        warn_of_secrets(name)
-    if memory:
-        recording = with_memory(recording, read(memory, max_bytes=max_bytes))
-    if kernels:
-        recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
+    recording = _read(trace, max_bytes, memory, kernels)
     if how.part or recording.kind == "job":
         from advisor.engine.fleet import with_measured
         from advisor.engine.reduce import Judging
@@ -149,6 +134,39 @@ def analyze(
     if strict and report.failed:
         raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
     gate(report, fail_on, allow_unjudged)
+
+
+def _one_by_one(traces: list[str], output: Path | None, suffix: str, analyze_one: Callable[[str, Path | None], None]) -> None:
+    """Each trace by itself, and where `output` is a directory into a file of its own there. Exits with the highest code of any."""
+    codes = []
+    for path in traces:
+        into = output / html_path(path).with_suffix(suffix) if output and output.is_dir() else output
+        if into is not None and into == output and str(output) != "-":
+            raise UsageError(f"{len(traces)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
+        try:
+            analyze_one(path, into)
+        except typer.Exit as stopped:
+            codes.append(stopped.exit_code)
+    if any(codes):
+        raise typer.Exit(max(codes))
+
+
+def _read(traces: list[str], max_bytes: int, memory: str | None, kernels: str | None) -> Recording:
+    """What was recorded, with the memory snapshot and the measured kernels that were given beside it."""
+    from advisor.recordings.recording import with_kernels, with_memory
+    from advisor.sources import read, read_several
+
+    if len(traces) > 1:
+        recording = read_several(traces)
+    else:
+        with progress_of(traces[0]) as progress:
+            recording = read(traces[0], max_bytes=max_bytes, progress=progress)
+        warn_of_secrets(traces[0])
+    if memory:
+        recording = with_memory(recording, read(memory, max_bytes=max_bytes))
+    if kernels:
+        recording = with_kernels(recording, read(kernels, max_bytes=max_bytes))
+    return recording
 
 
 def report(

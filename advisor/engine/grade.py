@@ -11,7 +11,7 @@ import msgspec
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.report.model import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
-from advisor.report.numbers import cut, percent
+from advisor.report.numbers import percent, whole_clauses
 from advisor.views.replay.true_step import TrueStep
 
 
@@ -39,7 +39,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     finding = Finding(
         rule=rule.id,
         title=found.title or rule.title,
-        summary=cut(found.summary, SUMMARY_CHARACTERS),
+        summary=whole_clauses(found.summary, SUMMARY_CHARACTERS),
         severity=min(max(severity, at_most, key=SEVERITIES.index), found.at_least, key=SEVERITIES.index),
         confidence=found.confidence * weight.sure,
         saving=weight.saving,

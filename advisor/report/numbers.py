@@ -21,6 +21,15 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def whole_clauses(text: str, most: int) -> str:
+    """The text; where it is longer than so many characters, the clauses of it that fit, or the words where the first clause is as long."""
+    if len(text) <= most:
+        return text
+    end = max(text.rfind(mark, 0, most) for mark in (". ", "; "))
+    head = text[: most - 1]
+    return f"{text[:end]}." if end > most / 2 else f"{head.rpartition(' ')[0] or head}…"
+
+
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
     # 999.5 would be written 1000: the next unit takes over where the rounding does.
     scale, unit = next((pair for pair in units if abs(value) / pair[0] < 999.5), units[-1])

@@ -35,6 +35,15 @@ def test_intervals_say_a_unit_once() -> None:
     assert numbers.interval(500, 500) == "500 µs"
 
 
+def test_what_does_not_fit_ends_with_a_clause_or_a_word() -> None:
+    said = "Two kernels take 1.20 ms of a step; fused they would take less. The rest stays."
+    assert numbers.whole_clauses(said, 200) == said
+    assert numbers.whole_clauses(said, 70) == "Two kernels take 1.20 ms of a step; fused they would take less."
+    assert numbers.whole_clauses(said, 60) == "Two kernels take 1.20 ms of a step."
+    assert numbers.whole_clauses(said, 20) == "Two kernels take…"
+    assert numbers.whole_clauses("x" * 30, 20) == numbers.cut("x" * 30, 20) == "x" * 19 + "…"
+
+
 def test_sizes_and_shares() -> None:
     assert [numbers.size(n) for n in (0, 999, 1_500, 1_040_222_118)] == ["0 bytes", "999 bytes", "1.50 kB", "1.04 GB"]
     assert [numbers.share(*p) for p in ((1, 2), (3, 2), (-1, 2), (1, 0), (1, float("nan")))] == [0.5, 1, 0, 0, 0]

@@ -36,7 +36,7 @@ from advisor.report.model import (
     Work,
     severity_of,
 )
-from advisor.report.numbers import cut, percent
+from advisor.report.numbers import percent, whole_clauses
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, JobEdits, Several
@@ -159,7 +159,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         made.append(
             msgspec.structs.replace(
                 finding,
-                summary=cut(f"{common(ranks, job.numbers).capitalize()}: {finding.summary}", SUMMARY_CHARACTERS),
+                summary=whole_clauses(f"{common(ranks, job.numbers).capitalize()}: {finding.summary}", SUMMARY_CHARACTERS),
                 severity="low" if capped else severity,
                 saving=saving,
                 confidence=finding.confidence * (1.0 if everywhere and waiting < LOW_SHARE else 0.8),
