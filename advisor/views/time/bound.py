@@ -72,7 +72,7 @@ class Made(NamedTuple):
     dense: float
     memory: float
     starved: float
-    """Products that wait for memory: on few rows, by the intensity of their recorded shapes or by name."""
+    """Products that wait for memory: on few rows, by the intensity of their recorded shapes and the time that moving the bytes takes, or by name."""
     arithmetic: float
     """Products that wait for arithmetic, by the same."""
     unknown: float
@@ -248,7 +248,8 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     intensity = np.divide(roofline.flops, roofline.bytes, out=np.full(len(ops), np.nan), where=roofline.bytes > 0)
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
     dense = kernels.of(*DENSE)
-    starved = dense & np.where(known, intensity < ridge, _vector_products(timeline))
+    # Moving the bytes takes a product that waits for them much of its time; what is slow at both rates waits for something else.
+    starved = dense & np.where(known, (intensity < ridge) & (roofline.peak_us >= HALF * dur), _vector_products(timeline))
     narrow = _narrow(timeline)
     # Without a framework most kernels are the program's own, and what their author called them is no proof of what they do.
     told = kernels.of(*MOVES_MEMORY) & (_of_libraries(timeline) if program.framework == "cuda" else True)
