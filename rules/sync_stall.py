@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.intervals import Ints
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
 from advisor.report.numbers import duration, percent, times
 from advisor.rules._phrases import a_step
@@ -66,7 +69,8 @@ def sync_stall(
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
     recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
     that try algorithms, which happens once. In a recording of a single step,
-    so are waits after its last launch: what they hold up was not recorded.
+    so are waits after its last launch: what they hold up was not recorded. Where each wait, outside any op, ends a range of the
+    program's own that marks the step, removing them is possible only: they may be how that range is timed.
 
     How to fix it
     Keep values on the GPU: accumulate the loss there and read it every N steps, replace `if tensor.any():` by
@@ -105,6 +109,7 @@ def sync_stall(
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     # Without an `if` the work of both ways is done, which may take what the wait took.
+    timed = _end_ranges(steps, work, calls, waits)
     least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
     return Found(
         summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
@@ -119,8 +124,22 @@ def sync_stall(
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
+        status="possible" if timed else "found",
+        possible_why="each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
+        decide_with="the source: does the program go on without these waits where nobody times it?" if timed else "",
         fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall", _fix(names)),
     )
+
+
+def _end_ranges(steps: Steps, work: GpuWork, calls: HostCalls, waits: Ints) -> bool:
+    """Whether all of them wait, outside of any op, for the whole device or for an event behind the last launch of a range that the program marks."""
+    api = calls.timeline.api_calls
+    if steps.basis != "nvtx" or not (matches(api, _TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)).all():
+        return False
+    launching = np.unique(work.schedule.op_call)
+    of = np.r_[steps.of_host_time(api["start_us"].to_numpy()[calls.rows]), steps.steps]
+    following = np.r_[launching, len(calls.rows)][np.searchsorted(launching, waits)]
+    return bool((of[following] > of[waits]).all())
 
 
 def _lost_us(main: DevicePartition | None) -> float:

@@ -185,6 +185,21 @@ def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_i
     assert finding.saving.expected_us == pytest.approx(26, abs=1)
 
 
+@pytest.mark.parametrize(("behind_us", "status"), [(0, "possible"), (5, "found")])
+def test_a_wait_that_ends_the_range_which_marks_the_step_may_be_how_it_is_timed(behind_us, status):
+    # Each range launches 60 µs of work and waits for the device; in the second case it launches another 5 µs behind that.
+    def body(trace, at):
+        trace.note(f"run {at // 100}", at, 99).op("aten::mm", at, 30).launch(at + 20, at + 26, at + 86, dur=4).call("cudaDeviceSynchronize", at + 33, 55)
+        if behind_us:
+            trace.launch(at + 90, at + 92, at + 92 + behind_us, "last", dur=1)
+
+    trace = Trace()
+    for s in range(STEPS):
+        body(trace, 100 * s)
+    finding = found("sync-stall", trace)
+    assert trace.get(Steps).basis == "nvtx" and finding.status == status and ("timed" in finding.possible_why) == (status == "possible")
+
+
 @pytest.mark.parametrize(("after_us", "severity"), [(300, "medium"), (2_000, "low")])
 def test_what_a_part_gains_weighs_by_its_share_of_the_program(after_us, severity):
     # Twelve times two kernels in 60 of 72 µs, waited for: a sixth of that. Then three other kernels that take 29 or 74 % of the device's work.
