@@ -130,7 +130,8 @@ def memcpy(
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
         cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if launching + paused > exposed else "")
     loader = len(host.data_loading[0]) > 0
-    made = MadeOnHost.of(work, copies.at[(pageable | blocking)[copies.at]])
+    up = copies.to_device(work)
+    made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
     staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us
     return Found(
@@ -159,7 +160,7 @@ def memcpy(
         fix=for_program(
             program,
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
-            _fix(pageable_share, created_on_host(work.ops, rows), float((copies.bytes[copies.at] < small_bytes).mean()), loader),
+            _fix(pageable_share, created_on_host(work.timeline, work.ops, work.rows[up]), float((copies.bytes[copies.at] < small_bytes).mean()), loader),
         ),
     )
 

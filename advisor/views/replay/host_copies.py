@@ -40,6 +40,10 @@ class HostCopies:
         found: Mask = count[group] >= FEWEST_REPEATS
         return found
 
+    def to_device(self, work: GpuWork) -> Ints:
+        """The copies (positions) that go to the device."""
+        return self.at[work.column("copy_kind")[self.at] == CopyKind.HTOD.value]
+
     def to_host(self, work: GpuWork) -> Ints:
         """The copies (positions) that come to the host."""
         return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, length, union
+from advisor.intervals import Ints, Mask, Spans, length, union
+from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
@@ -20,6 +21,7 @@ WORTH_SAYING = 0.03
 
 _MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
 _CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|tensor|scalar_tensor|lift_fresh|detach_)$")
+_HANDLE, _COPY, _EMPTY = re.compile(r"aten::zeros$"), re.compile(r"aten::copy_$"), re.compile(r"aten::empty$")
 _TENSOR_OP = re.compile(r"^aten::")
 _FROM_DATA = re.compile(r"aten::(lift_fresh|from_file|item|_local_scalar_dense)$")
 """What brings in data of the program's own: what is computed from it cannot be made elsewhere without it."""
@@ -67,7 +69,7 @@ class MadeOnHost:
         place, order = np.arange(len(top)), np.full(len(cpu), -1, np.int64)
         order[top] = place
         broken = np.maximum.accumulate(np.where(breaks[top], place, -1)) if len(top) else place
-        makers = np.flatnonzero(ops.named(_MAKES)[top] & ~breaks[top])
+        makers = np.flatnonzero((ops.named(_MAKES) & ~_handles(work.timeline, ops))[top] & ~breaks[top])
         at = order[ops.outermost[work.op[copies]]]
         copies, at = copies[at > 0], at[at > 0]
         after = np.searchsorted(makers, broken[at - 1], side="right")
@@ -80,13 +82,47 @@ class MadeOnHost:
         return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
 
 
-def created_on_host(ops: Ops, rows: Ints) -> float:
+HANDLE_US, NEARLY_ALL = 20.0, 0.9
+"""How long before a range its handle is made, at the most; and how many of the ranges have one where the framework makes them."""
+
+
+def _handles(timeline: Timeline, ops: Ops) -> Mask:
+    """(n_cpu,) tensors that the framework makes as it opens a range: up to PyTorch 1.11 each begins with one."""
+    cpu, ranges = timeline.cpu_ops, timeline.annotations
+    found = np.zeros(len(cpu), bool)
+    rows = np.flatnonzero(ops.named(_HANDLE) & (ops.parent < 0))
+    if not len(rows) or not len(ranges):
+        return found
+    threads = thread_ids(ranges, cpu)
+    of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"]).to_numpy()
+    begun, opened = ranges["start_us"].to_numpy(), 0
+    for thread in np.unique(of_range).tolist():
+        mine = rows[threads[len(ranges) :][rows] == thread]
+        mine = mine[np.argsort(end[mine], kind="stable")]
+        own = begun[of_range == thread]
+        last = np.searchsorted(end[mine], own, side="right") - 1
+        close = last >= 0
+        close[close] = own[close] - end[mine[last[close]]] <= HANDLE_US
+        found[mine[last[close]]] = True
+        opened += int(close.sum())
+    return found if opened >= NEARLY_ALL * len(ranges) else np.zeros(len(cpu), bool)
+
+
+def created_on_host(timeline: Timeline, ops: Ops, rows: Ints) -> float:
     """Share of the copies whose tensor was made by the op just before, on the host."""
-    found = 0
+    found, handles = 0, _handles(timeline, ops)
     for op in ops.of_gpu[rows]:
         outer = int(ops.outermost[op]) if op >= 0 else -1
-        before = outer - 1
-        while before >= 0 and ops.outermost[before] != before:
-            before -= 1
-        found += outer >= 0 and before >= 0 and bool(_CREATES.match(ops.name(before)))
+        before = _before(ops, outer)
+        if before >= 0 and _COPY.match(ops.name(outer)) and _EMPTY.match(ops.name(before)):
+            before = _before(ops, before)  # what a copy by itself writes to is made just before it
+        found += before >= 0 and bool(_CREATES.match(ops.name(before))) and not handles[before]
     return found / max(len(rows), 1)
+
+
+def _before(ops: Ops, op: int) -> int:
+    """The outermost op that precedes one, -1 where there is none."""
+    before = op - 1
+    while before >= 0 and ops.outermost[before] != before:
+        before -= 1
+    return max(before, -1)

@@ -44,3 +44,29 @@ def test_making_them_on_the_device_saves_the_copy_and_most_of_the_making():
     assert saving.expected_us == pytest.approx(220, abs=10)
     assert saving.high_us == pytest.approx(260 + 0.04 * 360, abs=10), "made once and kept"
     assert found("memcpy", making("aten::triu", "aten::mul")).saving.expected_us < 60
+
+
+@pytest.mark.parametrize(("ahead_us", "copies"), [(5, 0), (50, 4)])
+def test_the_tensor_that_an_old_framework_makes_to_open_a_range_is_no_batch(ahead_us, copies):
+    # A range that copies what exists already; zeros made 5 µs before it are its handle, 50 µs before it they may be what is copied.
+    def body(trace, at):
+        trace.op("aten::zeros", at + 52 - ahead_us, 3).note("upload", at + 55, 60)
+        trace.op("aten::empty", at + 56, 2).op("aten::copy_", at + 60, 50).copy(at + 62, 45, at + 64, at + 104, "Pageable", 400_000)
+        trace.op("aten::mm", at + 120, 20).launch(at + 135, at + 139, at + 141)
+
+    trace = repeat(200, body)
+    for s in range(5):  # steps of the profiler are ranges, too
+        trace.op("aten::zeros", 200 * s - 4, 3)
+    known = made(trace)
+    assert len(known.copies) == copies
+    assert ("Build the tensors" in found("memcpy", trace).fix.title) == (copies > 0)
+
+
+def test_what_comes_to_the_host_was_not_made_there():
+    def body(trace, at):
+        trace.op("aten::full", at, 20)
+        trace.op("aten::copy_", at + 20, 60).copy(at + 22, 55, at + 24, at + 74, "Pageable", 400_000, kind="DtoH")
+        trace.op("aten::mm", at + 82, 10).launch(at + 85, at + 88, at + 92)
+
+    finding = found("memcpy", repeat(100, body))
+    assert "making what they carry" not in finding.summary and finding.saving.expected_us < 60
