@@ -14,3 +14,9 @@ def transfer_us(work: GpuWork, at: Ints, waiting: float) -> Floats:
     alike = frame.groupby(["name", "grid_blocks", "bytes", "in_elements"], observed=True, sort=False)["dur_us"].transform("min")
     found: Floats = np.minimum(work.dur_us[at], waiting * alike.to_numpy())
     return found
+
+
+def sizes_known(work: GpuWork, at: Ints) -> bool:
+    """Whether what each of them moves was recorded: only then is the shortest like it a measure of the others."""
+    frame = work.timeline.gpu_ops.iloc[work.rows[at]]
+    return bool(((frame["bytes"] > 0) | (frame["in_elements"] > 0)).all())

@@ -8,7 +8,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.model import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent
-from advisor.rules._collectives import transfer_us
+from advisor.rules._collectives import sizes_known, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import BUCKETS
 from advisor.views.ranks.communication import Communication, OneRank
@@ -102,7 +102,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     mostly_waits = waiting > 0.5 * spent
     return Found(
         summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} in which nothing is computed."
-        + (f" At least {duration(waiting)} of it look like waiting for other ranks." if waiting >= 0.01 * spent else "")
+        + (_said(duration(waiting), sizes_known(work, mine[exposed > moving])) if waiting >= 0.01 * spent else "")
         + ("" if mostly_waits else " One rank alone cannot tell waiting from transfer."),
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="communication that no computing hides",
@@ -129,6 +129,13 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
             risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
         ),
     )
+
+
+def _said(waiting: str, known: bool) -> str:
+    """What of the exposed time may be waiting: at least so much where those of one size are compared."""
+    if known:
+        return f" At least {waiting} of it look like waiting for other ranks."
+    return f" If those of one kind move as much, {waiting} of it are waiting for other ranks: sizes were not recorded."
 
 
 def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:

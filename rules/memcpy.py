@@ -137,9 +137,7 @@ def memcpy(
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
-        edits=_edits(
-            work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader
-        ),  # fmt: skip
+        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader),
         removes="copies between host and device that overlap no compute",
         at_most_us=exposed + launching + paused,
         likely_at_most_us=exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)),
