@@ -206,7 +206,9 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     if library or fma >= BUSY:
         return Seen(told, gain, 0.85, _fix(half, True))
     # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
-    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, _fix(half, True), "medium")
+    # Behind loads that are as fast as they get, faster arithmetic alone gains nothing.
+    full = max(kernel.limits.busy.get(L1, 0.0), dram) >= REACHED[0]
+    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, _fix(half, True), "low" if full else "medium")
 
 
 def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:

@@ -65,6 +65,11 @@ def _clocked(found: Judged) -> Judged:
     return found._replace(finding=unsure)
 
 
+def first_seen(found: Judged) -> Judged:
+    """The finding of a first pass, no more than medium: what it is a part of, later passes do in less time or not at all."""
+    return found._replace(finding=msgspec.structs.replace(found.finding, severity="medium")) if found.finding.severity == "high" else found
+
+
 BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"
 
 

@@ -121,6 +121,19 @@ def test_what_may_gain_nothing_is_no_more_than_medium():
     assert (finding.status, finding.severity) == ("found", "medium")
 
 
+@pytest.mark.parametrize(("context_us", "severity"), [(500_000, "medium"), (0, "high")])
+def test_what_a_first_pass_shows_is_no_more_than_medium(context_us, severity):
+    # 24 products in FP32 of 300 µs, each by a kernel of its own, one after the other; in the first case behind half a second of start-up.
+    trace = Trace(recorder="torch")
+    if context_us:
+        trace.call("cudaFree", 0, context_us)
+    for k in range(24):
+        at, runs = context_us + 40.0 * k, context_us + 25 + 300.0 * k
+        trace.op("aten::mm", at, 30, [[2048, 2048], [2048, 2048]]).launch(at + 20, runs, runs + 300, f"ampere_sgemm_128x{k + 1}_nn")
+    report = run(trace.timeline(), [built_in()["precision"]])
+    assert [f.severity for f in report.findings] == [severity] and ("first pass" in report.headline.judged_why) == (severity == "medium")
+
+
 @pytest.mark.parametrize(("gpu_us", "status"), [(2.0, "possible"), (20.0, "found")])
 def test_where_the_device_hardly_works_and_nothing_repeats_the_hosts_time_is_only_possible(gpu_us, status):
     # 24 kernels of different names, each launched 100 µs after the one before: the device works for 2, or for 20 % of that.

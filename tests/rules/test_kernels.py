@@ -349,6 +349,8 @@ def test_a_product_on_cuda_cores_is_found_in_a_measured_kernel():
     part = found("precision", kernel("conv2d_kernel", **fp32_product(fma=34)))
     assert part.severity == "medium" and part.saving.low == 0 and 0.3 < part.saving.expected < 0.34 and part.saving.high > 0.9
     assert found("precision", kernel("ampere_sgemm_128x64_nn", **fp32_product(fma=34))).saving.expected > 0.9
+    # Behind a full L1, faster arithmetic alone gains nothing.
+    assert found("precision", kernel("conv2d_kernel", **fp32_product(fma=34, l1=99))).severity == "low"
 
 
 def test_turing_without_tensor_cores_is_not_told_to_use_them():

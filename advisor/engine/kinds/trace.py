@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import clocked, doubted, paced
+from advisor.engine.doubt import clocked, doubted, first_seen, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
@@ -59,6 +59,7 @@ from advisor.views.time.kernel_table import KernelTable
 from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
+from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 
@@ -127,6 +128,8 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
         untold = next(check for check in health.results if check.check == "steps")
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
+    if workspace.get(FirstPass).only:
+        found = [first_seen(f) for f in found]
     found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]
