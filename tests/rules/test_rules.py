@@ -150,6 +150,16 @@ def test_without_launches_no_gap_is_blamed_on_the_host():
     skipped("launch-gap", Trace().op("aten::mm", 0, 10).gpu(0, 5).gpu(50, 60))
 
 
+@pytest.mark.parametrize(("recorder", "severity"), [("jax", "medium"), ("test", "high")])
+def test_jitted_calls_of_which_none_repeats_may_belong_to_no_one_step(recorder, severity):
+    # 24 calls of 24 kernels of 20 µs, each launched 100 µs after the one before.
+    trace = Trace(recorder=recorder)
+    for k in range(24):
+        name = f"f_{chr(97 + k)}"
+        trace.op(f"PjitFunction({name})" if recorder == "jax" else "aten::mul", 100.0 * k, 95).launch(100.0 * k + 80, 100.0 * k + 84, 100.0 * k + 104, name)
+    assert found("launch-gap", trace).severity == severity
+
+
 # sync-stall
 
 
