@@ -19,6 +19,10 @@ ONCE = 0.05
 """Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""
 
 
+FEWEST_OF_A_LAYER = 3
+"""Kernels of a layer: a product, what is added to it and what bends it. Fewer again and again are one op's loop, as of a benchmark."""
+
+
 def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us: float, end_us: float, repeats: int) -> str:
     """How it is known, "" where it is not: of so many repeats that the host launches from start_us to end_us, where another begins. Only
     frameworks have layers: in a program of one's own, what repeats is the program's loop."""
@@ -71,6 +75,8 @@ def _issued_with_more(timeline: Timeline, launches: Launches, inside: Mask, star
     chosen = chosen[np.argsort(launches.start_us[chosen], kind="stable")]
     starts, dur = launches.start_us[chosen], timeline.gpu_ops["dur_us"].to_numpy()[chosen]
     a_repeat = round(((starts >= start_us) & (starts < end_us)).sum() / repeats)
+    if a_repeat < FEWEST_OF_A_LAYER:
+        return False
     # The repeat that begins at end_us may be the last whole one.
     before, after = int(np.searchsorted(starts, start_us)), min(int(np.searchsorted(starts, end_us)) + a_repeat, len(starts))
     few = max(before, len(starts) - after) <= a_repeat

@@ -65,6 +65,12 @@ def test_kernels_issued_in_one_go_with_the_repeats_make_them_layers():
     assert layers(stem(Trace(), n=1, dur=14)).get(Steps).basis == "detected"
 
 
+@pytest.mark.parametrize(("names", "basis"), [(("gemm", "add"), "detected"), (("gemm", "add", "relu"), "whole")])
+def test_one_ops_loop_is_a_benchmark(names, basis):
+    # 28 µs before 160 or 240: more than a twentieth.
+    assert layers(stem(Trace(), n=1), n=10, names=names).get(Steps).basis == basis
+
+
 def test_steps_exchange_data_with_the_host():
     waited = layers(stem(Trace())).call("cudaStreamSynchronize", 265, 2)
     assert waited.get(Steps).basis == "detected", "between two repeats"
