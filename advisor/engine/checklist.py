@@ -62,6 +62,12 @@ def _gains(report: Report, *rules: str) -> float:
     return min(gained / step, 1.0) if step else 0.0
 
 
+def _cost(report: Report, *rules: str) -> str:
+    """What the findings of these rules cost, in words that follow what was found; where they were folded, others' fixes gain it."""
+    gain = _gains(report, *rules)
+    return f"cost {percent(gain)} of the step" if gain > 0 else "cost what the fix of another finding gains too"
+
+
 def _busy(report: Report, time: DeviceTime) -> Answer:
     question = "Is the GPU busy?"
     busy, exposed = (_share(us, time) for us in (time.window_us - time.idle_us, time.exposed_comm_us))
@@ -91,9 +97,10 @@ def _sync(report: Report, time: DeviceTime) -> Answer:
     heard, share = _heard(report, "sync-stall", "amp-scaler-sync"), _share(time.idle.sync, time)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    return _told(
-        name, question, heard == "found", f"The GPU idles in waits of the host for {percent(share)} of the time.", "#findings", share, heard != "found"
-    )
+    detail = f"The GPU idles in waits of the host for {percent(share)} of the time."
+    if heard == "found":
+        detail = f"Waits of the host that can go {_cost(report, 'sync-stall', 'amp-scaler-sync')}."
+    return _told(name, question, heard == "found", detail, "#findings", share, heard != "found")
 
 
 def _copies(report: Report, time: DeviceTime) -> Answer:
@@ -191,11 +198,7 @@ def _fused(report: Report) -> Answer:
     heard, gain = _heard(report, *rules), _gains(report, *rules)
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    detail = (
-        f"Some run apart that could be one, which would gain {percent(gain)} of the step."
-        if heard == "found"
-        else "No chain that would gain from it was found."
-    )
+    detail = f"Kernels that run apart and could be one {_cost(report, *rules)}." if heard == "found" else "No chain that would gain from it was found."
     return _told(name, question, heard == "clear", detail, "#findings", gain, heard == "clear")
 
 
@@ -204,9 +207,25 @@ def _batch(report: Report) -> Answer:
     heard = _heard(report, "low-arithmetic-intensity", "small-grid")
     if heard not in ("found", "clear"):
         return _unrecorded(name, question, f"{heard[:1].upper()}{heard[1:]}.", "#skipped")
-    detail = "Products have too few rows, or kernels too few blocks; see the findings." if heard == "found" else "Products are large enough for the GPU."
+    if heard == "clear" and not _dense(report):
+        return _unrecorded(name, question, f"No product ran.{_throughput(report)}", "#kernels")
+    waits = report.headline.bottleneck == "launch-bound" and _busy_share(report) < 0.5
+    good = heard == "clear" and not waits
+    if heard == "found":
+        detail = "Products have too few rows, or kernels too few blocks; see the findings."
+    elif waits:
+        detail = "Kernels are done before the next one is launched: more samples a step would take little longer."
+    else:
+        detail = "Products of too few rows and kernels of too few blocks take little of the step."
     gain = _gains(report, "low-arithmetic-intensity", "small-grid")
-    return _told(name, question, heard == "clear", f"{detail}{_throughput(report)}", "#findings", gain, heard == "clear")
+    return _told(name, question, good, f"{detail}{_throughput(report)}", "#findings", gain, good)
+
+
+def _busy_share(report: Report) -> float:
+    """How much of the step, as it runs unrecorded, the busiest device works."""
+    busy_us = max((time.window_us - time.idle_us for time in report.time or ()), default=0.0)
+    whole_us = (report.headline.step_us or 0.0) * (report.window.steps if report.window else 1)
+    return busy_us / whole_us if whole_us else 0.0
 
 
 def _throughput(report: Report) -> str:

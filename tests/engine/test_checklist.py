@@ -1,0 +1,38 @@
+"""The fifteen questions, where an answer is easily more than what was seen."""
+
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from tests.rules.test_rules import queued, repeat, wait_each_step
+
+GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNN"
+
+
+def answers(trace):
+    return {answer.id: answer for answer in run(trace.timeline(), built_in().values()).checklist}
+
+
+def test_a_program_without_products_is_not_praised_for_its_batch():
+    batch = answers(queued(lambda trace, host, gpu: trace.launch(host + 1, gpu, gpu + 110, "own_kernel", grid_blocks=132)))["batch-size"]
+    assert batch.answer == "not recorded" and "No product ran" in batch.detail
+
+
+def product(trace, host, gpu, dur):
+    shapes = [[4096, 256], [256, 256]]
+    trace.op("aten::mm", host, 18, shapes).launch(host + 10, gpu, gpu + dur, GEMM, grid_blocks=132)
+
+
+def test_where_the_device_waits_for_launches_more_samples_cost_little():
+    assert answers(queued(lambda trace, host, gpu: product(trace, host, gpu, 110)))["batch-size"].answer == "yes"
+
+    def body(trace, at):
+        for k in range(5):
+            product(trace, at + 40 * k, at + 40 * k + 13, 10)
+
+    waits = answers(repeat(200, body))["batch-size"]
+    assert waits.answer == "no" and "little longer" in waits.detail
+
+
+def test_waits_that_were_found_are_told_by_what_they_cost():
+    found = answers(repeat(100, wait_each_step))["synchronisation"]
+    # The kernel's 60 of 100 µs are left, and what it takes to launch it.
+    assert found.answer == "yes" and found.detail == "Waits of the host that can go cost 39% of the step."
