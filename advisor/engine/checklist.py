@@ -87,9 +87,9 @@ def _gaps(report: Report, time: DeviceTime) -> Answer:
 
 def _loading(report: Report, time: DeviceTime) -> Answer:
     waits = _share(time.idle.data_loading, time)
-    held = waits >= IN_THE_WAY or _heard(report, "data-loading") == "found"
-    detail = f"The GPU waits for batches {percent(waits)} of the time."
-    return _told("data-loading", "Is data loading the bottleneck?", held, detail, "#time", waits, not held)
+    held, most = waits >= IN_THE_WAY or _heard(report, "data-loading") == "found", report.headline.bottleneck == "data-bound"
+    detail = f"The GPU waits for batches {percent(waits)} of the time" + (": more goes elsewhere." if held and not most else ".")
+    return _told("data-loading", "Is data loading the bottleneck?", most, detail, "#time", waits, not held)
 
 
 def _sync(report: Report, time: DeviceTime) -> Answer:

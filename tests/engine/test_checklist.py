@@ -1,5 +1,8 @@
 """The fifteen questions, where an answer is easily more than what was seen."""
 
+import msgspec
+
+from advisor.engine.checklist import checklist
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from tests.rules.test_rules import queued, repeat, wait_each_step
@@ -36,3 +39,13 @@ def test_waits_that_were_found_are_told_by_what_they_cost():
     found = answers(repeat(100, wait_each_step))["synchronisation"]
     # The kernel's 60 of 100 µs are left, and what it takes to launch it.
     assert found.answer == "yes" and found.detail == "Waits of the host that can go cost 39% of the step."
+
+
+def test_the_bottleneck_is_what_holds_most():
+    report = run(repeat(100, wait_each_step).timeline(), built_in().values())
+    (time,) = report.time
+    waits = msgspec.structs.replace(time, idle=msgspec.structs.replace(time.idle, data_loading=0.1 * time.window_us))
+    for bottleneck, answer, told in (("data-bound", "yes", "10% of the time."), ("sync-bound", "no", "10% of the time: more goes elsewhere.")):
+        headline = msgspec.structs.replace(report.headline, bottleneck=bottleneck)
+        loading = next(a for a in checklist(msgspec.structs.replace(report, time=(waits,), headline=headline)) if a.id == "data-loading")
+        assert (loading.answer, loading.good) == (answer, False) and loading.detail.endswith(told)
