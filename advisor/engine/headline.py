@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.engine.outcome import Outcomes
-from advisor.intervals import clip, length
+from advisor.intervals import clip, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
@@ -96,14 +96,17 @@ def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
 
 def hardly_works(workspace: Workspace) -> float | None:
     """Share of a recording of which no part repeats in which the device works, where that is next to nothing: what of the rest belongs to a step is
-    then not known. What the issuing threads still run after the last GPU op, or mark as a part of the program, belongs to the recording as well."""
+    then not known. What the issuing threads run before the first launch, where nothing was launched unseen, and after the last GPU op, or mark as a part
+    of the program, belongs to the recording as well."""
     timeline, steps, host = workspace.get(Timeline), workspace.get(Steps), workspace.get(HostActivity)
     if steps.repeats:
         return None
     window_us = steps.end_us - steps.start_us
     goes_on = joined(*(spans_of(frame, host.on_threads(frame)) for frame in (timeline.cpu_ops, timeline.annotations)))
-    after_us = length(clip(goes_on, steps.end_us, np.inf))
-    busy = (1 - workspace.get(Bound).shares.idle) * window_us / (window_us + after_us)
+    beside_us = length(clip(goes_on, steps.end_us, np.inf))
+    if np.isneginf(workspace.get(StartUp).earlier_us) and not (workspace.get(Launches).start_us < steps.host_start_us).any():
+        beside_us += length(clip(subtract(goes_on, host.once), -np.inf, steps.host_start_us))
+    busy = (1 - workspace.get(Bound).shares.idle) * window_us / (window_us + beside_us)
     return busy if busy < 1 - IDLE_CAPTURE else None
 
 

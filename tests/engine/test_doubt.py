@@ -146,10 +146,12 @@ def test_where_the_device_hardly_works_and_nothing_repeats_the_hosts_time_is_onl
     assert (finding.severity in ("high", "medium")) == (status == "found")
 
 
-@pytest.mark.parametrize(("goes_on_us", "judged"), [(0, "yes"), (24_000, "partly")])
-def test_a_range_of_the_program_that_goes_on_belongs_to_the_recording_that_does_not_repeat(goes_on_us, judged):
+@pytest.mark.parametrize(
+    ("before_us", "after_us", "judged"), [(80, 0, "yes"), (80, 24_000, "partly"), (24_000, 0, "partly")], ids=["all of it", "goes on", "begins before"]
+)
+def test_a_range_of_the_program_around_what_does_not_repeat_belongs_to_the_recording(before_us, after_us, judged):
     # 24 kernels of 20 µs in 2.4 ms: a fifth of that, or 2 % of a range of the same thread that launches nothing for 24 ms more.
-    trace = Trace().note("inference", 0, 2_424 + goes_on_us)
+    trace = Trace().note("inference", 80 - before_us, before_us + 2_324 + after_us)
     for k in range(24):
         trace.op(f"aten::op{k}", 100.0 * k, 95).launch(100.0 * k + 80, 100.0 * k + 84, 100.0 * k + 104, f"kernel_{chr(97 + k)}")
     report = run(trace.timeline(), [built_in()["launch-gap"]])
