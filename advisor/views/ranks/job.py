@@ -16,7 +16,7 @@ from advisor.knowledge.collectives import Collective
 from advisor.report.model import Kind, Matching
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.lane import PARTS
-from advisor.views.ranks.matching import Matched, match
+from advisor.views.ranks.matching import Matched, match, taken
 from advisor.views.ranks.replay import JobReplay, replay_of
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.replay.true_step import TrueStep
@@ -152,7 +152,7 @@ class Job:
     def in_window(self) -> Mask:
         """(collectives,) whether steps of the window launched it, on every rank."""
         inside = np.ones(self.matched.count, bool)
-        step = np.array([self.ranks[r].step[i] for r, i in zip(self.matched.of.tolist(), self.matched.row.tolist(), strict=True)], np.int64)
+        step = taken(self.ranks, self.matched.of, self.matched.row, "step")
         steps = np.array([s.facts.steps for s in self.ranks])
         inside[self.matched.collective[(step < 0) | (step >= steps[self.matched.of])]] = False
         return inside

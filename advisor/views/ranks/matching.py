@@ -18,7 +18,7 @@ from advisor.knowledge.collectives import Collective
 from advisor.report.model import Matching
 from advisor.report.numbers import duration
 from advisor.views.ranks.collectives import KINDS
-from advisor.views.ranks.summary import RankSummary
+from advisor.views.ranks.summary import RankSummary, coded
 
 LARGEST_SPREAD_US = 100.0
 """Ends of matched collectives lie 2 to 50 µs apart; shifted by one, thousands."""
@@ -89,8 +89,7 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     if not members:
         return _nothing(len(ranks), "no collective is on more than one of the ranks given", method)
     collective, of, row = (np.array(column, np.int64) for column in zip(*members, strict=True))
-    start = np.array([ranks[r].start_us[i] + shift[r] for r, i in zip(of.tolist(), row.tolist(), strict=True)])
-    end = np.array([ranks[r].end_us[i] + shift[r] for r, i in zip(of.tolist(), row.tolist(), strict=True)])
+    start, end = (taken(ranks, of, row, name) + shift[of] for name in ("start_us", "end_us"))
     offsets, spread = _offsets(of, collective, end, len(ranks), len(keyed))
     start, end = start - offsets[of], end - offsets[of]
     middle = _median_by(collective, end, len(keyed))
@@ -108,7 +107,7 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     first_entry = np.searchsorted(collective, np.arange(n))
     groups, group = _groups(ranks, of[first_entry], row[first_entry])
     size = np.zeros(n, np.int64)
-    np.maximum.at(size, collective, np.array([ranks[r].size_bytes[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)]))
+    np.maximum.at(size, collective, taken(ranks, of, row, "size_bytes"))
     total = sum(_candidates(s).sum() for s in ranks)
     share = len(of) / max(int(total), 1)
     status: Literal["ok", "failed"] = "ok" if spread <= LARGEST_SPREAD_US and share >= LEAST_MATCHED else "failed"
@@ -122,9 +121,13 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     said = Matching(method=method, matched=n, share=min(share, 1.0), spread_us=spread, status=status, detail=detail)
     return Matched(
         groups, of, collective, row, start, end, np.maximum(begin[collective] - start, 0.0),
-        np.array([ranks[r].kind[i] for r, i in zip(of[first_entry].tolist(), row[first_entry].tolist(), strict=True)], np.int64),
-        group, size, begin, np.maximum(_median_by(collective, end, n) - begin, 0.0), last, offsets, said,
+        taken(ranks, of[first_entry], row[first_entry], "kind"), group, size, begin, np.maximum(_median_by(collective, end, n) - begin, 0.0), last, offsets, said,
     )  # fmt: skip
+
+
+def taken(ranks: Sequence[RankSummary], of: Ints, row: Ints, name: str) -> np.ndarray:
+    """(entries,) one array of the collectives, of each entry's rank (position) and row there."""
+    return np.array([getattr(ranks[r], name)[i] for r, i in zip(of.tolist(), row.tolist(), strict=True)])
 
 
 def _nothing(ranks: int, why: str, method: str) -> Matched:
@@ -272,6 +275,4 @@ def _groups(ranks: Sequence[RankSummary], of: Ints, row: Ints) -> tuple[tuple[st
         KINDS[ranks[r].kind[i]].value if ranks[r].facts.peers[ranks[r].peers[i]] else ranks[r].facts.groups[ranks[r].group[i]]
         for r, i in zip(of.tolist(), row.tolist(), strict=True)
     ]
-    distinct = tuple(dict.fromkeys(names))
-    at = {name: i for i, name in enumerate(distinct)}
-    return distinct, np.array([at[name] for name in names], np.int64)
+    return coded(names)

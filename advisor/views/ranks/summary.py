@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import msgspec
@@ -194,11 +195,11 @@ class RankSummary:
             waits_for[at[inside]] = lane.wait_collective[inside]
         edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
         pieces = np.linspace(steps.start_us, steps.end_us, STRIP + 1)
-        dtypes, dtype = _coded(found.dtype)
-        groups, group = _coded(found.group)
-        peers, peer = _coded(found.peers)
-        communicators, communicator = _coded(found.communicator)
-        splits, split = _coded(found.split)
+        dtypes, dtype = coded(found.dtype)
+        groups, group = coded(found.group)
+        peers, peer = coded(found.peers)
+        communicators, communicator = coded(found.communicator)
+        splits, split = coded(found.split)
         return cls(
             facts=msgspec.structs.replace(
                 _facts(timeline, steps, kernels, found, lane, replay, device),
@@ -276,7 +277,7 @@ def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollec
 Cuts = tuple[Spans, Floats]
 
 
-def _coded(texts: tuple[str, ...]) -> tuple[tuple[str, ...], Ints]:
+def coded(texts: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
     """Distinct texts and each one's position among them."""
     distinct = tuple(dict.fromkeys(texts))
     at = {text: i for i, text in enumerate(distinct)}

@@ -38,15 +38,14 @@ class Grids:
     @classmethod
     def build(cls, work: GpuWork) -> Grids:
         device, blocks = work.column("device"), work.column("grid_blocks")
-        devices, which = np.unique(device, return_inverse=True)
-        sms = np.array([work.timeline.device(d).sm_count for d in devices.tolist()], np.int64)[which]
+        sms = work.timeline.sm_counts(device)
         if not (sms > 0).any():
             raise Unavailable("the trace does not say how many multiprocessors the device has", RECORD_BOTH)
         if not (blocks > 0).any():
             raise Unavailable("the kernels' grids were not recorded", RECORD_BOTH)
         threads, registers, shared = (work.column(c) for c in ("block_threads", "registers", "shared_bytes"))
         waves = np.full(len(work.rows), np.nan)
-        for d in devices.tolist():
+        for d in np.unique(device).tolist():
             gpu = work.timeline.device(d)
             mine = (device == d) & (threads > 0) & (registers > 0) & (shared >= 0)
             if gpu.warp_size == WARP and mine.any():

@@ -286,8 +286,7 @@ def _narrow(timeline: Timeline) -> np.ndarray:
     """(n_gpu,) long kernels on few multiprocessors; not where the grid or the device was not recorded."""
     ops = timeline.gpu_ops
     blocks = ops["grid_blocks"].to_numpy()
-    devices, at = np.unique(ops["device"].to_numpy(), return_inverse=True)
-    sms = np.array([timeline.device(d).sm_count for d in devices.tolist()], np.int64)[at]
+    sms = timeline.sm_counts(ops["device"].to_numpy())
     found: np.ndarray = (blocks > 0) & (blocks < NARROW * sms) & (ops["dur_us"].to_numpy() > LONG_US)
     return found
 
