@@ -31,6 +31,7 @@ def validate(
     """
     from advisor.lab import accuracy as ledger
     from advisor.lab import coverage, jobs, true_steps
+    from advisor.lab.accuracy_chart import as_svg
     from advisor.report.numbers import counted
 
     if jobs.is_jobs(directory):
@@ -45,7 +46,7 @@ def validate(
         return
     pairs = ledger.read_ledger(directory) if directory.suffix == ".jsonl" else ledger.validate(directory)
     if markdown or svg:
-        print(ledger.as_markdown(pairs, str(directory)) if markdown else ledger.as_svg(pairs))
+        print(ledger.as_markdown(pairs, str(directory)) if markdown else as_svg(pairs))
         return
     for p in sorted(pairs, key=lambda p: (p.rule, p.name)):
         mark = "" if p.inside else "  outside"

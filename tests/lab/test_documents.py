@@ -6,6 +6,7 @@ import os
 import pytest
 
 from advisor.lab import accuracy, coverage
+from advisor.lab.accuracy_chart import as_svg
 from tests.analysed import analysed
 from tests.command import advisor
 from tests.paths import ROOT
@@ -18,7 +19,7 @@ SAMPLES = ROOT / "samples"
     ("option", "document", "made"),
     [
         ("--markdown", "accuracy.md", lambda: accuracy.as_markdown(accuracy.validate(SAMPLES, analysed), "samples")),
-        ("--svg", "accuracy.svg", lambda: accuracy.as_svg(accuracy.validate(SAMPLES, analysed))),
+        ("--svg", "accuracy.svg", lambda: as_svg(accuracy.validate(SAMPLES, analysed))),
         ("--table", "rules-by-sample.md", lambda: coverage.as_markdown(coverage.samples(SAMPLES, analysed), coverage.reasons(SAMPLES), "samples")),
     ],
 )
