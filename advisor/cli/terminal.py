@@ -140,6 +140,7 @@ def pandas_alone() -> None:
 
 
 def warn_of_secrets(trace: str) -> None:
+    """Say on standard error where a trace holds what looks like secrets."""
     from advisor.sources.secrets_in import secrets_like
 
     found = secrets_like(Path(trace))

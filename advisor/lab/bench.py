@@ -126,6 +126,7 @@ def waited_for(fn: Callable[..., object], args: Sequence[Any], device: str) -> C
 
 
 def host_times(call: Callable[[], object], count: int) -> list[float]:
+    """Seconds that each of so many calls takes."""
     times = []
     for _ in range(count):
         start = time.perf_counter()

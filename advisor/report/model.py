@@ -32,6 +32,8 @@ LEVEL = 0.8
 
 
 class SourceLine(msgspec.Struct, frozen=True):
+    """A place in the program's text; lines count from 1."""
+
     file: str
     line: int
 
@@ -52,6 +54,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
+    """The lines to change as they are, in the user's terms, and as they should be."""
+
     before: str
     after: str
 
@@ -234,6 +238,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
+    """What the recorder was told to write beside the events; `steps`: whole ones in the window, 0 where none repeats."""
+
     shapes: bool
     stacks: bool
     steps: int
@@ -242,6 +248,8 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class SourceInfo(msgspec.Struct, frozen=True):
+    """The file that was read. bytes: of its uncompressed text; events: of every kind."""
+
     path: str
     format: str
     bytes: int
@@ -250,6 +258,8 @@ class SourceInfo(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
+    """A device that did something. sm_count: its multiprocessors, 0 where they were not recorded."""
+
     id: int
     name: str
     sm_count: int

@@ -259,7 +259,7 @@ def _nvtx(names: Names, text: str) -> str:
 
 
 def _copy(db: sqlite3.Connection, table: str, columns: tuple[str, ...], tables: Mapping[str, tuple[str, ...]]) -> None:
-    values = [_value(table, column, tables) for column in columns]
+    values = [_value(table, column) for column in columns]
     where = f"WHERE name IN {_VERSIONS}" if table in ("META_DATA_EXPORT", "EXPORT_META_DATA") and "name" in columns else ""
     if table == "StringIds":
         where = "WHERE advisor_kind_of(id) IS NOT NULL"
@@ -269,7 +269,7 @@ def _copy(db: sqlite3.Connection, table: str, columns: tuple[str, ...], tables: 
     db.execute(f'INSERT INTO main."{table}" SELECT {", ".join(values)} FROM original."{table}" {where}')
 
 
-def _value(table: str, column: str, tables: Mapping[str, tuple[str, ...]]) -> str:
+def _value(table: str, column: str) -> str:
     """What is taken of a column, as SQL: its numbers, and its texts where one belongs there."""
     kind = {("NVTX_EVENTS", "text"): "nvtx", ("TARGET_INFO_GPU", "name"): "device", ("TARGET_INFO_GPU_METRICS", "metricName"): "metric"}.get((table, column))
     kind = "enum" if table.startswith("ENUM_") and column != "id" else kind

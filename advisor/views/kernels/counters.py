@@ -117,6 +117,7 @@ class Atomics:
 
 
 def atomics(kernel: KernelProfile) -> Atomics | None:
+    """Its atomic operations on global memory; None where they were not counted."""
     known = [kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", f"lts__t_sectors_srcunit_tex_op_{op}.sum") for op in ("red", "atom")]
     if all(n is None for n in known):
         return None

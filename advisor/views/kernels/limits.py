@@ -68,6 +68,7 @@ class Limits:
 
     @classmethod
     def of(cls, kernel: KernelProfile) -> Limits:
+        """From its counters; a pipe that issues loads and stores is L1's, though ncu counts it to the multiprocessor."""
         busy = {name: kernel.get(*metrics) for name, metrics in _METRICS.items()}
         if busy[L1] is None:
             busy[L1] = _l1_of_all(kernel)

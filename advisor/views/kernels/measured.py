@@ -91,11 +91,13 @@ class MeasuredKernels:
 
     @classmethod
     def joined(cls, profiles: KernelProfiles, work: GpuWork, rates: DeviceRates) -> MeasuredKernels:
+        """With the launches of a timeline that they are."""
         join = Join.of(work, profiles.kernels)
         return cls(_grouped(profiles, join.turns, rates), profiles, join)
 
     @classmethod
     def alone(cls, profiles: KernelProfiles, rates: DeviceRates) -> MeasuredKernels:
+        """Where no timeline was given."""
         return cls(_grouped(profiles, (EVERY,) * len(profiles.kernels), rates), profiles)
 
     def positions(self, kernel: MeasuredKernel) -> Ints:
@@ -104,6 +106,7 @@ class MeasuredKernels:
 
     @property
     def total_us(self) -> float:
+        """What all of them took under the profiler."""
         return sum(k.total_us for k in self.kernels)
 
 

@@ -88,10 +88,12 @@ class DeviceMemory:
 
     @property
     def peak_allocated(self) -> int:
+        """The most bytes that allocations held at once."""
         return int(self.allocated[self.peak])
 
     @property
     def peak_reserved(self) -> int:
+        """The most bytes that the allocator held from the driver at once."""
         return max(int(self.reserved.max()), self.reserved_start)
 
     @property

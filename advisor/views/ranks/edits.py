@@ -20,6 +20,7 @@ class JobEdit(msgspec.Struct, frozen=True, tag=True):
     """A change of a job's schedule."""
 
     def apply(self, schedule: JobSchedule) -> JobSchedule:
+        """The schedule once it is made; this one changes nothing."""
         return schedule
 
 

@@ -61,6 +61,7 @@ class Job:
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
+        """The rank of each position."""
         return tuple(s.rank for s in self.ranks)
 
     @property
@@ -77,6 +78,7 @@ class Job:
 
     @property
     def steps(self) -> int:
+        """Whole steps that every rank recorded."""
         return min(s.facts.steps for s in self.ranks)
 
     @cached_property
