@@ -54,12 +54,18 @@ def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us:
     return bool(np.isin(calls["tid"].to_numpy()[around], _threads(timeline, launches, inside)).any())
 
 
+NEARLY_ALL = 0.95
+"""A repeat may begin with the last kernel before the backward pass: where the sequence is cut is not where the program cuts it."""
+
+
 def _backward_alone(timeline: Timeline, launches: Launches, inside: Mask, start_us: float) -> bool:
-    """Whether one thread launched all repeats, and others most of what came before: gradients are computed on a thread of their own, and a
+    """Whether one thread launched the repeats, and others most of what came before: gradients are computed on a thread of their own, and a
     whole step of training needs both."""
-    thread = np.unique(_threads(timeline, launches, inside))
+    threads, counts = np.unique(_threads(timeline, launches, inside), return_counts=True)
     before = (launches.start_us < start_us) & computing_ops(timeline)
-    return len(thread) == 1 and bool(before.any()) and bool((_threads(timeline, launches, before) != thread[0]).mean() > 0.5)
+    if counts.max() < NEARLY_ALL * counts.sum() or not before.any():
+        return False
+    return bool((_threads(timeline, launches, before) != threads[counts.argmax()]).mean() > 0.5)
 
 
 def _issued_with_more(timeline: Timeline, launches: Launches, inside: Mask, start_us: float, end_us: float, repeats: int) -> bool:

@@ -51,6 +51,19 @@ def test_repeats_of_the_backward_thread_alone_are_layers():
     assert steps.basis == "whole" and "one backward pass" in steps.detail and steps.start_us == 0
 
 
+@pytest.mark.parametrize(("ahead", "basis"), [(1, "whole"), (3, "detected")])
+def test_a_repeat_may_begin_before_the_backward_pass(ahead, basis):
+    # Of ten layers of four kernels the first one's first kernels were launched by the forward pass: 1 of 40, or 3, more than a twentieth.
+    trace = Trace()
+    for k in range(20):
+        trace.launch(5.0 * k, 5 * k + 1, 5 * k + 4, f"void at::forward{k}")
+    names = ("void at::norm_backward", "void at::linear_backward", "a", "b")
+    for k in range(40):
+        at = 100 + 10.0 * k
+        trace.launch(at, at + 2, at + 10, "void at::" + names[k % 4], tid=1 if k < ahead else 2)
+    assert trace.get(Steps).basis == basis
+
+
 def test_a_loop_that_runs_on_another_thread_than_its_setting_up_is_a_loop():
     trace = Trace()
     for k in range(20):
