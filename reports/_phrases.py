@@ -10,6 +10,8 @@ from typing import Literal
 
 from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.model import (
+    DEVICE_BOUND,
+    HOST_LINKS,
     AnySaving,
     BytesSaved,
     Change,
@@ -99,17 +101,14 @@ BUSY = 0.75
 
 def _tie(report: Report) -> str:
     """What a path says that is mostly the host's beside a headline that is not; "" where both name the same side."""
-    host = sum(part.share for part in report.critical_path if part.link in ("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
+    host = sum(part.share for part in report.critical_path if part.link in HOST_LINKS)
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     if time is None or host <= 0.5:
         return ""
     if report.headline.bottleneck == "communication-bound":
         return " The host is at work as long as collectives run: which of the two holds the step up, only all ranks together tell."
     busy = time.window_us - time.idle_us >= BUSY * time.window_us
-    return " The host and the GPU take about as long: either could be the bound." if busy and report.headline.bottleneck in _DEVICE_BOUND else ""
-
-
-_DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
+    return " The host and the GPU take about as long: either could be the bound." if busy and report.headline.bottleneck in DEVICE_BOUND else ""
 
 
 def _path(parts: tuple[PathPart, ...]) -> str:

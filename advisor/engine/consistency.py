@@ -6,11 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from advisor.report.model import SEVERITIES, BytesSaved, Finding, Health, Report
-from advisor.views.time.critical_path import HOST_LINKS
-
-DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
-"""Bottlenecks that a faster host leaves as they are."""
+from advisor.report.model import DEVICE_BOUND, HOST_LINKS, SEVERITIES, BytesSaved, Finding, Health, Report
 
 HOST_BOUND = ("launch-bound", "host-bound", "data-bound", "allocator-bound")
 """Bottlenecks that a faster device leaves as they are."""

@@ -337,6 +337,10 @@ class Health(msgspec.Struct, frozen=True):
     """How to record again so that it holds."""
 
 
+DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
+"""Bottlenecks that a faster host leaves as they are."""
+
+
 class Headline(msgspec.Struct, frozen=True):
     """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""
 
@@ -471,6 +475,15 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """Of the GPU's busy time, of what it launched itself."""
     gbps: float = 0.0
     tflops: float = 0.0
+
+
+Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]
+"""What a critical path is made of: a GPU op; from the launching call to the op's start on an idle stream; from the op it waited for to
+its start; from the end of an op to the return of the call that waited for it; the host allocating, waiting for a batch, issuing ops, or at
+work of its own."""
+
+HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
+"""Links that a faster GPU leaves as long as they are."""
 
 
 class PathPart(msgspec.Struct, frozen=True):

@@ -11,10 +11,11 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
+from advisor.report.model import HOST_LINKS
 from advisor.report.numbers import cut, duration, percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
-from advisor.views.time.critical_path import HOST_LINKS, CriticalPath
+from advisor.views.time.critical_path import CriticalPath
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline

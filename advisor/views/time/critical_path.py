@@ -5,26 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.report.model import PathPart
+from advisor.report.model import Link, PathPart
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.steps import Steps
-
-Link = Literal["kernel", "copy", "launch-delay", "kernel-to-kernel", "return", "allocation", "data-loading", "dispatch", "host"]
-"""A GPU op; from the launching call to the op's start on an idle stream; from the op it waited for to its start; from the
-end of an op to the return of the call that waited for it; the host allocating, waiting for a batch, issuing ops, or at work
-of its own."""
-
-HOST_LINKS: frozenset[Link] = frozenset(("launch-delay", "return", "allocation", "data-loading", "dispatch", "host"))
-"""Links that a faster GPU leaves as long as they are."""
 
 
 @dataclass(frozen=True)
