@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.report.model import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import transfer_us
@@ -25,8 +25,6 @@ HIDDEN_ALREADY = 0.1
 
 WAITING = 1.5
 """A collective that takes longer than this many times the shortest one like it waits for another rank: overlap hides no wait."""
-
-_PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
@@ -67,7 +65,7 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
     share = float(overlapped[collective].sum() / max(work.dur_us[collective].sum(), 1e-9))
     if share > max_overlapped_share:
         return Clear(why=f"{percent(share)} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
-    serial = _in_runs(work, collective, overlapped, work.of(*_PRODUCTS), min_run)
+    serial = _in_runs(work, collective, overlapped, work.of(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
             why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} a step, none of them in a run of {min_run} that overlaps no computing"

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
-from advisor.knowledge.kernel_names import Family, family, tensor_core
+from advisor.knowledge.kernel_names import PRODUCTS, Family, family, tensor_core
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -188,7 +188,7 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     if fma is None or fused is None or not kernel.limits.known:
         return None
     tensor = tensor or 0.0  # the details page names only the busiest unit
-    named = family(name) in (Family.GEMM, Family.CONV, Family.ATTENTION) or bool(_PRODUCT.search(plain_name(name)))
+    named = family(name) in PRODUCTS or bool(_PRODUCT.search(plain_name(name)))
     peaks = kernel.peaks
     half = "bf16" if profile.capability >= TF32 else "fp16"
     single, reduced, rate = (peaks.flops_per_s(p) if peaks else None for p in ("fp32", "tf32", half))

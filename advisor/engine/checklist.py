@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.knowledge.kernel_names import tensor_core
+from advisor.knowledge.kernel_names import PRODUCTS, tensor_core
 from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
 from advisor.report.numbers import counted, duration, percent, three
 from advisor.report.roofline import standing
@@ -17,7 +17,6 @@ NEAR_ROOF, KNOWN, COMPILED = 0.6, 0.5, 0.1
 """Large products reach 70 to 90 % of datasheet rates; a mean speaks for the rest where half of the time is known; one generated
 kernel in ten is a compiled model, one in 768 a compiled helper."""
 
-_DENSE = ("gemm", "conv", "attention")
 _SHORT = ("fp16", "bf16", "fp8", "fp4", "int8")
 
 
@@ -154,7 +153,7 @@ def _why_unknown(report: Report) -> str:
 
 
 def _dense(report: Report) -> list[KernelRow]:
-    return [row for row in report.kernels if row.family in _DENSE]
+    return [row for row in report.kernels if row.family in PRODUCTS]
 
 
 def _tensor_cores(report: Report) -> Answer:

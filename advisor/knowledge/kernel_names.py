@@ -35,6 +35,10 @@ class Family(str, Enum):
     OTHER = "other"
 
 
+PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
+"""What Tensor Cores compute: matrix products, convolutions, attention."""
+
+
 def _rules(*rules: tuple[Family, str]) -> tuple[tuple[Family, re.Pattern[str]], ...]:
     return tuple((family, re.compile(pattern)) for family, pattern in rules)
 
@@ -107,9 +111,6 @@ _OPS = _rules(
     (Family.REDUCTION, r"^(sum|mean|prod|a?(max|min)|any|all|arg(max|min)|(std|var)(_mean)?|(linalg_vector_)?norm|logsumexp)$"),
 )
 
-_HELPED = {Family.GEMM, Family.CONV, Family.ATTENTION}
-"""Ops whose generic kernels are helpers (a bias summed, a mask filled) and not the op's own work."""
-
 _WHOLE = {Family.NORM, Family.SOFTMAX, Family.OPTIMIZER}
 """Ops whose reductions are part of the op's own work."""
 
@@ -166,7 +167,7 @@ def family(kernel_name: str, op_name: str = "", collective: str = "") -> Family:
         return by_op or Family.OTHER
     if named is Family.REDUCTION:
         return by_op if by_op is not None and by_op in _WHOLE else named
-    if named is Family.ELEMENTWISE and by_op is not None and by_op not in _HELPED:
+    if named is Family.ELEMENTWISE and by_op is not None and by_op not in PRODUCTS:  # whose generic kernels help: a bias summed, a mask filled
         return by_op
     return named
 
@@ -281,6 +282,6 @@ def tensor_core(kernel_name: str, precision: str) -> bool | None:
         return False
     if _MATRIX_UNIT.search(name):
         return True
-    if family(kernel_name) not in (Family.GEMM, Family.CONV, Family.ATTENTION):
+    if family(kernel_name) not in PRODUCTS:
         return None
     return {"tf32": True, "fp16": True, "bf16": True, "fp8": True, "fp4": True, "int8": True, "fp32": False}.get(precision)

@@ -9,10 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Floats, Ints
-from advisor.knowledge.kernel_names import Family, family
+from advisor.knowledge.kernel_names import PRODUCTS, family
 from advisor.sources.jax.programs import Programs
 
-_PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 _AFTERWARDS = ("splitk", "split_k", "reduce_1block")
 """Names of kernels that finish what the product before them began."""
 
@@ -53,7 +52,7 @@ def joined(rows: Ints, names: Sequence[str], device: Ints, start_us: Floats, wai
 
 
 def _is_product(name: str) -> bool:
-    return family(name) in _PRODUCTS and not _finishes(name)
+    return family(name) in PRODUCTS and not _finishes(name)
 
 
 def _finishes(name: str) -> bool:

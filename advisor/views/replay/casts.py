@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.kernel_names import PRODUCTS, Family, op_family
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import Arguments
@@ -34,7 +34,6 @@ class Purpose(Enum):
 ISLAND_KERNELS = 16
 """Kernels between a cast and its way back: a written-out norm has ten."""
 
-_PRODUCTS = (Family.GEMM, Family.CONV, Family.ATTENTION)
 _CASTING = {"aten::copy_", "aten::_to_copy", "aten::to", "aten::type_as", "aten::clone"}
 _BACKWARD = re.compile(r"^(autograd::engine::evaluate_function: )?ToCopyBackward")
 _IN_PLACE = re.compile(r"^aten::(add|sub|addcmul|addcdiv|lerp)_$")
@@ -125,7 +124,7 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
         done = cast
         if cast.position in closed:
             done = replace(cast, purpose=Purpose.ISLAND)
-        elif around.op >= 0 and op_family(ops.name(around.op)) in _PRODUCTS:
+        elif around.op >= 0 and op_family(ops.name(around.op)) in PRODUCTS:
             done = replace(cast, purpose=_argument(arguments, cast, around.op, taken))
         elif (end := following.way_back(cast)) is not None:
             done = replace(cast, purpose=Purpose.ISLAND, between=end[1])
@@ -212,7 +211,7 @@ class _Following:
             other = self.casts.get(p)
             if other and (other.source, other.target) == (cast.target, cast.source) and prod(other.shape) == prod(cast.shape):
                 return (p, tuple(between)) if between else None
-            if op_family(self._name(p)) in _PRODUCTS:
+            if op_family(self._name(p)) in PRODUCTS:
                 return None  # the type of a product is chosen for its speed
             name = self._name(p).removeprefix("aten::") or "?"
             if not between or between[-1] != name:

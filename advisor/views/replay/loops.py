@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.views.replay.gpu_work import GpuWork
 
 FEWEST_PASSES = 8
@@ -20,7 +20,8 @@ LONGEST_BODY = 64
 ALIKE = 0.9
 """Share of a run's kernels that come again one pass later where a loop launched it: now and then gradients are added up between."""
 
-_PRODUCTS = Family.GEMM, Family.CONV, Family.ATTENTION, Family.COMMUNICATION
+_BETWEEN = *PRODUCTS, Family.COMMUNICATION
+"""What ends a loop over the same few kernels."""
 
 
 def kinds(work: GpuWork) -> Ints:
@@ -46,7 +47,7 @@ def passes(run: Ints, kind: Ints) -> list[Ints]:
 
 def looped(work: GpuWork, several: Sequence[Ints]) -> Ints:
     """Which of several sets of positions come again and again, alike, in one step of a stream, with no product between."""
-    products, kind = np.cumsum(work.of(*_PRODUCTS)), kinds(work)
+    products, kind = np.cumsum(work.of(*_BETWEEN)), kinds(work)
     keys = [(work.schedule.stream[at[0]], work.step[at[0]], products[at[0]], *kind[at].tolist()) for at in several]
     often = Counter(keys)
     return np.array([i for i, key in enumerate(keys) if often[key] >= FEWEST_PASSES], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME
-from advisor.knowledge.kernel_names import Family, of_library
+from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import HOST_LINKS
 from advisor.report.numbers import cut, duration, percent
@@ -45,7 +45,6 @@ _COPIES = {
     CopyKind.MIGRATION_HTOD.value: "pages of managed memory that migrate to the device",
     CopyKind.MIGRATION_DTOH.value: "pages of managed memory that migrate to the host",
 }
-DENSE = (Family.GEMM, Family.CONV, Family.ATTENTION)
 MOVES_MEMORY = (
     Family.ELEMENTWISE, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.EMBEDDING, Family.LAYOUT, Family.COPY,
     Family.FILL, Family.OPTIMIZER, Family.FUSED, Family.RANDOM,
@@ -248,7 +247,7 @@ def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofl
     ridge = _ridges(kernels, roofline, device)
     intensity = np.divide(roofline.flops, roofline.bytes, out=np.full(len(ops), np.nan), where=roofline.bytes > 0)
     known = ~np.isnan(intensity) & ~np.isnan(ridge)
-    dense = kernels.of(*DENSE)
+    dense = kernels.of(*PRODUCTS)
     # Moving the bytes takes a product that waits for them much of its time; what is slow at both rates waits for something else.
     starved = dense & np.where(known, (intensity < ridge) & (roofline.peak_us >= HALF * dur), _vector_products(timeline))
     narrow = _narrow(timeline)

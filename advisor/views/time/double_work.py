@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.kernel_names import NAMES_FP64, Family
+from advisor.knowledge.kernel_names import NAMES_FP64, PRODUCTS
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import Groups, distinct
 from advisor.views.replay.edits import Edit, WithDurations
@@ -25,8 +25,6 @@ _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
 _SHORTER = re.compile(r"\bfloat\b|Half|BFloat16")
 """A type beside doubles in a kernel's name: it converts, or only sums in FP64."""
 
-_DENSE = Family.GEMM, Family.CONV, Family.ATTENTION
-
 
 @dataclass(frozen=True)
 class DoubleWork:
@@ -41,7 +39,7 @@ class DoubleWork:
     def build(cls, work: GpuWork, roofline: Roofline) -> DoubleWork:
         at = np.flatnonzero(work.kernel & _takes_doubles(work))
         dur, rows = work.dur_us[at], work.rows[at]
-        dense = work.of(*_DENSE)[at]
+        dense = work.of(*PRODUCTS)[at]
         # The limit is not known where the bytes are not, nor where the device's bandwidth is not.
         limit = roofline.limit_us[rows]
         likely = np.where(np.isnan(limit), dur * UNKNOWN, dur - np.fmin(limit, dur) / 2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edit, WithDurations
@@ -78,7 +78,7 @@ class WideProducts:
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
         emulated = work.named(_EMULATED)
         texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
-        dense = work.of(Family.GEMM, Family.CONV, Family.ATTENTION)
+        dense = work.of(*PRODUCTS)
         at = np.flatnonzero(dense & np.isin(texts, WIDE))
         rows = work.rows[at]
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
