@@ -33,6 +33,11 @@ def union(starts: Floats, ends: Floats) -> Spans:
     return starts[first], reach[last]
 
 
+def joined(*several: Spans) -> Spans:
+    """The disjoint, sorted intervals that cover what any of several sets covers."""
+    return union(np.concatenate([s[0] for s in (EMPTY, *several)]), np.concatenate([s[1] for s in (EMPTY, *several)]))
+
+
 def length(spans: Spans) -> float:
     """Total length of a disjoint set."""
     return float((spans[1] - spans[0]).sum())

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, Spans, clip, length
+from advisor.intervals import Ints, Spans, clip, joined, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
@@ -19,7 +19,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
+from advisor.views.trace.frames import begins_inside, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps

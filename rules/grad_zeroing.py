@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, union
+from advisor.intervals import Ints, joined, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
@@ -19,7 +19,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.parameter_loops import ParameterLoops
 from advisor.views.trace.evidence import Witness
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 

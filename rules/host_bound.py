@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import overlap_with
+from advisor.intervals import joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
@@ -17,7 +17,6 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.own_work import OwnWork, own_work
 from advisor.views.trace.program import Program

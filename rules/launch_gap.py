@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
+from advisor.intervals import Ints, joined
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Fix
@@ -26,7 +26,7 @@ from advisor.views.replay.recurrent_loop import RecurrentLoop
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Floats, Spans, clip, overlap_with
+from advisor.intervals import Floats, Spans, clip, joined, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
@@ -18,7 +18,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, joined, line_around, matches, spans_of
+from advisor.views.trace.frames import begins_inside, line_around, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.engine.outcome import Outcomes
-from advisor.intervals import clip, length, subtract
+from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
@@ -18,7 +18,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
-from advisor.views.trace.frames import joined, spans_of
+from advisor.views.trace.frames import spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program

@@ -26,7 +26,7 @@ class Cost:
     bytes: float
     """Device memory read and written, each operand once."""
     kind: str
-    """A `kernels.Family`."""
+    """A `Family`."""
 
     @property
     def intensity(self) -> float:

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans, overlap_with
-from advisor.recordings.timeline import Timeline
+from advisor.intervals import EMPTY, Floats, Ints, overlap_with
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.model import BytesSaved, Finding
 from advisor.views.charts import memory
@@ -48,7 +48,7 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
     """Everything that charts need of a workspace and its findings."""
     steps, cutter = workspace.get(Steps), workspace.get(Cutter)
     times = _step_times(steps, workspace.get(Partition))
-    span = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)][times.middle : times.middle + 2]
+    span = steps.edges_us[times.middle : times.middle + 2]
     tables = workspace.get(Tables)
     return Picture(
         cut_whole=partial(_whole, cutter, steps),
@@ -65,16 +65,14 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
 
 
 def _step_times(steps: Steps, partition: Partition) -> StepTimes:
-    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
-    nothing: Spans = (np.empty(0), np.empty(0))
     main = partition.main
-    parts = (main.compute, main.communication, main.copy, main.memset, main.idle) if main else (nothing,) * 5
+    parts = (main.compute, main.communication, main.copy, main.memset, main.idle) if main else (EMPTY,) * 5
     period = steps.periods_us
     away = np.abs(period - np.median(period))
     # 1.4826: the median distance of a normal distribution in standard deviations.
     far = (away > FAR_SPREAD * 1.4826 * np.median(away)) & (away > FAR_SHARE * np.median(period)) & (len(period) > 3)
     far &= far.mean() < MOST_FAR
-    compute, communication, copy, memset, idle = (overlap_with(edges[:-1], edges[1:], part) for part in parts)
+    compute, communication, copy, memset, idle = (overlap_with(steps.edges_us[:-1], steps.edges_us[1:], part) for part in parts)
     return StepTimes(period, compute, communication, copy, memset, idle, far, int(away.argmin()))
 
 
@@ -83,10 +81,7 @@ def _whole(cutter: Cutter, steps: Steps) -> Cut | None:
     start, end = cutter.extent
     if cutter.count(start, end) > WHOLE:
         start, end = steps.start_us, steps.end_us
-    while cutter.count(start, end) > WHOLE:
-        start, end = start + (end - start) / 8, end - (end - start) / 8
-    cut = cutter.cut(start, end, WHOLE)
-    return cut if len(cut.lane) else None
+    return _middle(cutter, start, end, WHOLE)
 
 
 def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None:
@@ -95,10 +90,14 @@ def _step(cutter: Cutter, steps: Steps, middle: int, span: Floats) -> Cut | None
     reach = _FURTHEST_AHEAD * (end - start)
     if start - host_start <= reach and host_end - end <= reach:
         start, end = min(start, host_start), max(end, host_end)
-    # Of a stretch with too much the middle is drawn: the longest slices alone would say nothing of it.
-    while cutter.count(start, end) > SLICES:
+    return _middle(cutter, start, end, SLICES)
+
+
+def _middle(cutter: Cutter, start: float, end: float, most: int) -> Cut | None:
+    """The stretch, or where it holds too many slices as much of its middle as has so many: the longest alone would say nothing of it."""
+    while cutter.count(start, end) > most:
         start, end = start + (end - start) / 8, end - (end - start) / 8
-    cut = cutter.cut(start, end, SLICES)
+    cut = cutter.cut(start, end, most)
     return cut if len(cut.lane) else None
 
 
@@ -209,7 +208,7 @@ def _copies(timeline: Timeline, kernels: Kernels, partition: Partition, inside: 
             exposed[here] += overlap_with(start[here], end[here], spans)
     ends = frame["src_kind"].astype(str) + " to " + frame["dst_kind"].astype(str)
     what = frame["copy_kind"].astype(str) + np.where(ends.isin([" to ", "nan to nan"]), "", ", " + ends)
-    what = what.where((frame["kind"] == "memcpy").to_numpy(), "memset").replace("", "copy")
+    what = what.where((frame["kind"] == GpuKind.MEMCPY.value).to_numpy(), "memset").replace("", "copy")
     data = pd.DataFrame({"what": what.to_numpy(object), "bytes": frame["bytes"].clip(lower=0).to_numpy(), "dur": end - start, "exposed": exposed})
     grouped = data.groupby("what").agg(calls=("dur", "size"), bytes=("bytes", "sum"), total=("dur", "sum"), exposed=("exposed", "sum"))
     grouped = grouped.sort_values("total", ascending=False, kind="stable")

@@ -66,7 +66,7 @@ class RankCollectives:
         group = [f"{name} {members}".strip() for name, members in zip(frame["group"].astype(str), frame["group_ranks"].astype(str), strict=True)]
         start = frame["start_us"].to_numpy()
         step = steps.of_host_time(np.where(np.isnan(launch), -np.inf, launch))
-        step = np.where(np.isnan(launch), np.searchsorted(_device_edges(steps), start, side="right") - 1, step)
+        step = np.where(np.isnan(launch), np.searchsorted(steps.edges_us, start, side="right") - 1, step)
         return cls(
             kind=kind,
             known=np.array([bool(r) or bool(p) for r, p in zip(recorded, peers, strict=True)], bool),
@@ -86,11 +86,6 @@ class RankCollectives:
             step=step,
             row=rows,
         )
-
-
-def _device_edges(steps: Steps) -> Floats:
-    edges: Floats = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
-    return edges
 
 
 def _peers(timeline: Timeline, launches: Launches, rows: Ints, messages: np.ndarray) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, overlap_with, subtract, union
+from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, joined, overlap_with, subtract, union
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
@@ -98,7 +98,7 @@ class Lane:
         rows = np.flatnonzero(own)
         waits, waited_for, held = _waits(gaps, timeline, rows, launches, host, collectives)
         read = _after_reads(gaps, timeline, rows, host, collectives)
-        held = union(np.r_[held[0], read[0]], np.r_[held[1], read[1]])
+        held = joined(held, read)
         rest = subtract(gaps, waits) if len(waits[0]) else gaps
         idle_start, idle_end, _, causes = gaps_of_device(timeline, launches, host, device, rest)
         pieces: list[tuple[Floats, Floats, Floats]] = []

@@ -193,7 +193,7 @@ class RankSummary:
             at = np.searchsorted(cuts[0], lane.waits[1] - NANOSECOND_US)
             inside = at < len(cuts[0])
             waits_for[at[inside]] = lane.wait_collective[inside]
-        edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
+        edges = steps.edges_us
         pieces = np.linspace(steps.start_us, steps.end_us, STRIP + 1)
         dtypes, dtype = coded(found.dtype)
         groups, group = coded(found.group)
@@ -242,8 +242,7 @@ def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollec
     source, per_step = timeline.source, max(steps.steps, 1)
     described = timeline.device(device) if device >= 0 else None
     beside, own = contention(timeline, steps, kernels, found), _own_kernels(timeline, kernels, steps, device)
-    ends = steps.start_us + np.cumsum(steps.periods_us)
-    between = lane.since_computing(ends)[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
+    between = lane.since_computing(steps.edges_us[1:])[:, [PARTS.index(part) for part in ("host", "launch", "sync")]]
     return RankFacts(
         rank=source.rank if source.rank is not None else -1,
         world_size=source.world_size,
@@ -351,8 +350,7 @@ def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: 
 
 def _cut(steps: Steps, lane: Lane, triggers: Floats) -> Cuts:
     """The lane cut at every trigger, wait and step: spans of the rank's own work, and what each is made of."""
-    edges = steps.start_us + np.r_[0.0, np.cumsum(steps.periods_us)]
-    points = np.unique(np.round(np.concatenate([edges, triggers[~np.isnan(triggers)], *lane.waits, *lane.held]), 3))
+    points = np.unique(np.round(np.concatenate([steps.edges_us, triggers[~np.isnan(triggers)], *lane.waits, *lane.held]), 3))
     points = np.clip(points[(points >= steps.start_us - NANOSECOND_US) & (points <= steps.end_us + NANOSECOND_US)], steps.start_us, steps.end_us)
     start, end = points[:-1], points[1:]
     waiting = within((start + end) / 2, lane.waits)

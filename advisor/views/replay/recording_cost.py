@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Mask, complement, intersect
+from advisor.intervals import Floats, Ints, Mask, complement, intersect, joined
 from advisor.knowledge import recording_cost
 from advisor.recordings.timeline import Source, Timeline
 from advisor.views.replay.host_spans import HostSpans
 from advisor.views.replay.pauses import Pauses
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us
-from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Spans, clip, intersect, length
+from advisor.intervals import EMPTY, Spans, clip, intersect, joined, length
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edit
 from advisor.views.replay.host_time import HostTime
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
@@ -59,7 +59,7 @@ class StagedCopies:
         runs = matches(notes, _RUNS) & host.on_threads(notes)
         stages = matches(notes, _STAGES)
         if program.framework != "jax" or not stages.any():
-            return cls((np.empty(0), np.empty(0)), 0.0, False, steps.step_us, host_time)
+            return cls(EMPTY, 0.0, False, steps.step_us, host_time)
         running = set(zip(notes["pid"][runs].tolist(), notes["tid"][runs].tolist(), strict=True))
         here = stages & np.array([thread in running for thread in zip(notes["pid"].tolist(), notes["tid"].tolist(), strict=True)], bool)
         spans = joined(intersect(spans_of(notes, stages), spans_of(notes, runs)), spans_of(notes, here))

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.intervals import Ints, Mask
+from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.build import Replay
@@ -14,7 +14,7 @@ from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, Withou
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.graph_breaks import behind_breaks
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 

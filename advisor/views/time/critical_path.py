@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract, union
+from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Link, PathPart
 from advisor.views.replay.build import Replay
@@ -182,7 +182,7 @@ def _split(links: list[Link], first: Floats, last: Floats, rows: Ints, host: Hos
     # Where each link's parts begin and end, in order: a part that lasts is there. The last is the link itself, or what is left of it.
     begins, ends = np.empty((len(links), len(known) + 1)), np.empty((len(links), len(known) + 1))
     for number, (_, spans) in enumerate(known):
-        reach = union(np.r_[reach[0], spans[0]], np.r_[reach[1], spans[1]])
+        reach = joined(reach, spans)
         inside = overlap_with(first, last, reach)
         spent = np.where(hosts, inside - before, 0.0)
         begins[:, number], before = begin, inside

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Spans, clip, complement, length, subtract, union
+from advisor.intervals import EMPTY, Floats, Spans, clip, complement, joined, length, subtract, union
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.steps import Steps
@@ -51,13 +51,13 @@ class Partition:
         made = []
         for number in np.unique(device):
             here = device == number
-            covered: Spans = (np.empty(0), np.empty(0))
+            covered = EMPTY
             exposed: list[Spans] = []
             for chosen in classes:
                 rows = here & chosen
                 spans = clip(union(start[rows], end[rows]), *window)
                 exposed.append(subtract(spans, covered))
-                covered = union(np.r_[covered[0], spans[0]], np.r_[covered[1], spans[1]])
+                covered = joined(covered, spans)
             compute, communication, copy, memset = exposed
             made.append(DevicePartition(int(number), compute, communication, copy, memset, complement(covered, *window)))
         return cls(tuple(made))

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Floats, Ints, Spans, overlap_with, subtract
+from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition
-from advisor.views.trace.frames import joined
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps

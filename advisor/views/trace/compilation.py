@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.intervals import Spans, overlap_with, union
+from advisor.intervals import Spans, joined, overlap_with, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import times
-from advisor.views.trace.frames import begins_inside, joined, matches, spans_of
+from advisor.views.trace.frames import begins_inside, matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.steps import Steps
 

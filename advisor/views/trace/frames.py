@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import EMPTY, Mask, Spans, union, within
+from advisor.intervals import Mask, Spans, union, within
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.source_lines import user_frame
@@ -32,11 +32,6 @@ def spans_of(frame: pd.DataFrame, chosen: np.ndarray) -> Spans:
     """Disjoint, sorted spans that cover the chosen rows of a host table."""
     start = frame["start_us"].to_numpy()[chosen]
     return union(start, start + frame["dur_us"].to_numpy()[chosen])
-
-
-def joined(*several: Spans) -> Spans:
-    """Disjoint, sorted spans that cover all that several sets cover."""
-    return union(np.concatenate([s[0] for s in (EMPTY, *several)]), np.concatenate([s[1] for s in (EMPTY, *several)]))
 
 
 def line_around(timeline: Timeline, start_us: float, end_us: float) -> SourceLine | None:

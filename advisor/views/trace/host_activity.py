@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, Spans, subtract, union
+from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
-from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
 from advisor.views.groups import Groups
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.startup import StartUp
 
@@ -100,7 +100,7 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     ops, calls = timeline.gpu_ops, timeline.api_calls
     # A copy within the device never holds the host: a short one is done by the time that its slow call returns.
     within = (ops["copy_kind"] == CopyKind.DTOD.value).to_numpy()
-    rows = np.flatnonzero((ops["kind"] == "memcpy").to_numpy() & ~within & (launches.call >= 0))
+    rows = np.flatnonzero((ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & ~within & (launches.call >= 0))
     caller = launches.call[rows]
     op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]

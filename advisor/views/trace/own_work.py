@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, complement, subtract
+from advisor.intervals import Ints, Spans, complement, joined, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
-from advisor.views.trace.frames import joined, matches, spans_of
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program

@@ -52,6 +52,12 @@ class Steps:
         return float(self.host_edges_us[0])
 
     @property
+    def edges_us(self) -> Floats:
+        """(steps + 1,) where each step of the window begins, and the last one ends."""
+        edges: Floats = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
+        return edges
+
+    @property
     def begun_us(self) -> float:
         """Where the host's part of the window counts from: what it called while the device did unrecorded work from before ran ahead."""
         return self.host_start_us if self.repeats else max(self.host_start_us, self.start_us)
@@ -70,11 +76,10 @@ class Steps:
         """So many steps from the middle, as a window of their own."""
         first = (self.steps - min(count, self.steps)) // 2
         last = first + min(count, self.steps)
-        edges = self.start_us + np.r_[0.0, np.cumsum(self.periods_us)]
         return replace(
             self,
-            start_us=float(edges[first]),
-            end_us=float(edges[last]),
+            start_us=float(self.edges_us[first]),
+            end_us=float(self.edges_us[last]),
             host_edges_us=self.host_edges_us[first : last + 1],
             steps=last - first,
             periods_us=self.periods_us[first:last],
