@@ -83,7 +83,6 @@ def analyze(
     rank's own page beside it, and goes on there where it was stopped.
     """
     pandas_alone()
-    from advisor.engine.run import run
     from advisor.reports import formats
 
     check_severity(fail_on)
@@ -110,9 +109,8 @@ def analyze(
     recording = _read(trace, max_bytes, memory, kernels)
     if how.part or recording.kind == "job":
         from advisor.engine.fleet import with_measured
-        from advisor.engine.reduce import Judging
 
-        judging = Judging(tuple(r.id for r in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, max_bytes, devices=chosen.settings.devices)
+        judging = replace(chosen.judging(), max_bytes=max_bytes)
         if how.part:
             shards(recording, with_measured(judging, recording), how)
             return
@@ -122,7 +120,7 @@ def analyze(
         form, target = destination(format, output, formats(), page, force, name)
     elif how.directory:
         raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
-    report = run(recording, chosen.rules, chosen.settings.options, chosen.settings.allow, step_ms, chosen.settings.devices)
+    report = chosen.run(recording, step_ms)
     if how.directory:
         write_directory(report, how.directory)
     if (target or not quiet) and (not how.directory or format):

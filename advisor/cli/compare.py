@@ -144,8 +144,6 @@ def _stem(path: Path) -> str:
 
 def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:
     """A report of every capture; traces are analysed with the team's settings."""
-    from advisor.engine.reduce import Judging
-    from advisor.engine.run import run
     from advisor.report import saved
     from advisor.sources import read
     from advisor.sources.jax.directory import newest_run
@@ -156,8 +154,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
     def analyze(path: Path) -> Report:
         with progress_of(str(path)) as progress:
             recording = read(str(path), progress=progress)
-        judging = Judging(tuple(rule.id for rule in chosen.rules), tuple(map(str, chosen.paths)), chosen.settings.options, devices=chosen.settings.devices)
-        return run(reduced_job(recording, judging, JobOutput()), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
+        return chosen.run(reduced_job(recording, chosen.judging(), JobOutput()))
 
     return saved.reports(paths, analyze, lambda path: holds_ranks(path) or bool(newest_run(path)))
 

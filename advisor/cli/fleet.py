@@ -123,13 +123,12 @@ def merge(
     `advisor analyze --shard` writes them.
     """
     from advisor.engine.fleet import merged, stored
-    from advisor.engine.run import run
     from advisor.reports import formats
 
     check_severity(fail_on)
     chosen = selection(config, rules, rule)
     form, target = destination(format, output, formats(), lambda: Path(f"{file_name(summaries.name) or 'job'}.advisor.html"), force, str(summaries))
-    report = run(merged(stored(summaries), str(summaries)), chosen.rules, chosen.settings.options, chosen.settings.allow, devices=chosen.settings.devices)
+    report = chosen.run(merged(stored(summaries), str(summaries)))
     write(formats()[form].render(report), target)
     gate(report, fail_on, allow_unjudged)
 

@@ -17,8 +17,10 @@ from advisor.cli.streams import say, visible
 from advisor.errors import UsageError, no_such
 
 if TYPE_CHECKING:
+    from advisor.engine.reduce import Judging
     from advisor.engine.rule import Rule
     from advisor.engine.settings import Settings
+    from advisor.recordings.recording import Recording
     from advisor.report.model import Report
     from advisor.reports._discover import Format
 
@@ -60,6 +62,18 @@ class Selection(NamedTuple):
     rules: list[Rule]
     settings: Settings
     paths: tuple[Path, ...]
+
+    def run(self, recording: Recording, step_ms: float | None = None) -> Report:
+        """The report of a recording by these rules and settings; raises as `engine.run.run`."""
+        from advisor.engine.run import run
+
+        return run(recording, self.rules, self.settings.options, self.settings.allow, step_ms, self.settings.devices)
+
+    def judging(self) -> Judging:
+        """The same for the traces of a job's ranks, each read by a worker."""
+        from advisor.engine.reduce import Judging
+
+        return Judging(tuple(rule.id for rule in self.rules), tuple(map(str, self.paths)), self.settings.options, devices=self.settings.devices)
 
 
 def selection(config: Path | None, paths: list[Path] | None, only: list[str] | None = None) -> Selection:

@@ -57,7 +57,10 @@ class _Held:
         chosen = [rule for rule in self._known.values() if rule.id not in self._settings.disable]
 
         def report(path: Path) -> Any:
-            return read_report(path) if is_report(path) else analyze(str(path), rules=chosen, options=self._settings.options, allow=self._settings.allow)
+            if is_report(path):
+                return read_report(path)
+            own = self._settings
+            return analyze(str(path), rules=chosen, options=own.options, allow=own.allow, devices=own.devices)
 
         found = report(self._trace)
         against = compare([report(self._baseline)], [found]) if self._baseline else None

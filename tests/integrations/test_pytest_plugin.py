@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
+from advisor.engine.run import analyze
+from advisor.integrations.pytest_plugin import _Held
 from tests.paths import ROOT
 
 PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
@@ -23,3 +26,12 @@ def test_each_budget_is_a_test(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
     assert "\nslow.json.gz::idle_share FAILED" in done.stdout
     assert "over the limit of 10%" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_traces_are_held_with_the_rates_that_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'{PROJECT}[tool.advisor.devices."NVIDIA H200"]\nfp32_tflops = 1.5\nmemory_gbps = 12\n')
+    held = _Held(ROOT / "samples" / "launch-gap" / "slow.json.gz", None, tmp_path)
+    with patch("advisor.engine.run.analyze", wraps=analyze) as analyzed:
+        assert [verdict.budget for verdict in held.verdicts] == ["step_ms", "idle_share"]
+    (rates,) = analyzed.call_args.kwargs["devices"]
+    assert (rates.names, rates.memory_gbps) == (("NVIDIA H200",), 12)
