@@ -49,6 +49,8 @@ def in_terms_of_one_run(report: Report) -> Report:
         report,
         findings=tuple(msgspec.structs.replace(f, title=_of_one_run(f.title), summary=_of_one_run(f.summary)) for f in report.findings),
         clear=tuple(msgspec.structs.replace(item, why=_of_one_run(item.why)) for item in report.clear),
+        # A job's is that of its first finding, or counts shares of the mean rank's step.
+        headline=msgspec.structs.replace(report.headline, summary=_of_one_run(report.headline.summary)) if report.kind == "job" else report.headline,
     )
     return made.with_picture_of(report)
 

@@ -7,7 +7,7 @@ import pytest
 
 import advisor
 from advisor.engine.rule import catalog
-from advisor.engine.terms import _of_one_run, hint_of_jax, in_terms_of_jax
+from advisor.engine.terms import _of_one_run, hint_of_jax, in_terms_of_jax, in_terms_of_one_run
 from advisor.knowledge.data import load
 from advisor.views.ranks.job import RECORD_RANKS
 from tests.analysed import analysed
@@ -79,3 +79,10 @@ def test_a_job_of_jax_is_told_so_and_a_cause_has_a_fix_of_its_own(tmp_path):
 )
 def test_without_steps_nothing_happens_a_step(of_a_step, of_one_run):
     assert _of_one_run(of_a_step) == of_one_run
+
+
+@pytest.mark.parametrize(("kind", "said"), [("job", "Rank 1 spends 9.24 ms in all more"), ("trace", "Rank 1 spends 9.24 ms a step more")])
+def test_the_headline_of_a_job_without_steps_says_nothing_of_a_step(kind, said):
+    report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    headline = msgspec.structs.replace(report.headline, summary="Rank 1 spends 9.24 ms a step more")
+    assert in_terms_of_one_run(msgspec.structs.replace(report, kind=kind, headline=headline)).headline.summary == said

@@ -21,6 +21,7 @@ from advisor.views.ranks.lane import PARTS, Lane
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import Partition
+from advisor.views.trace.frames import matches
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -307,16 +308,18 @@ def _issuing_us(timeline: Timeline) -> float:
     return float(np.median(ops["dur_us"].to_numpy()[issuing])) if issuing.any() else 0.0
 
 
-_WRAPPED = "DistributedDataParallel.forward"
+_WRAPPED, _UPDATES = "DistributedDataParallel.forward", re.compile(r"Optimizer\.step#")
 
 
 def _accumulations(timeline: Timeline, steps: Steps) -> float:
-    """Forward passes of the wrapper that averages gradients after each of them, a step."""
+    """Forward passes of the wrapper that averages gradients after each of them, a step. Where none is known, a recording is one that updates once."""
     notes = timeline.annotations
     if not len(notes):
         return 1.0
     start = notes["start_us"].to_numpy()
     inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    if not steps.repeats and int((inside & matches(notes, _UPDATES)).sum()) != 1:
+        return 1.0
     return max(1.0, float((inside & (notes["name"] == _WRAPPED).to_numpy()).sum()) / max(steps.steps, 1))
 
 

@@ -28,7 +28,8 @@ _PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 _NUMBER = re.compile(r"\d+")
 # Ranges that the framework opens by itself and that do not span a step.
 _FRAMEWORK = re.compile(
-    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|DistributedDataParallel|nccl:|c10d::|PyTorch Profiler|\["
+    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|TorchDynamo|AOTDispatcher|DistributedDataParallel"
+    r"|FullyShardedDataParallel|FSDP::|nccl:|gloo:|c10d::|PyTorch Profiler|\["
 )
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 

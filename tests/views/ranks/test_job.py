@@ -20,6 +20,7 @@ from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job, RankSummaries
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.replay.true_step import TrueStep
+from tests.build import Trace
 from tests.views.ranks.build import TRANSFER_US, job_of, rank_timeline, summary_of
 
 STEPS = 3
@@ -143,3 +144,18 @@ def test_a_circle_is_refused():
             np.zeros(1),
             1,
         )
+
+
+@pytest.mark.parametrize(("updates", "averages"), [(1, 4), (2, 1), (0, 1)])
+def test_in_a_recording_without_steps_averages_are_counted_where_it_updates_once(updates, averages):
+    # Four forward passes of the wrapper, each with kernels of its own, that end with one update, with two, or with none: two are two steps.
+    trace = Trace()
+    for k in range(4):
+        trace.note("DistributedDataParallel.forward", 100.0 * k, 40)
+        for i in range(4):
+            trace.launch(100.0 * k + 10 * i, 100 * k + 10 * i + 4, 100 * k + 10 * i + 12, f"kernel{k}{i}")
+    for k in range(updates):
+        at = 400.0 - 200 * k - 15
+        trace.note("Optimizer.step#SGD.step", at, 12).launch(at + 2, at + 5, at + 8, "void multi_tensor_apply_kernel(SGD)")
+    made = summary_of(trace.launch(420, 424, 430, "last").timeline())
+    assert made.facts.basis == "whole" and made.facts.accumulations == averages

@@ -119,7 +119,17 @@ def test_of_nested_ranges_the_outer_is_the_step():
     assert (trace.get(Steps).basis, trace.get(Steps).host_edges_us.tolist()) == ("nvtx", [0, 100, 200, 300])
 
 
-@pytest.mark.parametrize("name", ["## Call CompiledFxGraph abc ##", "enumerate(DataLoader)#_Single.__next__", "nccl:all_reduce", "Torch-Compiled Region: 0/0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "## Call CompiledFxGraph abc ##",
+        "enumerate(DataLoader)#_Single.__next__",
+        "nccl:all_reduce",
+        "Torch-Compiled Region: 0/0",
+        "FSDP::pre_forward (layers.0)",
+        "TorchDynamo Cache Lookup",
+    ],
+)
 def test_ranges_that_frameworks_open_are_no_steps(name):
     assert ranged((name, (0, 95))).get(Steps).basis == "whole"
 
