@@ -23,6 +23,7 @@ from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, computing_ops, launched_ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
+from advisor.views.trace.step_marks import LAUNCH_SEQUENCE
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unrun_launches import captured_calls, lost_launches
 from advisor.views.workspace import Workspace
@@ -84,29 +85,39 @@ APART_MOST = 0.5
 """Where more of the device's work than this lies before and after what repeats, that is a part of the program, not the program."""
 
 
-def _elsewhere(timeline: Timeline, launches: Launches, steps: Steps) -> str:
-    """What is said where the window is whole, but most of what the device did lies outside of it; "" elsewhere."""
+def _elsewhere(workspace: Workspace) -> str:
+    """What is said where the window is whole, but most of what the device did, or of what the host did where no step is marked, lies outside of it;
+    "" elsewhere."""
+    timeline, launches, steps = workspace.get(Timeline), workspace.get(Launches), workspace.get(Steps)
     rows, gone = lost_launches(timeline, launches)
     if len(rows) and gone.mean() > COLLAPSED:
         return f"{int(gone.sum()):,} of {len(rows):,} launches left no GPU op in the trace: this holds for the others"
-    if steps.apart <= APART_MOST:
+    if steps.apart > APART_MOST:
+        return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
+    window_us = steps.end_us - steps.start_us
+    if not steps.detail.startswith(LAUNCH_SEQUENCE) or (apart_us := sum(_host_beside_us(workspace))) <= window_us:
         return ""
-    return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
+    return f"what repeats lasts {duration(window_us)}, and before and after it the host works for {duration(apart_us)}: that is not judged"
+
+
+def _host_beside_us(workspace: Workspace) -> tuple[float, float]:
+    """For how long the issuing threads run ops, or mark a part of the program, before the window and after it, less what happens once."""
+    timeline, steps, host = workspace.get(Timeline), workspace.get(Steps), workspace.get(HostActivity)
+    spans = subtract(joined(*(spans_of(frame, host.on_threads(frame)) for frame in (timeline.cpu_ops, timeline.annotations))), host.once)
+    return length(clip(spans, -np.inf, steps.host_start_us)), length(clip(spans, max(steps.end_us, steps.host_end_us), np.inf))
 
 
 def hardly_works(workspace: Workspace) -> float | None:
     """Share of a recording of which no part repeats in which the device works, where that is next to nothing: what of the rest belongs to a step is
     then not known. What the issuing threads run before the first launch, where nothing was launched unseen, and after the last GPU op, or mark as a part
     of the program, belongs to the recording as well."""
-    timeline, steps, host = workspace.get(Timeline), workspace.get(Steps), workspace.get(HostActivity)
+    steps = workspace.get(Steps)
     if steps.repeats:
         return None
-    window_us = steps.end_us - steps.start_us
-    goes_on = joined(*(spans_of(frame, host.on_threads(frame)) for frame in (timeline.cpu_ops, timeline.annotations)))
-    beside_us = length(clip(goes_on, steps.end_us, np.inf))
-    if np.isneginf(workspace.get(StartUp).earlier_us) and not (workspace.get(Launches).start_us < steps.host_start_us).any():
-        beside_us += length(clip(subtract(goes_on, host.once), -np.inf, steps.host_start_us))
-    busy = (1 - workspace.get(Bound).shares.idle) * window_us / (window_us + beside_us)
+    window_us, (before_us, after_us) = steps.end_us - steps.start_us, _host_beside_us(workspace)
+    if not np.isneginf(workspace.get(StartUp).earlier_us) or (workspace.get(Launches).start_us < steps.host_start_us).any():
+        before_us = 0.0
+    busy = (1 - workspace.get(Bound).shares.idle) * window_us / (window_us + before_us + after_us)
     return busy if busy < 1 - IDLE_CAPTURE else None
 
 
@@ -149,7 +160,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         )
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
-    if elsewhere := _elsewhere(timeline, launches, steps):
+    if elsewhere := _elsewhere(workspace):
         return "partly", elsewhere
     if failed:
         return "partly", f"{len(failed)} rule{'s' if len(failed) > 1 else ''} broke: {', '.join(f.rule for f in failed[:3])}"

@@ -125,6 +125,16 @@ def test_what_repeats_is_not_the_program_where_most_work_lies_outside():
     assert judged(weights) == ("yes", ""), "what sets the steps up"
 
 
+@pytest.mark.parametrize(("sorts_us", "verdict"), [(700.0, "yes"), (900.0, "partly")])
+def test_what_repeats_is_not_the_program_where_the_host_mostly_works_beside_it(sorts_us, verdict):
+    # 40 kernels of 10 µs, one every 20 µs, each waited for: 38 steps are 760 µs. Behind them the host sorts.
+    trace = Trace()
+    for k in range(40):
+        trace.op("aten::relu", 20.0 * k, 4).launch(20.0 * k, 20.0 * k + 5, 20.0 * k + 15, dur=2).call("cudaDeviceSynchronize", 20.0 * k + 3, 13)
+    found, why = judged(trace.op("aten::sort", 800, sorts_us))
+    assert found == verdict and ("before and after it the host works for" in why) == (verdict == "partly")
+
+
 def test_launches_outside_of_the_window_that_left_nothing_are_told_in_the_verdict():
     trace = repeat(100, small_kernels)
     for k in range(5000):
