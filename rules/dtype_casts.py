@@ -127,7 +127,7 @@ def _backwards(ops: Ops, steps: Steps, timeline: Timeline) -> float:
     """How often a step calls `backward()`: each makes the gradient of the loss, a one. At least 1."""
     ones = np.array([n == "aten::ones_like" for n in ops.categories], bool)[ops.names] & (ops.parent < 0)
     start = timeline.cpu_ops["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     return max(1.0, float((ones & inside).sum()) / steps.steps)
 
 

@@ -129,7 +129,7 @@ def launch_gap(
     if share < min_idle_share or not len(big):
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step; it would be reported from {min_idle_share:.0%}")
     frame = timeline.gpu_ops
-    inside = ((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy()
+    inside = steps.holds(frame["start_us"].to_numpy())
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")

@@ -265,9 +265,7 @@ def _active_sms(report: Report) -> float | None:
 
 
 def _wins(report: Report) -> Answer:
-    rules = list(
-        dict.fromkeys(f.rule for f in report.findings if f.severity in ("high", "medium") and not f.folded_into and not isinstance(f.saving, BytesSaved))
-    )
+    rules = list(dict.fromkeys(f.rule for f in report.findings if f.loud and not f.folded_into and not isinstance(f.saving, BytesSaved)))
     detail = f"{', '.join(rules[:4])}." if rules else "None that gains a twentieth of the step."
     if report.headline.judged == "no":
         return _unrecorded("easy-wins", "Easy wins left?", f"Nobody could look: {report.headline.judged_why}.", "#health")

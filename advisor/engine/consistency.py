@@ -119,7 +119,7 @@ def _asked_for_few(report: Report) -> bool:
 
 
 def _praise(report: Report) -> Iterator[str]:
-    loud = {f.rule for f in report.findings if f.severity in ("high", "medium") and not (f.allowed or isinstance(f.saving, BytesSaved))}
+    loud = {f.rule for f in report.findings if f.loud and not (f.allowed or isinstance(f.saving, BytesSaved))}
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
     for answer in report.checklist:
         against = loud & {*_SPEAK_AGAINST.get(answer.id, ())}
@@ -148,7 +148,7 @@ def _order(report: Report) -> Iterator[str]:
 
 def _possible(report: Report) -> Iterator[str]:
     for finding in report.findings:
-        if finding.status == "possible" and finding.severity in ("high", "medium"):
+        if finding.status == "possible" and finding.loud:
             yield f"{finding.rule} is only possible and ranks as {finding.severity}"
 
 

@@ -31,7 +31,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     gain nothing of it is no more than medium, and low where it likely gains no more than a tenth: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
-    if edits is None or finding.severity not in ("high", "medium"):
+    if edits is None or not finding.loud:
         return found
     made = list(changes(replay.corrected, edits.expected))
     why, by, on_host = "", _decide_with(source), _rests_on_host(made, finding)
@@ -57,7 +57,7 @@ def clocked(found: Sequence[Judged]) -> list[Judged]:
 
 def _clocked(found: Judged) -> Judged:
     finding = found.finding
-    if finding.severity not in ("high", "medium") or not finding.shortens or not isinstance(finding.saving, Saving):
+    if not finding.loud or not finding.shortens or not isinstance(finding.saving, Saving):
         return found
     why = "the steps keep a pace, the host pausing for longer where its work is shorter: it seems to wait for a clock or for another program"
     saving = msgspec.structs.replace(finding.saving, low_us=0.0)
@@ -75,13 +75,13 @@ BY_HAND = "the same program timed with that change; or what its host does betwee
 
 def paced(found: Sequence[Judged]) -> list[Judged]:
     """The findings; where one says that the step keeps the pace of something else, the others gain once that one is fixed, and are possible."""
-    pace = next((f for f in found if f.paces and f.finding.severity in ("high", "medium")), None)
+    pace = next((f for f in found if f.paces and f.finding.loud), None)
     return [f if pace is None or f is pace else _behind(f, pace.finding) for f in found]
 
 
 def _behind(found: Judged, pace: Finding) -> Judged:
     finding = found.finding
-    if finding.status == "possible" or finding.severity not in ("high", "medium") or not finding.shortens:
+    if finding.status == "possible" or not finding.loud or not finding.shortens:
         return found
     why = f"until {pace.rule} is fixed a shorter step only waits longer"
     return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity="low", possible_why=why, decide_with=AGAIN))

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from advisor.engine.reduce import Judging, Outcome, tried
 from advisor.errors import UsageError
-from advisor.sources import isolated
+from advisor.sources import cores, isolated
 from advisor.sources.ranks import RankTrace
 
 
@@ -27,14 +27,10 @@ def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], ju
         return _on_dask(executor, traces, judging)
     if executor not in ("", "processes", "serial"):
         raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
-    workers = min(len(traces), workers or _cores())
+    workers = min(len(traces), workers or cores())
     if executor == "serial" or workers < 2:
         return ((i, tried(trace, judging)) for i, trace in enumerate(traces))
     return _in_processes(workers, traces, judging)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Worker:

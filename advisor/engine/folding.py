@@ -36,10 +36,10 @@ def folded(replay: Replay, found: Sequence[Judged]) -> list[Judged]:
         added = _gained(replay, combine(*(f.edits.expected for f in before)), edits.expected) if causes else own
         if added < FOLDED_SHARE * own:
             cause = min(causes, key=lambda f: _gained(replay, f.edits.expected, edits.expected))
-            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=_at_most_low(finding)))
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause.finding.rule, severity=at_most_low(finding)))
         elif added < MEDIUM_SHARE:
             # It gains something of its own, but no more than a note would.
-            item = item._replace(finding=msgspec.structs.replace(finding, severity=_at_most_low(finding)))
+            item = item._replace(finding=msgspec.structs.replace(finding, severity=at_most_low(finding)))
         if _explains(item.finding) or item.finding.folded_into:
             fixed.append(item)
         done.append(item)
@@ -57,8 +57,9 @@ def _exact_first(found: Sequence[Judged]) -> list[Judged]:
     return order
 
 
-def _at_most_low(finding: Finding) -> Severity:
-    return "low" if finding.severity in ("high", "medium") else finding.severity
+def at_most_low(finding: Finding) -> Severity:
+    """Its severity once it asks for nothing any more."""
+    return "low" if finding.loud else finding.severity
 
 
 def _explains(finding: Finding) -> bool:

@@ -142,7 +142,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         told = f"the trace fails {', '.join(check.check for check in broken)}"
         return ("no", told) if touched >= {"host", "kernels"} else ("partly", f"{told}, so rules that rest on it could not look")
     ops = timeline.gpu_ops["start_us"].to_numpy()
-    count = int(((ops >= steps.start_us) & (ops < steps.end_us) & launched_ops(timeline)).sum())
+    count = int((steps.holds(ops) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:
         return "partly", f"the window holds {count} GPU op{'s' if count != 1 else ''}, too few to show how the program runs"
     if not steps.repeats and not computing_ops(timeline).any():

@@ -15,10 +15,8 @@ import numpy as np
 
 from advisor.engine.run import analyze
 from advisor.errors import RuleError, TraceError
+from advisor.lab.verify import NO_DIFFERENCE
 from advisor.report.model import Report
-
-TOLERANCE = 0.02
-"""An unprofiled step time repeats within about this much: a measured saving this close to an interval's end is inside."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Pair:
     @property
     def inside(self) -> bool:
         """Whether the measured saving lies in the predicted interval."""
-        return self.low - TOLERANCE <= self.measured <= self.high + TOLERANCE
+        return self.low - NO_DIFFERENCE <= self.measured <= self.high + NO_DIFFERENCE
 
 
 def validate(directory: Path, analyze: Callable[[Path], Report] = analyze) -> list[Pair]:
@@ -123,7 +121,7 @@ def as_markdown(pairs: Sequence[Pair], directory: str) -> str:
         "",
         "Each pair is a slow program and the same program fixed, both timed without a profiler. The saving was predicted from",
         "the slow program's trace alone. Shares are of the step; an interval holds the measured value if it comes within",
-        f"{TOLERANCE:.0%} of it. Errors are shares of the step. The rule's mean is what the rule's other pairs gained on average. The",
+        f"{NO_DIFFERENCE:.0%} of it. Errors are shares of the step. The rule's mean is what the rule's other pairs gained on average. The",
         "Winkler score is an interval's width and ten times what it missed by. Programs of its own were written with the rules; `spellings` say",
         "eight patterns in ten ways each; `public` are models as their libraries have them, several fixes of each timed alone; `written` were written by hand",
         "by an author who had not read the rules.",

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from advisor.engine.run import analyze
 from advisor.knowledge import data
-from advisor.report.model import Report
+from advisor.report.model import LOUD, Report
 
 _MARKS = {"high": "H", "medium": "M", "low": "l", "info": "i"}
-LOUD = ("high", "medium")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from advisor.sources import read
 from advisor.views.ranks.job import Job, RankSummaries
 
 MANIFEST = "manifest.json"
-LOUD = ("high", "medium")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def _judged(directory: Path, name: str, case: dict[str, Any], cases: dict[str, A
         error = Job.build(summaries).replay.error
     except Unavailable:
         error = None
-    loud = [f for f in report.findings if f.severity in LOUD]
+    loud = [f for f in report.findings if f.loud]
     first = loud[0] if loud else None
     twin = cases.get(case.get("fixed", ""), {}).get("step_ms") if case.get("rule") else None
     return JudgedJob(
@@ -83,7 +82,7 @@ def _judged(directory: Path, name: str, case: dict[str, Any], cases: dict[str, A
 
 def _right(report: Report, case: dict[str, Any]) -> bool:
     """Whether the fault comes first with its culprit and cause; silence where there is none to find."""
-    loud = [f for f in report.findings if f.severity in LOUD]
+    loud = [f for f in report.findings if f.loud]
     if not case.get("rule"):
         return not loud or not case.get("control")
     same = {case.get("why"), *(("imbalance", "compute") if case.get("why") in ("imbalance", "compute") else ())}

@@ -17,7 +17,7 @@ import numpy as np
 from advisor.errors import TraceError, UsageError
 
 NO_DIFFERENCE = 0.02
-"""Unprofiled step times repeat within about this share: a smaller gain counts as no difference (`accuracy.TOLERANCE` has the same)."""
+"""Unprofiled step times repeat within about this share: a smaller gain counts as no difference, and a gain so near to an interval as inside."""
 
 RESAMPLES = 2000
 RUNS = 3

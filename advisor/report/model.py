@@ -21,6 +21,8 @@ SCHEMA = 2
 """2: `headline.step_us` is the step without a profiler. Reports of 1, where it is the recorded one, are still read."""
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+LOUD: tuple[Severity, ...] = ("high", "medium")
+"""Severities of what asks to be done; the others are notes."""
 Basis = Literal["simulated", "bound", "measured"]
 Kind = Literal["trace", "job", "kernels", "memory", "tpu"]
 """What a recording is, and so what a report speaks of: one process's timeline, the ranks of a job, kernels measured one by
@@ -200,6 +202,11 @@ class Finding(msgspec.Struct, frozen=True):
     """How to record the lines of the source that it comes from, where the recording has none."""
     edits: tuple[Change, ...] = ()
     """What the fix is expected to do to the step, part by part."""
+
+    @property
+    def loud(self) -> bool:
+        """Whether it asks for something to be done, rather than notes it."""
+        return self.severity in LOUD
 
     @property
     def shortens(self) -> bool:

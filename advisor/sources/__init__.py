@@ -20,7 +20,7 @@ from advisor.sources.ranks import JobTraces, job_of, snapshots_among, traces_amo
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "load", "read", "read_several"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "load", "read", "read_several"]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     Raises TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
     """
     path = os.fspath(path)
-    processes = processes or _cores()
+    processes = processes or cores()
     if path == STDIN:
         if sys.stdin is None:
             raise TraceError("standard input is closed", "Give the path of a trace.")
@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     return found[0]
 
 
-def _cores() -> int:
+def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

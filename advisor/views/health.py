@@ -185,7 +185,7 @@ def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
 def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "launch-links"
     start = timeline.gpu_ops["start_us"].to_numpy()
-    inside = (start >= steps.start_us) & (start < steps.end_us) & launched_ops(timeline)
+    inside = steps.holds(start) & launched_ops(timeline)
     if not inside.any():
         return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
     linked = float((launches.call[inside] >= 0).mean())
@@ -213,7 +213,7 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     check = "gpu-events"
     rows, gone = lost_launches(timeline, launches)
     start = timeline.api_calls["start_us"].to_numpy()[rows]
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     if not inside.any() or not (launches.call >= 0).any():
         return Health(check=check, status="ok", detail="no launches in the window to compare with")
     rows, start, lost = rows[inside], start[inside], gone[inside]
@@ -248,7 +248,7 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
     check = "stream-order"
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    rows = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    rows = np.flatnonzero(steps.holds(start))
     device, stream = ops["device"].to_numpy(), ops["stream"].to_numpy()
     rows = rows[np.lexsort((start[rows], stream[rows], device[rows]))]
     same = (device[rows[1:]] == device[rows[:-1]]) & (stream[rows[1:]] == stream[rows[:-1]])
@@ -330,7 +330,7 @@ def _faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) 
     check = "roofline"
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    known = (start >= steps.start_us) & (start < steps.end_us) & ~np.isnan(roofline.peak_us) & (dur > 0)
+    known = steps.holds(start) & ~np.isnan(roofline.peak_us) & (dur > 0)
     if not known.any():
         return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=())
     l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].to_numpy().tolist()])

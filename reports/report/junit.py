@@ -12,7 +12,6 @@ NAME = "junit"
 SUFFIX = ".junit.xml"
 
 _LIMITS = Limits(text=1_000, findings=500, evidence=5)
-_FAILS = ("high", "medium")
 
 
 def render(report: Report) -> str:
@@ -53,7 +52,7 @@ def _case(suite: ET.Element, rule: str) -> ET.Element:
 
 
 def _fails(finding: Finding) -> bool:
-    return finding.severity in _FAILS and not finding.folded_into and not finding.allowed
+    return finding.loud and not finding.folded_into and not finding.allowed
 
 
 def _told(finding: Finding, report: Report) -> str:

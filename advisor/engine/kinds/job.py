@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.consistency import consistent
+from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
@@ -119,8 +120,7 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
         left = replay.share(replay.corrected, Several(both)) - replay.share(replay.corrected, Several(fixed))
         cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
         if cause and left < LEFT * share:
-            severity = "low" if finding.severity in ("high", "medium") else finding.severity
-            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=severity))
+            item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=at_most_low(finding)))
         elif item.counted:
             fixed = both
         done.append(item)
@@ -137,7 +137,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
             if isinstance(finding.saving, Saving) and finding.rule not in ABOUT_RANKS and step > 0:
                 by_rule[finding.rule].append((one.rank, finding, max(finding.saving.expected_us, 0.0) / step))
     said = {f.rule for f in own}
-    culprits = {f.ranks[0]: f.rule for f in own if f.ranks and f.severity in ("high", "medium") and len(f.ranks) == 1}
+    culprits = {f.ranks[0]: f.rule for f in own if f.ranks and f.loud and len(f.ranks) == 1}
     made = []
     for rule, items in by_rule.items():
         if rule in said:
@@ -275,7 +275,7 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
     top = found[0].finding if found else None
-    loud = top is not None and top.severity in (("high",) if _of_single_ranks(job, top) else ("high", "medium"))
+    loud = top is not None and (top.severity == "high" if _of_single_ranks(job, top) else top.loud)
     bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts)
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:

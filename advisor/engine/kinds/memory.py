@@ -121,7 +121,7 @@ MOSTLY_OLDER = 0.5
 
 
 def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, history: MemoryHistory) -> Headline:
-    loud = [f.finding for f in found if f.finding.severity in ("high", "medium") and not f.finding.allowed]
+    loud = [f.finding for f in found if f.finding.loud and not f.finding.allowed]
     parts: dict[str, int] = {}
     for row in memory.at_peak:
         parts[row.category] = parts.get(row.category, 0) + row.bytes

@@ -134,7 +134,7 @@ class Tables:
         launches: Launches,
     ) -> Tables:
         frame = timeline.gpu_ops
-        inside = np.flatnonzero(((frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)).to_numpy())
+        inside = np.flatnonzero(steps.holds(frame["start_us"].to_numpy()))
         return cls(
             _leaves(timeline, ops, kernels, launches, inside),
             _host_leaves(timeline, ops, steps, table),

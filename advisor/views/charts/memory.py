@@ -26,7 +26,7 @@ def curves(timeline: Timeline, steps: Steps) -> tuple[MemoryCurve, ...]:
     for device, rows in frame.groupby("device"):
         summed = not (rows["allocated_bytes"] > 0).any()
         rows = rows.assign(allocated_bytes=_running(rows), reserved_bytes=0) if summed else rows[rows["allocated_bytes"] >= 0]
-        within = rows[(rows["start_us"] >= steps.start_us) & (rows["start_us"] < steps.end_us)]
+        within = rows[steps.holds(rows["start_us"].to_numpy())]
         if len(within):
             made.append(_curve(int(str(device)), within, steps, summed))
     return tuple(made)

@@ -31,7 +31,7 @@ def contention(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCo
     """The same kernels (name and grid) with and without communication beside them."""
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    rows = np.flatnonzero(kernels.compute & (start >= steps.start_us) & (start < steps.end_us))
+    rows = np.flatnonzero(kernels.compute & steps.holds(start))
     if not len(rows) or not len(found.start_us):
         return Contention(0.0, 1.0)
     busy = union(found.start_us, found.end_us)

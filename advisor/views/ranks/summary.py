@@ -291,7 +291,7 @@ def _host_us(schedule: Schedule) -> float:
 def _own_kernels(timeline: Timeline, kernels: Kernels, steps: Steps, device: int) -> Mask:
     ops = timeline.gpu_ops
     start = ops["start_us"].to_numpy()
-    return kernels.compute & (ops["device"].to_numpy() == device) & (start >= steps.start_us) & (start < steps.end_us)
+    return kernels.compute & (ops["device"].to_numpy() == device) & steps.holds(start)
 
 
 def _threads(timeline: Timeline) -> Floats:
@@ -317,7 +317,7 @@ def _accumulations(timeline: Timeline, steps: Steps) -> float:
     if not len(notes):
         return 1.0
     start = notes["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     if not steps.repeats and int((inside & matches(notes, _UPDATES)).sum()) != 1:
         return 1.0
     return max(1.0, float((inside & (notes["name"] == _WRAPPED).to_numpy()).sum()) / max(steps.steps, 1))

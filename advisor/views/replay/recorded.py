@@ -31,11 +31,11 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
     launched = launches.call[launches.call >= 0]
     chosen[launched] = True
     start = calls["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     chosen &= inside & host.on_threads(calls)
     # Where most of the window's GPU work has no launch, the host's part is not in the trace.
     ops = timeline.gpu_ops
-    in_window = (ops["start_us"] >= steps.start_us).to_numpy() & (ops["start_us"] < steps.end_us).to_numpy()
+    in_window = steps.holds(ops["start_us"].to_numpy())
     if in_window.sum() == 0 or (launches.call[in_window] >= 0).mean() < 0.5:
         return np.empty(0, np.int64)
     return np.flatnonzero(chosen)
@@ -124,7 +124,7 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
     migrate come in turn with the kernels of the busiest stream, which touch them: what runs inside a kernel takes no time of its own."""
     ops = timeline.gpu_ops
     start = ops["start_us"].to_numpy()
-    row = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    row = np.flatnonzero(steps.holds(start))
     start = start[row]
     end = start + ops["dur_us"].to_numpy()[row]
     _, stream = np.unique(np.c_[ops["device"].to_numpy()[row], ops["stream"].to_numpy()[row]], axis=0, return_inverse=True)

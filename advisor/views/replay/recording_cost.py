@@ -256,7 +256,7 @@ def _nothing_us(python: pd.DataFrame, edges: Floats, steps: Steps) -> float | No
     names = python["name"].cat
     does_nothing = np.array([bool(recording_cost.DOES_NOTHING.match(name)) for name in names.categories.to_list()], bool)
     start = python["start_us"].to_numpy()
-    rows = np.flatnonzero(does_nothing[names.codes] & (start >= steps.host_start_us) & (start < steps.host_end_us))
+    rows = np.flatnonzero(does_nothing[names.codes] & steps.issued_at(start))
     if len(rows) < FEWEST_CALLS:
         return None
     end = start[rows] + python["dur_us"].to_numpy()[rows]
@@ -277,7 +277,7 @@ def _view_us(timeline: Timeline, ops: pd.DataFrame, edges: Floats, steps: Steps)
     reach = np.r_[-np.inf, np.maximum.accumulate(end[order])[:-1]]
     called = np.zeros(len(ops), bool)
     called[order] = end[order] <= reach
-    rows = np.flatnonzero(makes_view & called & (start >= steps.host_start_us) & (start < steps.host_end_us))
+    rows = np.flatnonzero(makes_view & called & steps.issued_at(start))
     if len(rows) < FEWEST_CALLS:
         return None
     before = edges[np.maximum(np.searchsorted(edges, start[rows]) - 1, 0)]

@@ -229,7 +229,7 @@ def _directions(timeline: Timeline, steps: Steps) -> str:
     """Which way most of the copied time goes, where that is known."""
     ops = timeline.gpu_ops
     start = ops["start_us"].to_numpy()
-    copies = ops[(ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & (start >= steps.start_us) & (start < steps.end_us)]
+    copies = ops[(ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & steps.holds(start)]
     spent = copies.groupby("copy_kind", observed=True)["dur_us"].sum()
     kind = str(spent.idxmax()) if len(spent) else ""
     return f", mostly {_COPIES[kind]}" if kind in _COPIES else ""
@@ -238,7 +238,7 @@ def _directions(timeline: Timeline, steps: Steps) -> str:
 def _made_of(timeline: Timeline, steps: Steps, kernels: Kernels, roofline: Roofline, program: Program, device: int) -> Made:
     ops = timeline.gpu_ops
     start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    inside = (start >= steps.start_us) & (start < steps.end_us) & (ops["device"].to_numpy() == device) & kernels.compute
+    inside = steps.holds(start) & (ops["device"].to_numpy() == device) & kernels.compute
     all_us = max(float(dur[inside].sum()), 1e-9)
 
     def share(chosen: np.ndarray) -> float:

@@ -98,7 +98,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
     """The window's GPU ops by name, family and precision, most time first: what they are, how many, and sums of `_SUMS`."""
     frame = timeline.gpu_ops
     start = frame["start_us"].to_numpy()
-    inside = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us))
+    inside = np.flatnonzero(steps.holds(start))
     op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
     code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by(code, family, precision)

@@ -35,7 +35,7 @@ class OpTable:
         if not count:
             return cls((), own)
         start = gpu["start_us"].to_numpy()
-        launched = np.flatnonzero((start >= steps.start_us) & (start < steps.end_us) & (ops.of_gpu >= 0))
+        launched = np.flatnonzero(steps.holds(start) & (ops.of_gpu >= 0))
         by, times = ops.of_gpu[launched], gpu["dur_us"].to_numpy()[launched]
         # Rates are of the kernels whose work is known, over their own time.
         known = ~np.isnan(roofline.bytes[launched])
@@ -60,7 +60,7 @@ class OpTable:
         by_name, names = groups.sums(**each), ops.names[groups.first]
         order = np.lexsort((names, -by_name["host_self"], -by_name["gpu_total"], -by_name["gpu_self"]))
         kept = order[(by_name["calls"][order] > 0) | (by_name["gpu_total"][order] > 0)][:ROWS]
-        whole = float(gpu["dur_us"].to_numpy()[(start >= steps.start_us) & (start < steps.end_us)].sum()) or 1.0
+        whole = float(gpu["dur_us"].to_numpy()[steps.holds(start)].sum()) or 1.0
         rows = zip(*(column[kept].tolist() for column in by_name.values()), strict=True)
         return cls(
             tuple(_row(ops.categories[name], dict(zip(by_name, row, strict=True)), whole) for name, row in zip(names[kept].tolist(), rows, strict=True)), own
@@ -70,7 +70,7 @@ class OpTable:
 def issued_inside(host: pd.DataFrame, steps: Steps) -> np.ndarray:
     """(n,) whether each row of a host table is of the window's steps; where nothing repeats, all that was recorded is."""
     begun = host["start_us"].to_numpy()
-    return (begun >= steps.host_start_us) & (begun < steps.host_end_us) | (not steps.repeats)
+    return steps.issued_at(begun) | (not steps.repeats)
 
 
 def _row(name: str, row: dict[str, float], whole: float) -> OpRow:

@@ -27,7 +27,7 @@ class StepWork:
     def build(cls, timeline: Timeline, steps: Steps, roofline: Roofline, ops: Ops, batch: Batch) -> StepWork:
         frame = timeline.gpu_ops
         start, kind = frame["start_us"].to_numpy(), frame["kind"]
-        inside = (start >= steps.start_us) & (start < steps.end_us)
+        inside = steps.holds(start)
         kernels = inside & (kind == GpuKind.KERNEL.value).to_numpy()
         # Attention that skips what a mask hides does half the FLOPs of the same attention written out.
         names = np.array([bool(_ATTENTION.search(name)) for name in (*ops.categories, "")])

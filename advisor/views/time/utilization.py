@@ -40,7 +40,7 @@ class Utilization:
         frame = timeline.gpu_metrics
         if not len(frame):
             return cls(())
-        inside = frame[(frame["start_us"] >= steps.start_us) & (frame["start_us"] < steps.end_us)]
+        inside = frame[steps.holds(frame["start_us"].to_numpy())]
         rows = []
         for unit, pattern in _WANTED.items():
             names = [n for n in frame["name"].cat.categories if pattern.match(n)]

@@ -37,7 +37,7 @@ def _marked(timeline: Timeline, steps: Steps) -> Batch | None:
     """Mean of what the marks in the window say, one mark a step at most."""
     notes = timeline.annotations
     start = notes["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     sizes = []
     for name in notes["name"][inside].astype(str):
         match = next((found for pattern in _MARKS if (found := pattern.search(name))), None)
@@ -53,6 +53,6 @@ def _of_images(timeline: Timeline, steps: Steps) -> Batch | None:
     ops = timeline.cpu_ops
     named = np.array([*(bool(_IMAGES.match(name)) for name in ops["name"].cat.categories), False], bool)[ops["name"].cat.codes.to_numpy()]
     start = ops["start_us"].to_numpy()
-    rows = np.flatnonzero(named & (start >= steps.host_start_us) & (start < steps.host_end_us))
+    rows = np.flatnonzero(named & steps.issued_at(start))
     first = {shapes[0][0] for text in set(ops["dims"].iloc[rows].astype(str)) if (shapes := arguments.numbers(text)) and len(shapes[0]) >= 4}
     return Batch(float(first.pop()), "the inputs of its convolutions") if len(first) == 1 else None

@@ -45,7 +45,7 @@ class FirstPass:
         _, first = np.unique(ops["name"].cat.codes.to_numpy()[order], return_index=True)
         met[order[first]] = True
         once_us = length(clip(startup.once, -np.inf, steps.start_us))
-        inside = order[(start[order] >= steps.start_us) & (start[order] < steps.end_us)]
+        inside = order[steps.holds(start[order])]
         new = np.flatnonzero(met[inside])
         still = len(new) > 0 and new[-1] >= STILL_NEW * len(inside)
         framework = program.framework != "cuda" and len(timeline.cpu_ops) > 0

@@ -154,7 +154,7 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
     inner = ops.parent >= 0
     np.subtract.at(own, ops.parent[inner], cpu["dur_us"].to_numpy()[inner])
     start = cpu["start_us"].to_numpy()
-    inside = (start >= steps.host_start_us) & (start < steps.host_end_us)
+    inside = steps.issued_at(start)
     found: Ints = np.flatnonzero(
         ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
     )

@@ -47,7 +47,7 @@ class Spellings:
     def build(cls, timeline: Timeline, ops: Ops, steps: Steps) -> Spellings:
         frame = timeline.cpu_ops
         start = frame["start_us"].to_numpy()
-        roots = np.flatnonzero((ops.parent < 0) & (start >= steps.host_start_us) & (start < steps.host_end_us))
+        roots = np.flatnonzero((ops.parent < 0) & steps.issued_at(start))
         if not len(roots):
             return cls()
         codes = ops.names[roots]

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -84,6 +84,16 @@ class Steps:
             steps=last - first,
             periods_us=self.periods_us[first:last],
         )
+
+    def holds(self, times_us: Floats) -> Mask:
+        """(n,) whether each time on the device lies in the window."""
+        found: Mask = (times_us >= self.start_us) & (times_us < self.end_us)
+        return found
+
+    def issued_at(self, times_us: Floats) -> Mask:
+        """(n,) whether the host issued the window's steps at each time."""
+        found: Mask = (times_us >= self.host_start_us) & (times_us < self.host_end_us)
+        return found
 
     def of_host_time(self, times_us: Floats) -> Ints:
         """Which step the host was issuing at each time: 0 to steps - 1, -1 before and `steps` after the window."""
