@@ -318,8 +318,11 @@ def _accumulations(timeline: Timeline, steps: Steps) -> float:
         return 1.0
     start = notes["start_us"].to_numpy()
     inside = steps.issued_at(start)
-    if not steps.repeats and int((inside & matches(notes, _UPDATES)).sum()) != 1:
-        return 1.0
+    if not steps.repeats:
+        # Its first pass begins before its first launch.
+        inside |= (start < steps.host_start_us) & (start + notes["dur_us"].to_numpy() > steps.host_start_us)
+        if int((inside & matches(notes, _UPDATES)).sum()) != 1:
+            return 1.0
     return max(1.0, float((inside & (notes["name"] == _WRAPPED).to_numpy()).sum()) / max(steps.steps, 1))
 
 

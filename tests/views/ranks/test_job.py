@@ -151,7 +151,7 @@ def test_in_a_recording_without_steps_averages_are_counted_where_it_updates_once
     # Four forward passes of the wrapper, each with kernels of its own, that end with one update, with two, or with none: two are two steps.
     trace = Trace()
     for k in range(4):
-        trace.note("DistributedDataParallel.forward", 100.0 * k, 40)
+        trace.note("DistributedDataParallel.forward", 100.0 * k - 3, 43)
         for i in range(4):
             trace.launch(100.0 * k + 10 * i, 100 * k + 10 * i + 4, 100 * k + 10 * i + 12, f"kernel{k}{i}")
     for k in range(updates):
