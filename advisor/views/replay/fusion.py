@@ -18,7 +18,7 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import kinds, looped, passes
 from advisor.views.trace.frames import matches, spans_of
-from advisor.views.trace.shapes import Shapes
+from advisor.views.trace.shapes import Shapes, broadcast_elements
 
 FUSED = (
     Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
@@ -51,8 +51,13 @@ TABLES_PER_S = 6e11
 """Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
 works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
 
+WORKED_OUT_PER_S = 6.6e12
+"""Values that a generated kernel works out in a second on an H200 where they are more than it reads: 57 µs for the squared distances between
+two sets of 6144 points, each from three differences, and the least of each row: 377 million values in four ops."""
+
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
+_COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
 _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
@@ -68,7 +73,8 @@ class Stretch:
     """Kernels (positions) that a compiler fuses, those on tensors as large as any among them; their own time; the bytes that must cross memory,
     at least, likely and at most; how many random numbers are made; whether tensors are joined or turned inside; how many kernels
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
-    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; time of softmaxes of
+    are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
+    out where they are more than what is read; time of softmaxes of
     so few rows that half of the device idles, which a fused kernel of as few does too."""
 
     members: Ints
@@ -83,10 +89,11 @@ class Stretch:
     apart: int = 0
     tables: float = 0.0
     narrow_us: float = 0.0
+    worked_out: float = 0.0
 
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
-        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us)
+        floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us, self.worked_out / WORKED_OUT_PER_S * 1e6)
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
         floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
@@ -169,7 +176,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Moved:
-    """What ops in a row move, whichever kernels they launch; the elements of their largest tensor. The rest as in `Stretch`."""
+    """What ops in a row move, whichever kernels they launch; the elements of the largest tensor that they fetch. The rest as in `Stretch`."""
 
     largest: int
     least: float
@@ -180,6 +187,7 @@ class _Moved:
     kernels: int
     apart: int
     tables: float
+    worked_out: float
     complex: bool
 
 
@@ -192,7 +200,7 @@ class _Reader:
         """Those of runs of two kernels or more, none of them of complex numbers."""
         found = [run for run in found if len(run) > 1]
         ops, alike = self.work.op.tolist(), self._alike
-        elements = self.shapes.elements[self.work.rows]
+        made = self.shapes.made[self.work.rows]
         at = np.concatenate([*found, self.work.op[:0]])
         of = np.repeat(np.arange(len(found)), [len(run) for run in found])
         own = np.bincount(of, self.work.dur_us[at], len(found)).tolist()
@@ -205,9 +213,21 @@ class _Reader:
                 known[key] = self._moved(list(members))
             moved = known[key]
             if not moved.complex:
-                full = run[elements[run] >= FULL * moved.largest]
+                full = run[made[run] >= FULL * moved.largest]
                 yield Stretch(
-                    run, full, own_us, moved.least, moved.likely, moved.most, moved.random, moved.turned, moved.kernels, moved.apart, moved.tables, narrow_us
+                    run,
+                    full,
+                    own_us,
+                    moved.least,
+                    moved.likely,
+                    moved.most,
+                    moved.random,
+                    moved.turned,
+                    moved.kernels,
+                    moved.apart,
+                    moved.tables,
+                    narrow_us,
+                    moved.worked_out,
                 )
 
     @cached_property
@@ -223,7 +243,7 @@ class _Reader:
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
         that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
         """
-        largest = max((keys[0][0] for op in ops if (keys := self._keys(op))), default=0)
+        largest = max((max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op))), default=0)
         made: Counter[Key] = Counter()
         used: Counter[Key] = Counter()
         read: set[Key] = set()
@@ -257,10 +277,15 @@ class _Reader:
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
+        values = sum(max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op)))
+        fetched = max((n for n, _ in read), default=0)
+        worked_out = float(values) if largest > fetched else 0.0
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         moved = least + left, least + AGAIN * (most - least) + left, most + left
-        return _Moved(largest, *moved, random, turned, 1 + passes, self._apart(ops), self._tables(ops, largest), is_complex)
+        return _Moved(
+            min(largest, fetched) or largest, *moved, random, turned, 1 + passes, self._apart(ops), self._tables(ops, largest), worked_out, is_complex
+        )
 
     def _apart(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in
@@ -281,7 +306,9 @@ class _Reader:
         for op in ops:
             name, keys = self.work.ops.name(op), self._keys(op)
             if keys and keys[0][0] and not self._result(op)[0]:
-                break
+                if keys[0][0] >= FULL * largest:
+                    break
+                count = 0  # what a kernel reduces it works out once
             count += bool(keys and 1 < keys[0][0] < FULL * largest and _TABLE.match(name))
         return float(count * largest)
 
@@ -291,6 +318,10 @@ class _Reader:
         blocks, sms, dur_us = self.work.column("grid_blocks"), self.work.timeline.sm_counts(self.work.column("device")), self.work.dur_us
         narrow: Mask = self.work.of(Family.SOFTMAX) & (blocks > 0) & (2 * blocks < sms) & (dur_us >= NARROW_US)
         return narrow
+
+    @cached_property
+    def _pointwise(self) -> set[int]:
+        return set(self.work.op[self.work.of(Family.ELEMENTWISE)].tolist())
 
     @cached_property
     def _with_statistics(self) -> set[int]:
@@ -321,12 +352,17 @@ class _Reader:
         return sorted(found, reverse=True)
 
     def _result(self, op: int) -> Key:
-        """What an op makes: for a reduction one value a row, else as many elements as its largest input has."""
-        inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in self.shapes.inputs(op)]
+        """What an op makes: for a reduction one value a row, for a pointwise op what its inputs broadcast to, else as many elements as its
+        largest input has."""
+        shapes = self.shapes.inputs(op)
+        inputs = [(prod(shape), DTYPE_BYTES[kind]) for shape, kind in shapes]
         if not inputs:
             return 0, 0
         if self.work.ops.name(op) in _WRITES_FIRST:
             return inputs[0]
         if op_family(self.work.ops.name(op)) is Family.REDUCTION or self.work.ops.name(op) == "aten::gather":
             return 0, 0
-        return max(inputs)
+        largest, each = max(inputs)
+        if op in self._pointwise:
+            return broadcast_elements([shape for shape, _ in shapes]), 1 if _COMPARING.match(self.work.ops.name(op)) else each
+        return largest, each

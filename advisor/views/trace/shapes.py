@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -10,17 +11,21 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
+from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
+from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
 
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 where that was not recorded."""
+    """elements: (n_gpu,) of the largest tensor among the inputs of the op that launched each; -1 where that was not recorded. made: the same,
+    and of pointwise ops what they make of smaller ones by broadcasting."""
 
     elements: Ints
+    made: Ints
     timeline: Timeline
     _inputs: dict[tuple[int, int], list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
 
@@ -51,11 +56,19 @@ class Shapes:
         return next((kind for _, kind in self.inputs(op)), "")
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops) -> Shapes:
+    def build(cls, timeline: Timeline, ops: Ops, kernels: Kernels) -> Shapes:
         dims = timeline.cpu_ops["dims"]
-        by_category = np.array([*(_largest(text) for text in dims.cat.categories), -1], np.int64)
-        codes = np.r_[dims.cat.codes.to_numpy(), -1]
-        return cls(by_category[codes[ops.of_gpu]], timeline)
+        largest, broadcast = (np.array([*(of(text) for text in dims.cat.categories), -1], np.int64) for of in (_largest, _broadcast))
+        code = np.r_[dims.cat.codes.to_numpy(), -1][ops.of_gpu]
+        return cls(largest[code], np.where(kernels.of(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
+
+
+def broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:
+    """Elements of what a pointwise op makes of tensors of these shapes; of the largest where they do not broadcast."""
+    try:
+        return prod(np.broadcast_shapes(*map(tuple, shapes)))
+    except (TypeError, ValueError):  # lists of tensors, shapes of something else
+        return max((prod(shape) for shape in shapes), default=-1)
 
 
 def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:
@@ -64,6 +77,15 @@ def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:
         for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False)
         if kind in DTYPE_BYTES and all(isinstance(size, int) for size in shape)
     ]
+
+
+def _broadcast(dims: str) -> int:
+    """Elements of what a pointwise op makes of its inputs."""
+    shapes = [item for item in arguments.numbers(dims) if item]
+    if len(shapes) < 2 or any(isinstance(size, list) for shape in shapes for size in shape):
+        return _largest(dims)
+    made = broadcast_elements(shapes)
+    return made if made < 1 << 62 else -1
 
 
 def _largest(dims: str) -> int:
