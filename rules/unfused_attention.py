@@ -9,7 +9,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, of_causal
+from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
@@ -67,7 +67,7 @@ def unfused_attention(
     Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
     tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
-    little or lose; masks off alignment cost more. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
+    little or lose; masks off alignment cost more. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
     multiplied, which no fused kernel takes as they are; `high` 0.6.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
@@ -165,6 +165,8 @@ def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[
         slower = SLOWER / told
         known = known and known * told
         likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
+        if not is_fused(one.dtype, round(width)):
+            likely, known = (whole, whole, whole), None
         found.append(one.members)
         times.append(likely if known else [min(time, whole) for time in likely])
     return found, np.array(times)

@@ -82,6 +82,16 @@ class Scores:
     dropped: bool = False
 
 
+SINGLE_ALIGNMENT = 4
+"""FP32 heads are a multiple of this many elements wide, or no fused kernel takes them (minimum_gemm_alignment in torch's sdp_utils.cpp); in 16
+bits the call pads them."""
+
+
+def is_fused(dtype: str, width: int) -> bool:
+    """Whether `scaled_dot_product_attention` has a fused kernel for heads of this width; else it does the products and the softmax one by one."""
+    return dtype != "float" or width % SINGLE_ALIGNMENT == 0
+
+
 def attention_us(of: Scores, peaks: Peaks) -> float | None:
     """Time of one fused kernel that does it; None for a type that no kernel takes, or whose peak is not known."""
     precision = _NAMES.get(of.dtype)

@@ -44,7 +44,7 @@ _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16
 @dataclass(frozen=True)
 class Cast:
     """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
-    and the way back, and the op of the product that it is made FP32 for, -1 without."""
+    and the way back, and the op of the product that it is written out for, -1 without."""
 
     position: int
     op: int
@@ -131,8 +131,9 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
             closed.add(end[0])
         elif name := following.sum_in_place(cast):
             done = replace(cast, purpose=Purpose.SUM, between=(name,))
-        elif (product := following.product(cast)) >= 0:
-            done = replace(cast, purpose=Purpose.WIDENED, product=product)
+        else:
+            product, purpose = following.product(cast)
+            done = replace(cast, purpose=purpose, product=product)
         told.append(done)
         by_sequence.update({int(n): done for n in sequence[around.casting] if n >= 0})
     for cast, number in backward:
@@ -226,13 +227,19 @@ class _Following:
         fits = _fitting(self.arguments, int(self.work.op[after[0]]), cast.target, cast.shape)
         return self._name(after[0]).removeprefix("aten::") if len(fits) > 1 and fits[0] == 0 else ""
 
-    def product(self, cast: Cast) -> int:
-        """The op of the FP32 product that comes next, but for casts, and whose largest operand the cast makes; -1 without."""
-        if cast.target != "float" or DTYPE_BYTES[cast.source] >= DTYPE_BYTES[cast.target]:
-            return -1
+    def product(self, cast: Cast) -> tuple[int, Purpose]:
+        """The op of the product that comes next, but for casts, and that takes what the cast makes: in FP32 as its largest operand, in 16 bits as a
+        weight (a matrix behind the first operand) or an input. -1 without."""
         following = (p for p in self._after(cast.position) if p not in self.casts)
         op = next((int(self.work.op[p]) for p in following), -1)
         if op < 0 or op_family(self.work.ops.name(op)) is not Family.GEMM:
-            return -1
-        operands = [prod(dims) for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == "float"]
-        return op if prod(cast.shape) == max(operands, default=0) else -1
+            return -1, Purpose.OTHER
+        operands = [dims for dims, text in zip(self.arguments.shapes(op), self.arguments.types(op), strict=False) if text == cast.target]
+        sizes = [prod(dims) for dims in operands]
+        if DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]:
+            widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
+            return (op, Purpose.WIDENED) if widened else (-1, Purpose.OTHER)
+        if prod(cast.shape) not in sizes:
+            return -1, Purpose.OTHER
+        behind = sizes.index(prod(cast.shape)) > 0 and len(operands[-1]) == len(cast.shape) == 2
+        return op, Purpose.WEIGHT if behind else Purpose.INPUT
