@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, Spans, clip, joined, length
+from advisor.intervals import Spans, clip, joined, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
@@ -28,9 +28,8 @@ DEQUEUE_US = 200.0
 """Taking a finished batch from worker processes costs the main process about this (0.1 to 0.3 ms in the captures)."""
 
 BESIDE_US, BESIDE_MOST_US = 1200.0, 4500.0
-"""What worker processes cost the loop beside, a batch: the thread that unpacks and pins it runs Python too, and whoever holds the interpreter
-keeps the loop waiting. 1.2 to 4.5 ms a step more of all that is no loading, in three of five programs recorded both ways; of six programs
-with batches of 2 to 6 ms, three gained 1.9 to 4 and three lost up to 6."""
+"""What taking batches from workers costs the loop beside, each: the thread that unpacks and pins them holds the interpreter. Least and most of what
+the rest of a step took more in three of five programs recorded both ways; with batches of 2 to 6 ms three of six gained, three lost."""
 
 UNPINNED_US_PER_MB = 350.0
 """What a batch of worker processes costs the main process beside, where nothing pins it there: pages of shared memory are mapped and read for
@@ -131,8 +130,8 @@ def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, 
     if multi:
         return Edits(host_time.without(spans, 0.25), host_time.without(spans, 1 - 1 / MORE_WORKERS), host_time.without(spans))
     waited = max(DEQUEUE_US, loader_us / workers - max(step_us - loader_us, 0.0))
-    spent = (waited + BESIDE_US, waited + BESIDE_MOST_US + UNPINNED_US_PER_MB * batch_mb)
-    hidden, least = (max(0.0, 1 - us / max(loader_us, 1e-9)) for us in spent)
+    beside = (BESIDE_US, BESIDE_MOST_US + UNPINNED_US_PER_MB * batch_mb)
+    hidden, least = (max(0.0, 1 - (waited + us) / max(loader_us, 1e-9)) for us in beside)
     return Edits(host_time.without(spans, min(0.5, least)), host_time.without(spans, hidden), host_time.without(spans))
 
 
@@ -192,25 +191,20 @@ def _slowest_frame(timeline: Timeline, spans: Spans) -> Evidence | None:
 
 def _evidence(timeline: Timeline, spans: Spans, slowest: Evidence | None) -> tuple[Evidence, ...]:
     notes = timeline.annotations
-    rows: Ints = np.flatnonzero(begins_inside(notes, spans) & matches(notes, re.compile("DataLoader")))
-    if len(rows):
+    if len(rows := np.flatnonzero(begins_inside(notes, spans) & matches(notes, re.compile("DataLoader")))):
         names = [str(n) for n in notes["name"].iloc[rows]]
         found = folded(names, notes["start_us"].to_numpy()[rows], notes["dur_us"].to_numpy()[rows])
     else:
         found = folded(["DataLoader __next__"] * len(spans[0]), spans[0], spans[1] - spans[0])
     ops = timeline.cpu_ops
-    inner = np.flatnonzero(begins_inside(ops, spans))
-    if len(inner):
+    if len(inner := np.flatnonzero(begins_inside(ops, spans))):
         # Ops of the loader's own: outermost ones only, so that no time stands twice.
         start = ops["start_us"].to_numpy()[inner]
         end = start + ops["dur_us"].to_numpy()[inner]
         outer = np.r_[True, end[1:] > np.maximum.accumulate(end)[:-1]]
         kept = inner[outer]
-        found += folded(
-            [f"{n} in the loader" for n in ops["name"].iloc[kept]],
-            ops["start_us"].to_numpy()[kept],
-            ops["dur_us"].to_numpy()[kept],
-        )[:3]
+        names = [f"{n} in the loader" for n in ops["name"].iloc[kept]]
+        found += folded(names, ops["start_us"].to_numpy()[kept], ops["dur_us"].to_numpy()[kept])[:3]
     return (*((slowest,) if slowest else ()), *found)
 
 

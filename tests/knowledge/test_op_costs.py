@@ -16,7 +16,7 @@ import pytest
 from advisor.knowledge.devices import find
 from advisor.knowledge.kernel_names import Family, op_family, precision
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, op_cost
-from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us, of_causal
+from advisor.knowledge.op_costs.fused_attention import UNALIGNED, Scores, attention_us, is_fused, of_causal
 from advisor.knowledge.op_costs.products import Attention, AttentionBackward, Convolution
 from tests.paths import needs_shared, shared_files
 
@@ -520,6 +520,7 @@ def test_fused_attention_works_in_whole_tiles():
 
 def test_a_causal_mask_leaves_tiles_out_of_long_rows_alone():
     # Measured in FP32 on an H200: as long over 256 words, 0.56 of the time over 1024.
+    assert is_fused("float", 32) and not is_fused("float", 30) and is_fused("c10::Half", 30), "16 bits are padded"
     assert of_causal(256, "float") == 1.0 and of_causal(1024, "float") == pytest.approx(0.7)
     assert of_causal(384, "c10::Half") == 1.0 and of_causal(1024, "c10::Half") == pytest.approx(0.75)
 

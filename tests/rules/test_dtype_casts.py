@@ -227,3 +227,37 @@ def test_casts_behind_a_slow_host_gain_nothing():
 
 def test_without_types_it_is_skipped():
     assert "input shapes" in skipped("dtype-casts", queued(lambda t, h, g: t.launch(h, g, g + 100, CAST), gpu=101))
+
+
+def widened(other, us=60.0):
+    """A store of BF16 made FP32 for a product in FP32 with a few columns; `other` is the second operand."""
+    store = [100_000, 128]
+
+    def body(w):
+        w.cast(us, BF16, FP32, store)
+        w.trace.op("aten::mm", w.host, 1.0, [store, other], [FP32, FP32])
+        w.kernel(79, "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_ffma")
+        w.host += 0.6
+
+    return steps(body)
+
+
+def test_data_in_16_bits_that_are_made_fp32_for_a_product():
+    """The cast goes, and the product reads 12.8 million values of 2 bytes instead of 4, at 4.27 TB/s: 79 µs become some 6."""
+    finding = found("dtype-casts", widened([128, 32]))
+    assert finding.fix.title == "Multiply in the type of the data" and finding.evidence[0].label == "BF16 → FP32 [100000, 128] before a product"
+    assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(60 + 79 - 6.5, abs=2)
+
+
+def test_the_smaller_operand_of_an_fp32_product_is_no_data_in_16_bits():
+    assert "would gain nothing" in clear("dtype-casts", widened([128, 200_000]))
+
+
+def test_a_matrix_that_is_cast_by_hand_for_each_product_is_a_weight():
+    def body(w):
+        w.cast(40, FP32, BF16, [4096, 128])
+        w.op("mm", 99, [[32, 128], [128, 4096]], [BF16] * 2)
+
+    finding = found("dtype-casts", steps(body))
+    assert finding.evidence[0].label == "FP32 → BF16 weight [4096, 128]"
+    assert finding.saving.low_us == pytest.approx(40, abs=2) and finding.saving.expected_us == pytest.approx(40, abs=2)

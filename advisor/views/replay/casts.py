@@ -229,7 +229,7 @@ class _Following:
 
     def product(self, cast: Cast) -> tuple[int, Purpose]:
         """The op of the product that comes next, but for casts, and that takes what the cast makes: in FP32 as its largest operand, in 16 bits as a
-        weight (a matrix behind the first operand) or an input. -1 without."""
+        weight (a matrix behind the first operand, which can be kept so; inputs come anew). -1 without."""
         following = (p for p in self._after(cast.position) if p not in self.casts)
         op = next((int(self.work.op[p]) for p in following), -1)
         if op < 0 or op_family(self.work.ops.name(op)) is not Family.GEMM:
@@ -239,7 +239,5 @@ class _Following:
         if DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]:
             widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
             return (op, Purpose.WIDENED) if widened else (-1, Purpose.OTHER)
-        if prod(cast.shape) not in sizes:
-            return -1, Purpose.OTHER
-        behind = sizes.index(prod(cast.shape)) > 0 and len(operands[-1]) == len(cast.shape) == 2
-        return op, Purpose.WEIGHT if behind else Purpose.INPUT
+        weight = prod(cast.shape) in sizes[1:] and prod(cast.shape) != sizes[0] and len(operands[-1]) == len(cast.shape) == 2
+        return (op, Purpose.WEIGHT) if weight else (-1, Purpose.OTHER)

@@ -91,6 +91,11 @@ class Stretch:
     narrow_us: float = 0.0
     worked_out: float = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Whether shapes tell what it moves."""
+        return bool(self.least or self.worked_out)
+
     def fused_us(self, bytes_per_s: float) -> tuple[float, float, float]:
         """Time of the kernel in their place, slowest first; never above their own."""
         floor = max(SHORTEST_US, self.random / RANDOM_PER_S * 1e6, self.narrow_us, self.worked_out / WORKED_OUT_PER_S * 1e6)

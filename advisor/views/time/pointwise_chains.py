@@ -36,7 +36,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too.
         chained = found >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
-        if not chained or not rate or not stretch.least or len(_without_repeats(at, kind[at])) > 1:
+        if not chained or not rate or not stretch.known or len(_without_repeats(at, kind[at])) > 1:
             continue
         chosen.append(at)
         times.append(stretch.fused_us(rate))
@@ -49,7 +49,7 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     chosen = [
         stretch.members
         for stretch in fusion.stretches
-        if not stretch.least and counted[stretch.members].sum() >= min_chain and len(_without_repeats(stretch.members, kind[stretch.members])) == 1
+        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(_without_repeats(stretch.members, kind[stretch.members])) == 1
     ]
     left_out = in_optimizer(work)
     left_out[np.concatenate([*chosen, kind[:0]])] = True

@@ -105,7 +105,7 @@ EDGES, NODES = [100_000, 64], [2_000, 64]
 @pytest.mark.parametrize(("between", "passed"), [(EDGES, 3), (NODES, 0)])
 def test_messages_of_a_graph_network_are_never_written(between, passed):
     """A gather, a product and a scatter on all edges become one kernel: gather and scatter take what their bytes need (25.6 MB of
-    values and 51.2 MB of indices, at 4.27 TB/s), and what is between goes."""
+    values and 51.2 MB of indices, at 4.27 TB/s), half of that where they hand it on, and what is between goes."""
     trace = Trace()
     for s in range(3):
         at = 2000 * s
@@ -117,5 +117,5 @@ def test_messages_of_a_graph_network_are_never_written(between, passed):
     compiled, schedule = trace.get(CompiledStep), trace.get(Replay).recorded
     assert len(compiled.passed) == passed * schedule.steps
     after = compiled.beside.apply(schedule).dur_us[:3]
-    assert after[[0, 2]] == pytest.approx(76.8 / 4.27, rel=0.02)
+    assert after[[0, 2]] == pytest.approx(76.8 / 4.27 / (2 if passed else 1), rel=0.02)
     assert after[1] == pytest.approx(SHORTEST_US if passed else 100)

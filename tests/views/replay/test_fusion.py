@@ -115,3 +115,28 @@ def test_what_a_reduction_left_a_row_of_is_no_table():
         ("aten::mul", "vectorized_elementwise_kernel", [x, row], ["float", "float"]),
     )
     assert ops_in_a_row(*norm).get(Fusion).stretches[0].tables == 0
+
+
+def test_what_small_tensors_broadcast_to_is_never_written():
+    """Differences of two sets of 2048 points, squared and summed: 12.6 million values a pass, of which none is read before."""
+    first, second, apart = [2048, 1, 3], [1, 2048, 3], [2048, 2048, 3]
+    distances = (
+        ("aten::sub", "elementwise_kernel", [first, second, []], ["float", "float", "Scalar"]),
+        ("aten::pow", "vectorized_elementwise_kernel", [apart, []], ["float", "Scalar"]),
+        ("aten::sum", "reduce_kernel", [apart], ["float"]),
+    )
+    (stretch, *_) = ops_in_a_row(*distances).get(Fusion).stretches
+    n = 2048 * 2048 * 3
+    assert stretch.most == 0 and stretch.known and len(stretch.full) == 3, "beside what they make the points cost nothing to read"
+    assert stretch.worked_out == 3 * n and stretch.tables == 0
+    assert replace(stretch, own_us=1e6).fused_us(4.0e12) == (pytest.approx(3 * n / 6.6e12 * 1e6),) * 3
+
+
+def test_a_comparison_makes_a_byte_a_value():
+    x = [4096, 1024]
+    mask = (
+        ("aten::gt", "vectorized_elementwise_kernel", [x, []], ["float", "Scalar"]),
+        ("aten::logical_not", "vectorized_elementwise_kernel", [x], ["bool"]),
+    )
+    (stretch, *_) = ops_in_a_row(*mask).get(Fusion).stretches
+    assert stretch.likely == 4096 * 1024 * (4 + 1), "floats are read, a mask is written"
