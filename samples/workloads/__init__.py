@@ -40,6 +40,7 @@ from . import (
     written_7,
     written_8,
     written_9,
+    written_10,
 )
 from .base import Setup, Workload
 
@@ -83,6 +84,7 @@ MODULES = (
     written_7,
     written_8,
     written_9,
+    written_10,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
