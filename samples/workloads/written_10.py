@@ -244,7 +244,7 @@ def radar_pulses(s: Setup, *, ahead: bool = False, compiled: bool = False, moved
 # Reads of a sequencer, told apart by species.
 
 
-LETTERS: dict[str, list[float]] = {"A": [1, 0, 0, 0], "C": [0, 1, 0, 0], "G": [0, 0, 1, 0], "T": [0, 0, 0, 1], "N": [0.25] * 4}
+LETTERS: dict[str, list[float]] = {"A": [1.0, 0.0, 0.0, 0.0], "C": [0.0, 1.0, 0.0, 0.0], "G": [0.0, 0.0, 1.0, 0.0], "T": [0.0, 0.0, 0.0, 1.0], "N": [0.25] * 4}
 
 
 class Reads(Dataset[tuple[Tensor, int]]):
