@@ -82,7 +82,7 @@ def squeezebert(s: Setup, **how: Any) -> Step:
         intermediate_size=s.size(3072, 64), embedding_size=s.size(768, 32), num_labels=9,
     )  # fmt: skip
     ids = torch.randint(2, words, (1, s.size(20, 8)), device=s.device)
-    return inference(s, How(**how), SqueezeBertForSequenceClassification(config), {"input_ids": ids})
+    return inference(s, How(**how), SqueezeBertForSequenceClassification(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
 
 def repvgg(s: Setup, **how: Any) -> Step:
