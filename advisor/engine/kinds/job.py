@@ -98,9 +98,36 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
     job = workspace.get(Job)
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
-    found = [in_true_time(f, job.true_step) for f in _folded(job, found)]
+    found = [in_true_time(_of_transfers(job, f), job.true_step) for f in _folded(job, found)]
     return found + [Judged(f, None) for f in _shared(job, [f.finding for f in found])]
 
+
+OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
+"""Rules that take for transfer what ranks spend in a collective once the last of those that are here has come."""
+
+
+def _unseen(job: Job) -> str:
+    """What ranks of which there is no trace leave open, "" where there are none, or where the others spend little in collectives."""
+    share = sum(row.transfer_us for row in _rows(job)) / max(sum(row.step_us for row in _rows(job)), 1e-9)
+    if not job.missing or share < MUCH:
+        return ""
+    missing = job.world_size - len({number for number in job.numbers if number >= 0})
+    return f"no trace of {missing} of {job.world_size} ranks: what counts as transfer, {percent(share)} of the step, may be waiting for them"
+
+
+def _of_transfers(job: Job, found: Judged) -> Judged:
+    """The finding; a possible one where it speaks of transfers that may be waiting for ranks of which there is no trace."""
+    finding, saving = found.finding, found.finding.saving
+    if finding.rule not in OF_TRANSFERS or not isinstance(saving, Saving) or not (why := _unseen(job)):
+        return found
+    severity = max(finding.severity, "low", key=SEVERITIES.index)
+    unsure = msgspec.structs.replace(
+        finding, status="possible", severity=severity, saving=msgspec.structs.replace(saving, low_us=0.0), possible_why=why, decide_with=ALL_RANKS
+    )
+    return found._replace(finding=unsure)
+
+
+ALL_RANKS = "advisor analyze DIRECTORY, with the traces of all ranks in it"
 
 LEFT = 0.15
 """A finding of whose own saving less than this is left once larger ones are fixed is a symptom of theirs."""
@@ -276,10 +303,12 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
         )  # fmt: skip
     top = found[0].finding if found else None
     loud = top is not None and (top.severity == "high" if _of_single_ranks(job, top) else top.loud)
-    bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts)
+    bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts, "The ranks recorded" if job.missing else "The ranks")
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
+    if unseen := _unseen(job):
+        return msgspec.structs.replace(made, judged="partly", judged_why=unseen)
     late = [] if loud else _recorded_late(job)
     if not late:
         return made
@@ -318,7 +347,7 @@ def _recorded_late(job: Job) -> list[int]:
 def _predicted(job: Job, found: list[Judged]) -> Prediction:
     """The step with every fix. Raises Unavailable where the job cannot be replayed."""
     replay, step = job.replay, job.true_step
-    own = [f.edits for f in found if isinstance(f.edits, JobEdits)]
+    own = [f.edits for f in found if isinstance(f.edits, JobEdits) and f.finding.status == "found"]
     expected = replay.share(replay.corrected, Several(tuple(edits.expected for edits in own))) * step.expected_us if own else 0.0
     # What a rule replays by itself, and what ranks find each in their own trace, has no edit to combine: together all fixes gain no
     # less than any one alone.
@@ -329,17 +358,17 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
     return Prediction(low=step.expected_us - most, expected=step.expected_us - expected, high=step.expected_us - low)
 
 
-def _bound(parts: tuple[Part, ...]) -> tuple[str, str]:
+def _bound(parts: tuple[Part, ...], who: str) -> tuple[str, str]:
     """What holds most of the mean rank's step, where no rank and no link stands out."""
     us = {part.name: part.us for part in parts}
     spent = {"compute": us["compute"], "communication": us["transfer"] + us["wait"], "input": us["data_loading"], "host": us["host"]}
     share = {kind: value / (sum(us.values()) or 1.0) for kind, value in spent.items()}
     waits = f"wait for each other or for data between them for {share['communication']:.0%}"
     if (largest := max(share, key=share.__getitem__)) == "compute":
-        return "balanced", f"The ranks keep step: they compute for {share['compute']:.0%} of it and {waits}."
+        return "balanced", f"{who} keep step: they compute for {share['compute']:.0%} of it and {waits}."
     name, why = {
         "communication": ("communication-bound", ""),
         "input": ("data-bound", f", and for batches for {share['input']:.0%}"),
         "host": ("host-bound", f", and for their hosts to issue work or do their own for {share['host']:.0%}"),
     }[largest]
-    return name, f"The ranks compute for {share['compute']:.0%} of the step; they {waits}{why}."
+    return name, f"{who} compute for {share['compute']:.0%} of the step; they {waits}{why}."
