@@ -241,9 +241,7 @@ def test_a_wait_on_a_gpu_with_work_queued_costs_nothing():
         # Waits for the first kernel while the second is queued.
         trace.call("cudaEventSynchronize", at + 9, 82)
 
-    trace = repeat(100, body)
-    report = run("sync-stall", trace)
-    assert all(f.severity in ("low", "info") for f in report.findings)
+    assert "that the step would gain 0.1%" in clear("sync-stall", repeat(100, body))
 
 
 @pytest.mark.parametrize(("call", "waits"), [("cudaDeviceSynchronize", 0), ("cudaStreamSynchronize", 1)])
