@@ -154,9 +154,9 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     g.textBaseline = "middle";
     const step = tick(to - from, Math.max(width / 110, 2));
     g.fillStyle = dim; g.strokeStyle = line; g.lineWidth = 1;
-    const origin = home[0];
-    for (let time = Math.ceil((from - origin) / step) * step; time + origin <= to; time += step) {
-      const at = Math.round(x(time + origin)) + 0.5;
+    const origin = span[0] ?? home[0];
+    for (let k = Math.ceil((from - origin) / step); k * step + origin <= to; k++) {
+      const time = k * step || 0, at = Math.round(x(time + origin)) + 0.5;
       g.beginPath(); g.moveTo(at, AXIS - 4); g.lineTo(at, height); g.stroke();
       if (at < width - 50) g.fillText(time < 0 ? `−${duration(-time)}` : duration(time), at + 3, 9);
     }
