@@ -9,6 +9,7 @@ from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._phrases import a_step
+from advisor.views.groups import distinct
 from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
@@ -61,17 +62,19 @@ def low_arithmetic_intensity(
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
     rows, dur_us = work.rows, work.dur_us
-    peaks = roofline.peaks_of(work.device_at(0) if len(rows) else work.timeline.device(0))
-    dense = work.of(Family.GEMM)
+    dense, devices = work.of(Family.GEMM), work.column("device")
+    peaks = {number: roofline.peaks_of(work.timeline.device(number)) for number in distinct(devices[dense] if dense.any() else devices).tolist()}
     if not dense.any():
         return Clear(why="no matrix products in the window")
     intensity = roofline.flops[rows] / np.maximum(roofline.bytes[rows], 1.0)
     precision = np.asarray(work.kernels.precision, object)[rows]
-    ridges = {p: peaks.ridge(p or "fp32") or np.nan for p in set(precision.tolist())}
-    ridge = np.array([ridges[p] for p in precision])
-    # What runs in FP32 could run in TF32, which memory bounds up to a larger intensity.
-    faster = np.where(precision == "fp32", peaks.ridge("tf32") or np.nan, np.nan)
-    starved = dense & (intensity < max_of_ridge * np.fmax(ridge, faster))
+    ridge, highest = np.full((2, len(rows)), np.nan)
+    for number, name in {*zip(devices[dense].tolist(), precision[dense].tolist(), strict=True)}:
+        ran = dense & (devices == number) & (precision == name)
+        ridge[ran] = peaks[number].ridge(name or "fp32") or np.nan
+        # What runs in FP32 could run in TF32, which memory bounds up to a larger intensity.
+        highest[ran] = np.fmax(ridge[ran], (peaks[number].ridge("tf32") or np.nan) if name == "fp32" else np.nan)
+    starved = intensity < max_of_ridge * highest
     share = float(dur_us[starved].sum()) / work.busy_us
     if share < min_busy_share or not starved.any():
         known = dense & ~np.isnan(intensity)

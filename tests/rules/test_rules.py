@@ -1,5 +1,6 @@
 """Each rule on traces of a few lines: found, quiet on both sides of its thresholds, quiet on look-alikes, skipped."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from advisor.knowledge.interval_margins import interval_margins
 from advisor.views.replay.calibration import Calibration
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
-from tests.build import Trace
+from tests.build import H200, Trace
 
 STEPS = 5
 
@@ -538,6 +539,20 @@ def test_the_intensity_threshold_has_two_sides():
     assert found("low-arithmetic-intensity", repeat(40, linear(16, 39)))
     clear("low-arithmetic-intensity", repeat(40, linear(32, 39)))
     assert found("low-arithmetic-intensity", repeat(40, linear(32, 39)), max_of_ridge=0.2)
+
+
+def test_the_ridge_is_that_of_the_device_that_runs_the_product():
+    def body(trace, at):
+        trace.launch(at, at + 2, at + 3, device=1)
+        linear(16, 35)(trace, at + 4)
+
+    trace = repeat(40, body)
+    a100 = replace(H200, name="NVIDIA A100-SXM4-80GB")
+    trace.devices = (H200, replace(a100, id=1))
+    assert found("low-arithmetic-intensity", trace)
+    # The ridge of an A100 in BF16 is 312 / 2.039 = 153 FLOP/byte.
+    trace.devices = (a100, replace(H200, id=1))
+    clear("low-arithmetic-intensity", trace)
 
 
 def test_a_large_product_is_quiet():
