@@ -128,6 +128,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     if bound.name == "cpu-only":
         lost = f", although the program launched {len(issued):,} kernels: their events were lost or not recorded" if len(issued) else ""
+        if cut := next((check for check in checks.results if check.check == "complete-file" and check.status != "ok"), None):
+            lost += f", as far as it could be read: {cut.detail}"
         return "no", f"the trace holds no GPU work{lost}"
     captured = int(captured_calls(timeline.api_calls, issued).sum())
     if bound.shares.idle > IDLE_CAPTURE and captured > len(issued) / 2:

@@ -190,6 +190,13 @@ def test_short_rows_are_quiet():
     clear("unfused-norm", chain(ops))
 
 
+def test_statistics_that_are_kept_are_no_norm():
+    """A batch norm by hand, its shapes not recorded: what follows the mean and the variance are their averages over time."""
+    kept = (("mul", ROW), ("mul", ROW), ("add", ROW))
+    ops = (("mean", X), ("var", X), *kept, *kept, ("sub", X, ROW), ("add", ROW), ("sqrt", ROW), ("div", X, ROW), ("mul", X), ("add", X))
+    clear("unfused-norm", chain(ops, shapes=False))
+
+
 def test_what_pytorch_writes_out_itself_is_quiet():
     clear("unfused-norm", chain(RMS, around="aten::rms_norm"))
 

@@ -135,10 +135,12 @@ def test_a_database_waits_for_its_reader(tmp_path: Path) -> None:
     assert "no GPU work" in str(refused(path))
 
 
-def test_a_database_of_rocm_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tables", [("rocpd_op",), ("HSA", "HIP", "OPS", "COPY", "KERN")])
+def test_a_database_of_rocm_is_named(tmp_path: Path, tables: tuple[str, ...]) -> None:
     path = tmp_path / "trace.rpd"
     with sqlite3.connect(path) as database:
-        database.execute("create table rocpd_op (id integer, start integer, end integer)")
+        for table in tables:
+            database.execute(f"create table {table} (id integer, start integer, end integer)")
     error = refused(path)
     assert "a database of ROCm" in error.message
 

@@ -77,8 +77,8 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
     unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(db, path))
     if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in db.tables:
         return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
-    if any(t.startswith("rocpd_") for t in db.tables):
-        return TraceError(f"{path} is a database of ROCm (rpd, rocpd), which is not read", _RECORD_ROCM)
+    if any(t.startswith("rocpd_") for t in db.tables) or {"OPS", "HIP", "HSA"} <= set(db.tables):
+        return TraceError(f"{path} is a database of ROCm (rpd, rocpd, rocprof), which is not read", _RECORD_ROCM)
     if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
         return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work{unmerged}", RECORD)
     why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"

@@ -59,12 +59,15 @@ _EPSILON = "(add|clamp)?"
 _ROOT = f"(rsqrt|sqrt reciprocal?|pow) {_EPSILON}"
 _REACHED = "cast? mul? (add|addcmul)? cast?"
 _SCALED = "cast? (cast? add)? mul? cast?"
-_SPREAD = "(mean var|var mean|mean (sub|add) mul? var|var)"
+_SPREAD = "(mean var|var mean|var)"
 # A cast may stand where mixed precision puts it, and a scale before the norm as well as after.
 _PATTERNS = (
     ("LayerNorm", _pattern(f"cast? mean (sub|add) (pow|mul) mean {_SHIFT} {_EPSILON} {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
     ("LayerNorm", _pattern(f"cast? mean (pow|mul) mean (pow|mul) {_SHIFT} (sub|add) {_EPSILON} {_SHIFT} {_ROOT} (mul|div) {_REACHED}")),
-    ("LayerNorm", _pattern(f"cast? {_SPREAD} {_SHIFT} {_EPSILON} {_SHIFT} ({_ROOT})? (sub|add)? (mul|div) {_REACHED}")),
+    # The mean is subtracted before the variance, next to it, or just before dividing: statistics alone, as kept for inference, are no norm.
+    ("LayerNorm", _pattern(f"cast? mean (sub|add) mul? var {_SHIFT} {_EPSILON} {_SHIFT} ({_ROOT})? (sub|add)? (mul|div) {_REACHED}")),
+    ("LayerNorm", _pattern(f"cast? {_SPREAD} (sub|add) mul? {_EPSILON} {_SHIFT} ({_ROOT})? (sub|add)? (mul|div) {_REACHED}")),
+    ("LayerNorm", _pattern(f"cast? {_SPREAD} {_EPSILON} ({_ROOT})? (sub|add) (mul|div) {_REACHED}")),
     ("RMSNorm", _pattern(f"mul? cast? (pow|mul) (mean|sum div) {_EPSILON} {_ROOT} (mul|div) {_SCALED}")),
     ("RMSNorm", _pattern(f"cast? norm (mul|div) {_EPSILON} (mul|div) {_SCALED}")),
     ("RMSNorm", _pattern("cast? norm clamp? div mul cast? mul cast?")),

@@ -1,9 +1,12 @@
 """What bounds the step, each case by a trace of a few lines with the answer worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.recordings.timeline import ReadIssue
 from advisor.views.time.bound import Bound
 from tests.build import Trace
 from tests.rules.test_rules import queued, repeat, small_kernels
@@ -100,6 +103,10 @@ def test_what_could_not_be_judged_says_so():
     assert judged(Trace().op("aten::mm", 0, 10).call("cudaLaunchKernel", 1, 2)) == (
         "no", "the trace holds no GPU work, although the program launched 1 kernels: their events were lost or not recorded",
     )  # fmt: skip
+    cut = Trace().op("aten::mm", 0, 10).timeline()
+    cut = replace(cut, source=replace(cut.source, issues=(ReadIssue("complete-file", "the file ends at byte 9"),)))
+    head = run(cut, ()).headline
+    assert (head.judged, head.judged_why) == ("no", "the trace holds no GPU work, as far as it could be read: the file ends at byte 9")
     state, why = judged(capture())
     assert state == "no" and "200 of 211 launches were captured" in why
     few = Trace()
