@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
@@ -14,6 +15,7 @@ from advisor.views.trace.launches import Launches, computing_ops
 from advisor.views.trace.program import Program
 
 _MODULE = re.compile(r"^nn\.Module: ")
+_OPTIMIZER = re.compile(r"^Optimizer\.step#")
 
 ONCE = 0.05
 """Of the work that is issued in one go, the kernels that do not repeat: from a twentieth on the repeats are parts of something."""
@@ -33,6 +35,8 @@ def one_pass(timeline: Timeline, launches: Launches, program: Program, start_us:
         return ""
     if _in_a_module(timeline, launches, inside, start_us, end_us):
         return "one call of a module holds them all"
+    if (held := matches(timeline.annotations, _OPTIMIZER)).any() and _around(timeline.annotations[held], start_us, end_us).any():
+        return "one step of the optimizer holds them all"
     if program.training and _backward_alone(timeline, launches, inside, start_us):
         return "one backward pass holds them all"
     if _issued_with_more(timeline, launches, inside, start_us, end_us, repeats):
@@ -49,9 +53,15 @@ def _in_a_module(timeline: Timeline, launches: Launches, inside: Mask, start_us:
     calls = timeline.python_calls
     if not len(calls) or timeline.source.borrowed:
         return False
-    start = calls["start_us"].to_numpy()
-    around = matches(calls, _MODULE) & (start <= start_us) & (start + calls["dur_us"].to_numpy() > end_us)
+    around = matches(calls, _MODULE) & _around(calls, start_us, end_us)
     return bool(np.isin(calls["tid"].to_numpy()[around], _threads(timeline, launches, inside)).any())
+
+
+def _around(frame: pd.DataFrame, start_us: float, end_us: float) -> Mask:
+    """Spans that hold all from start_us to end_us, and more."""
+    start = frame["start_us"].to_numpy()
+    found: Mask = (start <= start_us) & (start + frame["dur_us"].to_numpy() > end_us)
+    return found
 
 
 NEARLY_ALL = 0.95

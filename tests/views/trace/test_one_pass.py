@@ -38,6 +38,13 @@ def test_repeats_inside_one_call_of_a_module_are_its_layers(name, until, basis):
     assert ("one call of a module" in steps.detail) == (basis == "whole")
 
 
+@pytest.mark.parametrize(("until", "basis"), [(1000, "whole"), (300, "detected")])
+def test_repeats_inside_one_step_of_the_optimizer_are_its_parameters(until, basis):
+    steps = layers(Trace().note("Optimizer.step#Adam.step", 90, until - 90)).get(Steps)
+    assert steps.basis == basis
+    assert ("one step of the optimizer" in steps.detail) == (basis == "whole")
+
+
 def test_a_module_on_another_thread_holds_nothing():
     assert layers(Trace().python("nn.Module: Other_0", 90, 900, tid=5)).get(Steps).basis == "detected"
 
