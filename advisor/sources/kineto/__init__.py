@@ -64,6 +64,8 @@ def record(opened: Opened) -> Recording:
             "each op, but holds no kernel, launch or stream, so nothing can be judged",
             _HOW_TO_RECORD,
         )
+    if _ROCPROF_EVENTS.search(opened.head):
+        raise TraceError("the file is what rocprof writes as JSON (roctracer), which is not read", _HOW_TO_RECORD)
     return Recording("trace", opened.path, (read(opened.stream, opened.path, processes=opened.processes),))
 
 
@@ -143,6 +145,7 @@ _SAVED_REPORT = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"advisor":')
 _BEFORE_KINETO = re.compile(rb'"pid":\s*"(CPU|CUDA) functions"')
 """Kineto numbers its processes; the profiler before it had one of each of these."""
 _ROCPROF = b'"rocprofiler-sdk-tool"'
+_ROCPROF_EVENTS = re.compile(rb'"args":\s*\{\s*"name":\s*"CPU H(IP|SA) API"')
 
 
 def _no_events(header: bytes, stream: Stream) -> TraceError:
