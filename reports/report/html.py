@@ -95,20 +95,24 @@ def page(template: str, title: str, **context: object) -> str:
     return _environment().get_template(template).render(title=title, style=_asset("report.css"), **context)
 
 
+_FINDINGS = ("findings", "Findings")
 _SECTIONS = {
-    "trace": (("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"), ("roofline", "Roofline"), ("answers", "Questions")),
-    "kernels": (("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
-    "job": (("ranks", "Ranks"), ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
-    "tpu": (("time", "Time"), ("categories", "Categories"), ("kernels", "Ops")),
-    "memory": (("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
-}
-"""Of each kind's template, for the navigation: anchor and title."""
+    "trace": (
+        ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
+        ("roofline", "Roofline"), ("answers", "Questions"),
+    ),
+    "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
+    "job": (("ranks", "Ranks"), _FINDINGS, ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
+    "tpu": (("time", "Time"), _FINDINGS, ("categories", "Categories"), ("kernels", "Ops")),
+    "memory": (_FINDINGS, ("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),
+}  # fmt: skip
+"""Of each kind's page, in its order, for the navigation: anchor and title."""
 
 
 def _sections(report: Report) -> tuple[tuple[str, str], ...]:
     absent = {"kernels", "tree"} if not report.kernels else set()
     absent |= set() if report.ops or report.kind != "trace" else {"ops"}
-    return tuple(pair for pair in _SECTIONS.get(report.kind, ()) if pair[0] not in absent)
+    return tuple(pair for pair in _SECTIONS[report.kind] if pair[0] not in absent)
 
 
 def _first(report: Report) -> list[tuple[str, Finding]]:
