@@ -50,6 +50,10 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 )
 
 
+FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
+"""Calls that give memory back at once, for which the device must be idle: they wait for it."""
+
+
 def plain(name: str) -> str:
     """A call's name without the version and the per-thread suffixes that nsys keeps."""
     # Of the end alone: over a long name of nothing but suffixes the pattern would be quadratic.

@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from advisor.engine.fleet import reduced
+from advisor.engine.kinds.job import _headline
 from advisor.engine.reduce import Judging
-from advisor.engine.rule import catalog
+from advisor.engine.rule import Judged, catalog
 from advisor.engine.run import run
 from advisor.report.model import Evidence, Finding, Fix, Health, Saving
 from advisor.sources import read
+from advisor.views.ranks.job import Job
+from advisor.views.workspace import Workspace
 from tests.paths import ROOT
 
 JOBS = ROOT / "samples" / "jobs"
@@ -119,6 +122,14 @@ def test_what_every_rank_shows_by_itself_is_the_jobs_headline_where_it_gains_muc
     report = run(replace(job, parts=(replace(ranks, ranks=shown),)), RULES)
     assert report.findings[0].rule == "unfused-elementwise" and report.findings[0].severity in LOUD
     assert report.headline.bottleneck == headline
+
+
+def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
+    job, report = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job), report_of("ddp_even")
+    large = msgspec.structs.replace(fused(0.4 * job.step_us), severity="high")
+    small = msgspec.structs.replace(fused(0.02 * job.step_us), rule="straggler", severity="low")
+    headline = _headline(job, [Judged(small, None), Judged(large, None)], report.breakdown)
+    assert headline.bottleneck == "unfused-elementwise"
 
 
 def test_what_all_fixes_leave_agrees_with_the_only_finding():

@@ -301,15 +301,14 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=step_us,
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
-    top = found[0].finding if found else None
-    loud = top is not None and (top.severity == "high" if _of_single_ranks(job, top) else top.loud)
-    bottleneck, summary = (top.rule, top.summary) if top and loud else _bound(parts, "The ranks recorded" if job.missing else "The ranks")
+    top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
+    bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, "The ranks recorded" if job.missing else "The ranks")
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
     if unseen := _unseen(job):
         return msgspec.structs.replace(made, judged="partly", judged_why=unseen)
-    late = [] if loud else _recorded_late(job)
+    late = [] if top else _recorded_late(job)
     if not late:
         return made
     first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.lateness_us[at]) / job.step_us)) for at in late)

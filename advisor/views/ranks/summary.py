@@ -23,6 +23,7 @@ from advisor.views.replay.schedule import Schedule
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.frames import matches
 from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
@@ -349,6 +350,11 @@ def _triggers(timeline: Timeline, kernels: Kernels, launches: Launches, device: 
     inside = late & (opens < len(lane.waits[0]))
     inside[inside] &= lane.waits[0][opens[inside]] <= found.start_us[inside] + 1e-3
     made[inside] = found.start_us[inside]
+    # Where the lane idles as it is launched, and goes on beside it, what the host did until then is what it waited for.
+    piece = np.searchsorted(lane.start_us, found.launch_us, side="right") - 1
+    idle = (piece >= 0) & (lane.parts[np.maximum(piece, 0)][:, [PARTS.index("compute"), PARTS.index("copy")]].sum(axis=1) == 0)
+    idle &= late & ~inside & (found.launch_us - np.nan_to_num(made, nan=np.inf) > LONGEST_DISPATCH_US)
+    made[idle] = np.minimum(found.launch_us, found.start_us)[idle]
     low, high = (lane.start_us[0], lane.end_us[-1]) if len(lane.start_us) else (np.inf, -np.inf)
     made[(made < low) | (made > high)] = np.nan
     return made

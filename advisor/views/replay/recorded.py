@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, overlap_with
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
@@ -17,8 +15,6 @@ from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
-
-_FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
 
 
 def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity) -> Ints:
@@ -43,8 +39,10 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
 
 def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, rows: Ints) -> Schedule:
     calls, ops = timeline.api_calls, timeline.gpu_ops
+    frees = matches(calls, cuda_api.FREES)[rows]
     start = begun_us(timeline, steps, rows)
     end = np.maximum(calls["start_us"].to_numpy()[rows] + calls["dur_us"].to_numpy()[rows], start)
+    start = _waiting_to_free(timeline, host, frees, launches.roles[rows], start, end)
     reach = np.r_[steps.begun_us, np.maximum.accumulate(end)[:-1]]
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
@@ -72,7 +70,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
-    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, matches(calls, _FREES)[rows])
+    waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(
         call_row=rows,
         host_us=host_us,
@@ -92,6 +90,27 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         steps=steps.steps,
         periodic=steps.repeats,
     )
+
+
+IN_VAIN = 0.5
+"""Of a pause before memory is given back: if the device works in most of it, the pause is a wait for the device."""
+
+
+def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles: Ints, start: Floats, end: Floats) -> Floats:
+    """(n,) when each call began, one that frees from when its wait did. An allocator that is refused memory waits, before it gives back what it keeps,
+    until the device has used that: it asks for events, in calls that are not recorded, and begins no op meanwhile."""
+    refused = np.r_[False, (roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION))[:-1] & ~frees[:-1]]
+    long = np.flatnonzero(frees & refused & (start - np.r_[start[:1], end[:-1]] > LONGEST_DISPATCH_US))
+    if not len(long):
+        return start
+    ops, gpu = timeline.cpu_ops, timeline.gpu_ops
+    begins = np.sort(ops["start_us"].to_numpy()[host.on_threads(ops)])
+    busy = union(gpu["start_us"].to_numpy(), (gpu["start_us"] + gpu["dur_us"]).to_numpy())
+    since, until = end[long - 1], start[long]
+    waits = (np.searchsorted(begins, since) == np.searchsorted(begins, until)) & (overlap_with(since, until, busy) > IN_VAIN * (until - since))
+    begun = start.copy()
+    begun[long[waits]] = since[waits]
+    return begun
 
 
 def _busy_until(ops: pd.DataFrame, place: Ints, places: Ints, op_start: Floats, stream: Ints) -> Floats:

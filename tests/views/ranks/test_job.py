@@ -159,3 +159,17 @@ def test_in_a_recording_without_steps_averages_are_counted_where_it_updates_once
         trace.note("Optimizer.step#SGD.step", at, 12).launch(at + 2, at + 5, at + 8, "void multi_tensor_apply_kernel(SGD)")
     made = summary_of(trace.launch(420, 424, 430, "last").timeline())
     assert made.facts.basis == "whole" and made.facts.accumulations == averages
+
+
+def test_a_collective_that_a_pausing_host_launches_late_waits_for_the_host_though_the_rank_goes_on_beside_it():
+    # Each step: a kernel of 100 µs, a pause of the host, a collective at 2,100 and, beside it, the next kernel.
+    trace = Trace()
+    for s in range(4):
+        at = 3000.0 * s
+        trace.step(at, 2999, s + 1).launch(at, at + 5, at + 105, "gemm")
+        trace.launch(
+            at + 2100, at + 2105, at + 2200, "ncclDevKernel_SendRecv(x)", stream=20,
+            collective="allreduce", collective_dtype="Float", group_size=2, in_elements=100, out_elements=100, group="0", group_ranks="[0, 1]",
+        ).launch(at + 2110, at + 2115, at + 2300, "gemm")  # fmt: skip
+    made = summary_of(trace.timeline())
+    assert made.lag_us[:3] == pytest.approx(5, abs=1)  # the last lies behind the window

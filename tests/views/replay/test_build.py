@@ -446,6 +446,19 @@ def test_memory_is_freed_when_the_device_is_idle_whether_the_host_came_late_or_n
     assert schedule.call_us[freeing] == pytest.approx(50)
 
 
+@pytest.mark.parametrize(("kernel_us", "asked", "host_us"), [(2900, "cudaMalloc", 0), (1000, "cudaMalloc", 2500), (2900, "cudaMemcpy2D", 2500)])
+def test_an_allocator_that_is_refused_memory_waits_before_it_gives_some_back(kernel_us, asked, host_us):
+    # The kernel runs until 2,905 µs. Nothing is recorded from the refusal, at 30, to the call that frees, at 2,530.
+    trace = Trace()
+    for s in range(STEPS):
+        at = 3000.0 * s
+        trace.step(at, 2999, s + 1).op("aten::mm", at, 10).launch(at, at + 5, at + 5 + kernel_us, "mine(float*)", dur=4)
+        trace.op("aten::cat", at + 12, 2900).call(asked, at + 20, 10).call("cudaFree", at + 2530, 380)
+    schedule = of(trace)
+    freeing = np.flatnonzero((trace.timeline().api_calls["name"] == "cudaFree").to_numpy()[schedule.call_row])
+    assert len(freeing) and schedule.host_us[freeing] == pytest.approx(host_us, abs=40)
+
+
 def test_a_host_that_mostly_waits_in_copies_waits_no_longer_than_these_take():
     # A loop of three calls: a copy of 200 µs from pageable memory, a kernel of 100, and a copy back in whose call the host waits for both.
     trace = Trace()
