@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Spans, clip, joined, length
+from advisor.intervals import Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
@@ -19,8 +19,9 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import folded
-from advisor.views.trace.frames import begins_inside, matches, spans_of
+from advisor.views.trace.frames import begins_inside, matches
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.loader import STARTS_WORKERS, loading_spans, uses_workers
 from advisor.views.trace.source_lines import user_frame
 from advisor.views.trace.steps import Steps
 
@@ -41,12 +42,6 @@ MORE_WORKERS = 2
 HALF = 0.5
 """A user's frame that takes this share of the loader's time is what the loader does."""
 
-_SINGLE = re.compile(r"SingleProcess")
-_MULTI = re.compile(r"MultiProcess")
-# Frames and ops that only one of the two kinds of iterator has in the thread that trains.
-_FETCHES_HERE = re.compile(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
-_WAITS_FOR_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (_try_get_data|_get_data)$")
-_STARTS_WORKERS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
 _PINS = re.compile(r"torch/utils/data/_utils/pin_memory\.py")
 
 
@@ -94,7 +89,7 @@ def data_loading(
     https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#enable-asynchronous-data-loading-and-augmentation
     """
-    loading = _loading(timeline, host)
+    loading = loading_spans(timeline, host)
     spans = clip(loading, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
@@ -102,8 +97,8 @@ def data_loading(
         return Clear(why="no DataLoader is asked for a batch inside the window")
     loader_us = host_time.spent_us(loading)
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
-    starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, _STARTS_WORKERS)
-    multi = _uses_workers(timeline, spans)
+    starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, STARTS_WORKERS)
+    multi = uses_workers(timeline, spans)
     # No longer than the loop waits: the device's window begins and ends later than the host's, and may hold a longer wait.
     idle = min(gaps.share("data_loading"), loader_us / work.step_us)
     slowest = _slowest_frame(timeline, spans)
@@ -133,23 +128,6 @@ def _edits(host_time: HostTime, spans: Spans, loader_us: float, step_us: float, 
     beside = (BESIDE_US, BESIDE_MOST_US + UNPINNED_US_PER_MB * batch_mb)
     hidden, least = (max(0.0, 1 - (waited + us) / max(loader_us, 1e-9)) for us in beside)
     return Edits(host_time.without(spans, min(0.5, least)), host_time.without(spans, hidden), host_time.without(spans))
-
-
-def _loading(timeline: Timeline, host: HostActivity) -> Spans:
-    """Time in which the threads that issue GPU work are asked for a batch, or start workers for a new epoch."""
-    calls = timeline.python_calls
-    return joined(host.data_loading, spans_of(calls, matches(calls, _STARTS_WORKERS) & host.on_threads(calls)))
-
-
-def _uses_workers(timeline: Timeline, spans: Spans) -> bool:
-    """Whether worker processes make the batches, by the iterator's name or by what the thread that trains does in it."""
-    notes, calls = timeline.annotations, timeline.python_calls
-    for frame, several, one in ((notes, _MULTI, _SINGLE), (calls, _WAITS_FOR_WORKERS, _FETCHES_HERE)):
-        inside = begins_inside(frame, spans)
-        here, there = int((matches(frame, one) & inside).sum()), int((matches(frame, several) & inside).sum())
-        if here or there:
-            return there > here
-    return False
 
 
 def _uploaded_mb(work: GpuWork) -> float:
@@ -217,7 +195,7 @@ def _fix(timeline: Timeline, multi: bool, pageable: bool, slowest: Evidence | No
     pinned = ", pin_memory=True" if pageable or bool(matches(timeline.python_calls, _PINS).any()) else ""
     if multi:
         calls = timeline.python_calls
-        restarts = bool((matches(calls, _STARTS_WORKERS) & begins_inside(calls, spans)).any())
+        restarts = bool((matches(calls, STARTS_WORKERS) & begins_inside(calls, spans)).any())
         keep = ("Set persistent_workers=True: workers are started again inside the window.",) if restarts else ()
         return Fix(
             title="Let the workers keep up",

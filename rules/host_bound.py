@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import joined, overlap_with
+from advisor.intervals import clip, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
@@ -18,6 +18,7 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.loader import loading_spans, uses_workers
 from advisor.views.trace.own_work import OwnWork, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
@@ -57,7 +58,8 @@ def host_bound(
     taken as avoidable (`low`: a quarter); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
     where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`low`: half of what has a name stays). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
-    `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise).
+    `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Where the process that trains makes its batches itself,
+    that they may be the same in every epoch is said too, as possible: nine tenths of the loader's time (`low`: nothing).
 
     How to fix it
     Move the work off the thread that launches: into DataLoader workers, a background thread for logging and saving, or
@@ -71,6 +73,49 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
+    own = _between_launches(timeline, steps, work, host, host_time, compilation, program, min_pause_us, min_steps_share)
+    batches = _batches(timeline, steps, work, host, host_time, min_pause_us)
+    if batches is None:
+        return own
+    return [own, batches] if isinstance(own, Found) else batches
+
+
+def _batches(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, min_pause_us: float) -> Found | None:
+    """What the data set's own code does in the thread that launches, for each batch anew; None where worker processes do it."""
+    loading = loading_spans(timeline, host)
+    spans = clip(loading, steps.host_start_us, steps.host_end_us)
+    spent_us = host_time.spent_us(loading)
+    if not steps.repeats or not len(spans[0]) or uses_workers(timeline, spans) or spent_us < min_pause_us:
+        return None
+    spent = f"The data set and its loader take {duration(spent_us)} of each {duration(work.step_us)} step in the thread that launches"
+    return Found(
+        title="Each batch is made anew while the GPU waits",
+        summary=f"{spent}; what they parse, tokenise or decode may be the same in every epoch.",
+        edits=Edits(combine(), host_time.without(spans, UNNAMED), host_time.without(spans)),
+        removes="making each batch anew",
+        quiet=spent,
+        evidence=folded(["the loop waits for its batch"] * len(spans[0]), spans[0], spans[1] - spans[0]),
+        confidence=0.5,
+        at_most="low",
+        status="possible",
+        possible_why="whether it is the same in every epoch is not in a trace",
+        decide_with="look at what __getitem__ does with the same index twice",
+        fix=_PREPARED,
+    )
+
+
+def _between_launches(
+    timeline: Timeline,
+    steps: Steps,
+    work: GpuWork,
+    host: HostActivity,
+    host_time: HostTime,
+    compilation: Compilation,
+    program: Program,
+    min_pause_us: float,
+    min_steps_share: float,
+) -> Outcome:
+    """What the program does between launches, outside the loader."""
     seen = len(timeline.cpu_ops) > 0
     if seen and not (host.on_threads(timeline.cpu_ops).any() or host.on_threads(timeline.python_calls).any()):
         raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
@@ -111,6 +156,21 @@ def host_bound(
         at_most="high" if seen else "medium",
         fix=for_program(program, "host-bound", _fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label)))),
     )
+
+
+_PREPARED = Fix(
+    title="Prepare once what is the same in every epoch",
+    steps=(
+        "Parse, tokenise, decode and resize once; keep the result as tensors, in a memory-mapped file where it is large.",
+        "Take a batch by one index into that, instead of an example at a time; what is random do on the GPU, for the whole batch.",
+    ),
+    code=Code(
+        before="def __getitem__(self, i):\n    return torch.tensor(self.parse(self.lines[i]))  # in each epoch",
+        after="self.parsed = torch.stack([torch.tensor(self.parse(line)) for line in lines])  # once\n\ndef __getitems__(self, rows):\n    return self.parsed[rows]",
+    ),
+    url="https://docs.pytorch.org/docs/stable/data.html#loading-batched-and-non-batched-data",
+    risk="What is drawn at random for each example must stay random: prepare only what comes before that.",
+)
 
 
 def _fix(work: OwnWork) -> Fix:

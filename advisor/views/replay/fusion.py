@@ -56,7 +56,7 @@ WORKED_OUT_PER_S = 6.6e12
 two sets of 6144 points, each from three differences, and the least of each row: 377 million values in four ops."""
 
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
-_RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_)$")
+_RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
 _COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
@@ -277,8 +277,8 @@ class _Reader:
                 made[out] += 1
             if keys:
                 reduced = not out[0]
-            if keys and _RANDOM.match(self.work.ops.name(op)):
-                random += keys[0][0]
+            if _RANDOM.match(self.work.ops.name(op)):
+                random += out[0]
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))

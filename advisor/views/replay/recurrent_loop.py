@@ -11,13 +11,18 @@ from advisor.intervals import Ints, Mask, Spans
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.spellings import CELL, FEWEST, Spellings
 
+_PRODUCT = re.compile(r"^aten::(addmm|mm)$")
 _CELL_BACKWARD = re.compile(r"^aten::_thnn_fused_(lstm|gru)_cell_backward(_impl)?$")
 
 OTHER = 0.1
 """Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was
-read before, the loop is no recurrence that a library has one call for."""
+read before, the loop is no recurrence that a library has one call for; but for products of the cell's state that are too wide or narrow to come
+back into a cell, up to a third: all passes' can be made at once, behind the loop."""
+
+HEAD = 1 / 3
 
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
@@ -37,7 +42,7 @@ class RecurrentLoop:
     edit: Edit
 
     @classmethod
-    def build(cls, work: GpuWork, spellings: Spellings, host_time: HostTime) -> RecurrentLoop:
+    def build(cls, work: GpuWork, spellings: Spellings, host_time: HostTime, shapes: Shapes) -> RecurrentLoop:
         none = cls(0.0, combine())
         if not spellings.cell:
             return none
@@ -46,7 +51,9 @@ class RecurrentLoop:
         edges = work.launched_by(_CELL_BACKWARD.match)
         # A forward and a backward pass each; a step that accumulates gradients has several.
         passes = np.split(np.arange(len(work.rows)), np.flatnonzero((np.diff(work.step) != 0) | (np.diff(work.backward) != 0)) + 1)
-        loops = [_loop(work, edges if backward else of_cell >= 0, at, not backward) for at in passes if len(at) for backward in [bool(work.backward[at[0]])]]
+        loops = [
+            _loop(work, shapes, edges if backward else of_cell >= 0, at, not backward) for at in passes if len(at) for backward in [bool(work.backward[at[0]])]
+        ]
         found = [loop for loop in loops if loop]
         if all(work.backward[at[0]] for at, _ in found):
             return none
@@ -63,7 +70,7 @@ class RecurrentLoop:
         )
 
 
-def _loop(work: GpuWork, cells: Mask, part: Ints, only: bool) -> tuple[Ints, int] | None:
+def _loop(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -> tuple[Ints, int] | None:
     """Of some positions in a row those from the first to the last kernel of a cell, and how many passes there are; None where there is no loop.
     only: whether it must be of cells alone, which the backward pass of such a loop is too."""
     at = part[cells[part]]
@@ -71,9 +78,29 @@ def _loop(work: GpuWork, cells: Mask, part: Ints, only: bool) -> tuple[Ints, int
     if passes < FEWEST:
         return None
     inside = part[work.kernel[part] & (part >= at[0]) & (part <= at[-1])]
-    if only and np.count_nonzero(~cells[inside]) > OTHER * len(inside):
+    if only and not _nothing_else(work, shapes, inside, cells[inside]):
         return None
     return inside, passes
+
+
+def _nothing_else(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> bool:
+    """Whether a loop's kernels are those of cells, and of what can wait until the loop is over."""
+    others = inside[~cells]
+    behind = others[work.launched_by(_PRODUCT.match)[others]]
+    if len(others) - len(behind) > OTHER * len(inside) or len(others) > HEAD * len(inside):
+        return False
+    if len(others) <= OTHER * len(inside):
+        return True
+    taken = {width for width, _ in _widths(work, shapes, inside[cells])}
+    made = _widths(work, shapes, behind)
+    return bool(made) and not {width for _, width in made} & taken
+
+
+def _widths(work: GpuWork, shapes: Shapes, at: Ints) -> set[tuple[int, int]]:
+    """What each product takes in and puts out for each row."""
+    products = np.unique(work.op[at[work.launched_by(_PRODUCT.match)[at]]]).tolist()
+    weights = [shapes.inputs(op)[-1][0] for op in products if shapes.inputs(op)]
+    return {(weight[0], weight[1]) for weight in weights if len(weight) == 2}
 
 
 def _spans(work: GpuWork, members: list[Ints]) -> Spans:

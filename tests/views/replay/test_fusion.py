@@ -140,3 +140,9 @@ def test_a_comparison_makes_a_byte_a_value():
     )
     (stretch, *_) = ops_in_a_row(*mask).get(Fusion).stretches
     assert stretch.likely == 4096 * 1024 * (4 + 1), "floats are read, a mask is written"
+
+
+@pytest.mark.parametrize("op", ["aten::normal_", "aten::uniform_", "aten::native_dropout"])
+def test_random_numbers_are_made_at_a_rate_of_their_own(op):
+    draws = ((op, "distribution_elementwise_grid_stride_kernel", [LOGITS], ["float"]), ("aten::mul", "vectorized_elementwise_kernel", [LOGITS], ["float"]))
+    assert ops_in_a_row(*draws).get(Fusion).stretches[0].random == ROWS * CLASSES

@@ -11,8 +11,9 @@ PASSES, EACH, KERNEL = 20, 100, 10
 PERIOD = (PASSES + 1) * EACH
 
 
-def loop(other=0):
-    """Three steps of a cell called every 100 µs: two products and a pointwise kernel of 10 µs each; then a head. other: softmaxes beside each."""
+def loop(other=0, head=0):
+    """Three steps of a cell called every 100 µs: two products and a pointwise kernel of 10 µs each; then a head. other: softmaxes beside each.
+    head: what a product beside each makes of its state."""
     trace = Trace()
     for s in range(4):
         trace.step(PERIOD * s, PERIOD - 1, s + 1)
@@ -21,10 +22,13 @@ def loop(other=0):
             trace.op("aten::lstm_cell", at, 60)
             for i, (name, kernel) in enumerate((("aten::mm", "gemm"), ("aten::mm", "gemm"), ("aten::_thnn_fused_lstm_cell", "lstm_cell_forward"))):
                 t = at + 1 + 19 * i
-                trace.op(name, t, 18, [[8, 64], [64, 64]]).launch(t + 5, t + 8, t + 8 + KERNEL, kernel, dur=4)
+                trace.op(name, t, 18, [[8, 64], [64, 64]], ["float"] * 2).launch(t + 5, t + 8, t + 8 + KERNEL, kernel, dur=4)
             for i in range(other):
                 t = at + 62 + 10 * i
                 trace.op("aten::_softmax", t, 9, [[8, 64]]).launch(t + 2, t + 5, t + 8, "softmax_warp_forward", dur=4)
+            if head:
+                t = at + 62
+                trace.op("aten::addmm", t, 9, [[head], [8, 64], [64, head]], ["float"] * 3).launch(t + 2, t + 5, t + 8, "gemm", dur=4)
         t = PERIOD * s + EACH * PASSES
         trace.op("aten::addmm", t, 20, [[8], [8, 64], [64, 8]]).launch(t + 5, t + 10, t + 20, "gemm", dur=4)
     return trace
@@ -50,6 +54,11 @@ def test_a_loop_with_more_in_it_is_no_recurrence_of_the_librarys():
     trace = loop(other=1)
     assert trace.get(RecurrentLoop).cells == 0
     assert "nn.LSTM" not in found("launch-gap", trace).fix.title
+
+
+def test_a_head_that_no_cell_takes_in_can_wait_until_the_loop_is_over():
+    assert loop(head=1).get(RecurrentLoop).cells == PASSES
+    assert loop(head=64).get(RecurrentLoop).cells == 0, "what is as wide as a cell's input may be the next one's"
 
 
 def test_a_step_that_accumulates_gradients_has_a_loop_for_each_batch():
