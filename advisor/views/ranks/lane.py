@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, joined, overlap_with, subtract, union
+from advisor.knowledge.cuda_api import FREES
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import gaps_of_device
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import CLOCK_SKEW_US, HostActivity
 from advisor.views.trace.launches import Launches
@@ -96,7 +98,9 @@ class Lane:
         busy = union(start[own], end[own])
         gaps = complement(busy, *window)
         rows = np.flatnonzero(own)
-        waits, waited_for, held = _waits(gaps, timeline, rows, launches, host, collectives)
+        # What gives memory back waits until the device is idle.
+        frees = spans_of(timeline.api_calls, matches(timeline.api_calls, FREES) & host.on_threads(timeline.api_calls))
+        waits, waited_for, held = _waits(gaps, timeline, rows, launches, joined(host.sync, frees), collectives)
         read = _after_reads(gaps, timeline, rows, host, collectives)
         held = joined(held, read)
         rest = subtract(gaps, waits) if len(waits[0]) else gaps
@@ -117,7 +121,7 @@ class Lane:
         return cls(starts[order], ends[order], parts[order], waits, waited_for, held)
 
 
-def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, host: HostActivity, collectives: RankCollectives) -> tuple[Spans, Ints, Spans]:
+def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, blocked: Spans, collectives: RankCollectives) -> tuple[Spans, Ints, Spans]:
     """The parts of gaps in which the lane waits for collectives, which collective ends each, and what of the gaps comes after one
     that held the host.
 
@@ -141,7 +145,7 @@ def _waits(gaps: Spans, timeline: Timeline, own: Ints, launches: Launches, host:
     inside = follows & (found >= 0) & (ended > gaps[0]) & (gaps[1] - gaps[0] > SHORT_GAP_US)
     queued = (~(launch > ended + CLOCK_SKEW_US)) & (gaps[1] - ended < STREAM_WAIT_US)
     same_stream = ops["stream"].to_numpy()[next_op] == collectives.stream[np.maximum(found, 0)]
-    held = _holds(host.sync, ended, launch)
+    held = _holds(blocked, ended, launch)
     waiting = inside & (queued | same_stream | held)
     spans = union(_from_queue(collectives), collectives.end_us)
     chosen = intersect(spans, (gaps[0][waiting], gaps[1][waiting]))

@@ -18,6 +18,7 @@ from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph
 from advisor.views.ranks.job import Job, RankSummaries
+from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.summary import RankSummary
 from advisor.views.replay.true_step import TrueStep
 from tests.build import Trace
@@ -173,3 +174,18 @@ def test_a_collective_that_a_pausing_host_launches_late_waits_for_the_host_thoug
         ).launch(at + 2110, at + 2115, at + 2300, "gemm")  # fmt: skip
     made = summary_of(trace.timeline())
     assert made.lag_us[:3] == pytest.approx(5, abs=1)  # the last lies behind the window
+
+
+@pytest.mark.parametrize(("call", "waits_us"), [("cudaFree", 1890), ("cudaHostAlloc", 0)])
+def test_a_host_that_frees_memory_when_a_collective_ends_was_held_by_it(call, waits_us):
+    # Each step: a kernel until 105, a collective from 110 to 2,000, a call from 200 to 2,010, and only then the next kernel.
+    trace = Trace()
+    for s in range(4):
+        at = 3000.0 * s
+        trace.step(at, 2999, s + 1).launch(at, at + 5, at + 105, "gemm")
+        trace.launch(
+            at + 10, at + 110, at + 2000, "ncclDevKernel_SendRecv(x)", stream=20,
+            collective="allreduce", collective_dtype="Float", group_size=2, in_elements=100, out_elements=100, group="0", group_ranks="[0, 1]",
+        ).call(call, at + 200, 1810).launch(at + 2020, at + 2025, at + 2995, "gemm")  # fmt: skip
+    made = summary_of(trace.timeline())
+    assert made.steps_us[:, PARTS.index("communication")] == pytest.approx(waits_us, abs=5)
