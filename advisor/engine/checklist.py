@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from advisor.knowledge.kernel_names import PRODUCTS, tensor_core
 from advisor.report.model import Answer, BytesSaved, DeviceTime, KernelRow, Report
-from advisor.report.numbers import counted, duration, percent, three
+from advisor.report.numbers import counted, duration, mostly, percent, three
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -79,8 +79,9 @@ def _busy(report: Report, time: DeviceTime) -> Answer:
 def _gaps(report: Report, time: DeviceTime) -> Answer:
     idle = _share(time.idle_us, time)
     causes = {name: float(getattr(time.idle, name)) for name in time.idle.__struct_fields__}
-    cause = max(causes, key=causes.__getitem__).replace("_", " ")
-    detail = f"It idles for {percent(idle)} of the time" + (f", mostly {cause}." if idle >= 0.01 else ".")
+    cause = max(causes, key=causes.__getitem__)
+    held = mostly(causes[cause], sum(causes.values()))
+    detail = f"It idles for {percent(idle)} of the time" + (f", {held} {cause.replace('_', ' ')}." if idle >= 0.01 else ".")
     return _told("gaps", "Are there gaps between kernels?", idle >= 1 - BUSY, detail, "#time", idle, idle < 1 - BUSY)
 
 

@@ -124,3 +124,8 @@ def at_rate(nbytes: float, us: float) -> str:
     """Of bytes in a time: " at 12.3 GB/s", or nothing where it is too little to speak of, as of a few bytes that take a copy's latency."""
     gigabytes_per_s = nbytes / max(us, 1e-9) / 1e3
     return f" at {gigabytes_per_s:.1f} GB/s" if gigabytes_per_s >= 0.05 else ""
+
+
+def mostly(largest: float, whole: float) -> str:
+    """How a largest part is spoken of: "mostly" from half of the whole."""
+    return "mostly" if 2 * largest >= whole else "most of all"

@@ -54,3 +54,7 @@ def test_sizes_and_shares() -> None:
 def test_counts_agree_with_their_noun() -> None:
     assert [numbers.counted(n, "chain") for n in (0, 1, 1.4, 2, 2000)] == ["0 chains", "1 chain", "1 chain", "2 chains", "2,000 chains"]
     assert numbers.counted(3, "fix", "fixes") == "3 fixes"
+
+
+def test_what_is_less_than_half_is_not_most():
+    assert numbers.mostly(3.0, 6.0) == "mostly" and numbers.mostly(2.9, 6.0) == "most of all"

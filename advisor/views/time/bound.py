@@ -12,7 +12,7 @@ from advisor.knowledge.idle import BY_NAME
 from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import HOST_LINKS
-from advisor.report.numbers import cut, duration, percent
+from advisor.report.numbers import cut, duration, mostly, percent
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import CriticalPath
@@ -139,7 +139,8 @@ class Bound:
             cause = BY_NAME[max(causes, key=causes.__getitem__)]
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
-            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, mostly {why}{where}."
+            held = mostly(causes[cause.name], sum(causes.values()))
+            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, {held} {why}{where}."
             if paced:
                 text += f" Kernels run for longer than that, but {percent(host_share)} of the critical path is the host's."
                 return cls(name, text + recording, shares, host_share, made, is_open)
