@@ -71,7 +71,7 @@ def data_loading(
     start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed
     without it; what the GPU was busy through is thereby not counted. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
     while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
-    for, and 1.2 ms that taking batches from workers costs beside (`low`: 4.5). `low` keeps half of the loader's time, or that and 0.35 ms for each MB that is copied, as where nothing pins what the workers send. Where workers are in use already, twice as many hide half of the wait
+    for, and 1.2 ms that taking batches from workers costs beside (`low`: 4.5). `low` keeps half of the loader's time, or if that is more those 4.5 and 0.35 ms for each MB that is copied, as where nothing pins what the workers send. Where workers are in use already, twice as many hide half of the wait
     (`expected`), or a quarter (`low`), or all of it (`high`); and as workers that are behind set the pace, other fixes are possible
     then, not found: a shorter step waits longer. Reported from `min_saving_share` of the step ({min_saving_share}: smaller
     gains drown in the loader's own scatter from batch to batch).

@@ -98,13 +98,14 @@ def dtype_casts(
 
 def _in_their_type(work: GpuWork, roofline: Roofline, casts: Sequence[Cast]) -> Edit:
     """The products for which 16 bits were made FP32, in those 16 bits."""
-    widened = {cast.product: cast.source for cast in casts if cast.purpose == Purpose.WIDENED}
-    products = WideProducts.build(work, roofline).of_ops(list(widened))
-    peaks = roofline.peaks.get(work.device_at(products.at[0]).id) if len(products.at) else None
-    if peaks is None:
-        return combine()
-    name = {"c10::Half": "fp16"}.get(widened[int(work.op[products.at[0]])], "bf16")
-    return products.in_precision(name, peaks, reached=True)
+    edits = []
+    for source, name in (("c10::Half", "fp16"), ("c10::BFloat16", "bf16")):
+        fed = [cast.product for cast in casts if cast.purpose == Purpose.WIDENED and cast.product >= 0 and cast.source == source]
+        products = WideProducts.build(work, roofline).of_ops(fed)
+        peaks = roofline.peaks.get(work.device_at(products.at[0]).id) if len(products.at) else None
+        if peaks:
+            edits.append(products.in_precision(name, peaks, reached=True))
+    return combine(*edits)
 
 
 def _at(positions: Sequence[int] | Ints) -> Ints:

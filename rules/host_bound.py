@@ -162,11 +162,7 @@ _PREPARED = Fix(
     title="Prepare once what is the same in every epoch",
     steps=(
         "Parse, tokenise, decode and resize once; keep the result as tensors, in a memory-mapped file where it is large.",
-        "Take a batch by one index into that, instead of an example at a time; what is random do on the GPU, for the whole batch.",
-    ),
-    code=Code(
-        before="def __getitem__(self, i):\n    return torch.tensor(self.parse(self.lines[i]))  # in each epoch",
-        after="self.parsed = torch.stack([torch.tensor(self.parse(line)) for line in lines])  # once\n\ndef __getitems__(self, rows):\n    return self.parsed[rows]",
+        "Take a batch by one index into that (__getitems__, with a collate_fn that hands it on); what is random do on the GPU, for the whole batch.",
     ),
     url="https://docs.pytorch.org/docs/stable/data.html#loading-batched-and-non-batched-data",
     risk="What is drawn at random for each example must stay random: prepare only what comes before that.",

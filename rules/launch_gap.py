@@ -103,8 +103,8 @@ def launch_gap(
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
     could be captured, capturing them is the fix (`low`: nothing). In both, where the host waits eight times a step or more and 64 kernels
     or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: a little less than half
-    of the cost of issuing stays (`low`: all of it). A loop over nothing but a recurrent cell
-    becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of its kernels' time. A saving under `min_saving_share`
+    of the cost of issuing stays (`low`: all of it). A loop over nothing but a recurrent cell,
+    and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
     ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it

@@ -189,7 +189,7 @@ _PRECISIONS = {
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",
 }  # fmt: skip
 
-NAMES_FP64 = re.compile(r"\bdouble\b|complex128|(?<![a-z])[dz]gem[mv]|d884|(?<![a-z])fp?64", re.IGNORECASE)
+NAMES_FP64 = re.compile(r"\bdouble\d?\b|complex128|(?<![a-z])[dz]gem[mv]|d884|(?<![a-z])fp?64", re.IGNORECASE)
 """FP64 in a kernel's name, other types beside it or not; neither `groupedgemm` nor `double_buffer` nor `buf64` says so."""
 
 # Tokens of cuBLAS, cuDNN, CUTLASS, MIOpen and template arguments; the first match wins. TF32 stands before the others

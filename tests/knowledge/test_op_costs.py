@@ -521,7 +521,7 @@ def test_fused_attention_works_in_whole_tiles():
 def test_a_causal_mask_leaves_tiles_out_of_long_rows_alone():
     # Measured in FP32 on an H200: as long over 256 words, 0.56 of the time over 1024.
     assert is_fused("float", 32) and not is_fused("float", 30) and is_fused("c10::Half", 30), "16 bits are padded"
-    assert of_causal(256, "float") == 1.0 and of_causal(1024, "float") == pytest.approx(0.7)
+    assert of_causal(256, "float") == 1.0 and of_causal(1024, "float") == pytest.approx(0.56, abs=0.01)
     assert of_causal(384, "c10::Half") == 1.0 and of_causal(1024, "c10::Half") == pytest.approx(0.75)
 
 

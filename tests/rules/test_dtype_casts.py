@@ -253,11 +253,25 @@ def test_the_smaller_operand_of_an_fp32_product_is_no_data_in_16_bits():
     assert "would gain nothing" in clear("dtype-casts", widened([128, 200_000]))
 
 
-def test_a_matrix_that_is_cast_by_hand_for_each_product_is_a_weight():
+@pytest.mark.parametrize(
+    ("op", "operands", "weight"),
+    [
+        ("mm", [[32, 128], [128, 4096]], True),
+        ("addmm", [[4096], [32, 128], [128, 4096]], True),
+        ("addmm", [[1024], [4096, 128], [128, 1024]], False),
+        ("addmm", [[128], [4096, 128], [128, 128]], False),
+    ],
+)
+def test_a_matrix_that_is_cast_by_hand_for_each_product_is_a_weight(op, operands, weight):
+    """Inputs come anew, so that a cast of one is there on purpose."""
+
     def body(w):
         w.cast(40, FP32, BF16, [4096, 128])
-        w.op("mm", 99, [[32, 128], [128, 4096]], [BF16] * 2)
+        w.op(op, 99, operands, [BF16] * len(operands))
 
+    if not weight:
+        assert "would gain nothing" in clear("dtype-casts", steps(body))
+        return
     finding = found("dtype-casts", steps(body))
     assert finding.evidence[0].label == "FP32 → BF16 weight [4096, 128]"
     assert finding.saving.low_us == pytest.approx(40, abs=2) and finding.saving.expected_us == pytest.approx(40, abs=2)

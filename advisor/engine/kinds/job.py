@@ -97,8 +97,9 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
     job = workspace.get(Job)
+    found = [_of_transfers(job, f) for f in found]
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
-    found = [in_true_time(_of_transfers(job, f), job.true_step) for f in _folded(job, found)]
+    found = [in_true_time(f, job.true_step) for f in _folded(job, found)]
     return found + [Judged(f, None) for f in _shared(job, [f.finding for f in found])]
 
 
@@ -145,10 +146,12 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
         replay = job.replay
         both = (*fixed, edit)
         left = replay.share(replay.corrected, Several(both)) - replay.share(replay.corrected, Several(fixed))
-        cause = next((d.finding.rule for d in done if not d.finding.allowed and d.finding.rule != finding.rule), "")
+        # What is only possible explains nothing away.
+        sure = (d.finding for d in done if d.finding.status == "found" and not d.finding.allowed)
+        cause = next((f.rule for f in sure if f.rule != finding.rule), "")
         if cause and left < LEFT * share:
             item = item._replace(finding=msgspec.structs.replace(finding, folded_into=cause, severity=at_most_low(finding)))
-        elif item.counted:
+        elif item.counted and finding.status == "found":
             fixed = both
         done.append(item)
     return done

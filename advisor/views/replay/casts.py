@@ -239,5 +239,6 @@ class _Following:
         if DTYPE_BYTES[cast.source] < DTYPE_BYTES[cast.target]:
             widened = cast.target == "float" and prod(cast.shape) == max(sizes, default=0)
             return (op, Purpose.WIDENED) if widened else (-1, Purpose.OTHER)
-        weight = prod(cast.shape) in sizes[1:] and prod(cast.shape) != sizes[0] and len(operands[-1]) == len(cast.shape) == 2
+        # Its last operand, as it is or turned; of two alike the trace does not tell.
+        weight = len(sizes) > 1 and len(cast.shape) == 2 and sorted(operands[-1]) == sorted(cast.shape) and sizes[-2] != sizes[-1]
         return (op, Purpose.WEIGHT) if weight else (-1, Purpose.OTHER)

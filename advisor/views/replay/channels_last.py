@@ -75,7 +75,7 @@ class ChannelsLast:
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
         weights = _weights(work, shapes)
-        pictures = all(len(weight) == PICTURES for _, weight in weights)
+        pictures = bool(weights) and all(len(weight) == PICTURES for _, weight in weights)
         return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), pictures, _by_compiler(weights), gone, likely, best)
 
 

@@ -40,7 +40,9 @@ OF_A_MODEL = 8
 """Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
 
 PASSED_ON = 0.5
-"""Of what a gather or a scatter moves beside pointwise work: what the one writes and the other reads is handed on inside the kernel."""
+"""Of what a gather or a scatter moves beside pointwise work, by its recorded shapes: what the one writes and the other reads is handed on inside
+the kernel, and an index that is expanded to each value lies in memory once. Three trained graph networks, whose compiled steps gained 49, 44 and
+84 %, are then predicted at 40, 31 and 73 %; at 38, 30 and 68 without."""
 
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
@@ -99,7 +101,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
     edits: list[Edit] = [
         *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
-        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
+        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.maximum(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
     ]
     if everywhere and (images.by_compiler or not program.training) and (images.in_half or images.pictures):

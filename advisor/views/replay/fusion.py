@@ -18,7 +18,7 @@ from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import kinds, looped, passes
 from advisor.views.trace.frames import matches, spans_of
-from advisor.views.trace.shapes import Shapes, broadcast_elements
+from advisor.views.trace.shapes import Shapes, broadcast_elements, broadcasts
 
 FUSED = (
     Family.ELEMENTWISE, Family.COPY, Family.REDUCTION, Family.NORM, Family.SOFTMAX, Family.RANDOM, Family.FILL,
@@ -51,9 +51,9 @@ TABLES_PER_S = 6e11
 """Cosines, powers and the like that a generated kernel makes in a second on an H200: 160 to 190 µs for a rotation of 34 million elements that
 works its cosines, sines and the powers in them out for each element, where eager ops made a table once."""
 
-WORKED_OUT_PER_S = 6.6e12
+WORKED_OUT_PER_S = 6e12
 """Values that a generated kernel works out in a second on an H200 where they are more than it reads: 57 µs for the squared distances between
-two sets of 6144 points, each from three differences, and the least of each row: 377 million values in four ops."""
+two sets of 6144 points, each the sum of three squared differences: 340 million values in three ops."""
 
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
@@ -65,7 +65,7 @@ _STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford
 """In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
 _BY_ROW = re.compile(r"softmax")
 _PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
-_WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_")
+_WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_", "aten::random_", "aten::exponential_")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Moved:
-    """What ops in a row move, whichever kernels they launch; the elements of the largest tensor that they fetch. The rest as in `Stretch`."""
+    """What ops in a row move, whichever kernels they launch; the elements of the largest tensor that they fetch, or make where they fetch none. The rest as in `Stretch`."""
 
     largest: int
     least: float
@@ -240,7 +240,8 @@ class _Reader:
         """(n,) what all that is asked of each one's op depends on: a step's ops come again in the next, moving the same."""
         op = self.work.op
         names = np.where(op >= 0, self.work.ops.names[op], -1) if len(self.work.ops.names) else op
-        return list(zip(names.tolist(), *self.shapes.alike(op), np.isin(op, list(self._with_statistics)).tolist(), strict=True))
+        asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise))
+        return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
     def _moved(self, ops: list[int]) -> _Moved:
         """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
@@ -282,9 +283,9 @@ class _Reader:
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
-        values = sum(max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op)))
         fetched = max((n for n, _ in read), default=0)
-        worked_out = float(values) if largest > fetched else 0.0
+        values = (max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op)))
+        worked_out = float(sum(n for n in values if n > fetched))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         moved = least + left, least + AGAIN * (most - least) + left, most + left
@@ -326,7 +327,7 @@ class _Reader:
 
     @cached_property
     def _pointwise(self) -> set[int]:
-        return set(self.work.op[self.work.of(Family.ELEMENTWISE)].tolist())
+        return set(self.work.op[self.work.of(Family.ELEMENTWISE) & self.work.launched_by(broadcasts)].tolist())
 
     @cached_property
     def _with_statistics(self) -> set[int]:

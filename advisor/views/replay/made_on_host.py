@@ -82,8 +82,9 @@ class MadeOnHost:
         return cls(copies[made], union(start[rows], start[rows] + dur[rows]), as_launched_us)
 
 
-HANDLE_US, NEARLY_ALL = 20.0, 0.9
-"""How long before a range its handle is made, at the most; and how many of the ranges have one where the framework makes them."""
+HANDLE_US, NEARLY_ALL, SEVERAL = 20.0, 0.9, 3
+"""How long before a range its handle is made, at the most; how many of the ranges have one where the framework makes them, and of how many ranges
+that is told at least."""
 
 
 def _handles(timeline: Timeline, ops: Ops) -> Mask:
@@ -91,7 +92,7 @@ def _handles(timeline: Timeline, ops: Ops) -> Mask:
     cpu, ranges = timeline.cpu_ops, timeline.annotations
     found = np.zeros(len(cpu), bool)
     rows = np.flatnonzero(ops.named(_HANDLE) & (ops.parent < 0))
-    if not len(rows) or not len(ranges):
+    if not len(rows) or len(ranges) < SEVERAL:
         return found
     threads = thread_ids(ranges, cpu)
     of_range, end = threads[: len(ranges)], (cpu["start_us"] + cpu["dur_us"]).to_numpy()

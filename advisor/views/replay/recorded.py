@@ -101,7 +101,7 @@ def _waiting_to_free(timeline: Timeline, host: HostActivity, frees: Mask, roles:
     until the device has used that: it asks for events, in calls that are not recorded, and begins no op meanwhile."""
     refused = np.r_[False, (roles == list(cuda_api.ApiRole).index(cuda_api.ApiRole.ALLOCATION))[:-1] & ~frees[:-1]]
     long = np.flatnonzero(frees & refused & (start - np.r_[start[:1], end[:-1]] > LONGEST_DISPATCH_US))
-    if not len(long):
+    if not len(long) or not len(timeline.cpu_ops):
         return start
     ops, gpu = timeline.cpu_ops, timeline.gpu_ops
     begins = np.sort(ops["start_us"].to_numpy()[host.on_threads(ops)])

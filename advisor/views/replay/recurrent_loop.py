@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Ints, Mask, Spans
+from advisor.knowledge.kernel_names import Family
 from advisor.views.replay.edits import Edit, Fused, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -19,10 +20,11 @@ _CELL_BACKWARD = re.compile(r"^aten::_thnn_fused_(lstm|gru)_cell_backward(_impl)
 
 OTHER = 0.1
 """Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was
-read before, the loop is no recurrence that a library has one call for; but for products of the cell's state that are too wide or narrow to come
-back into a cell, up to a third: all passes' can be made at once, behind the loop."""
+read before, the loop is no recurrence that a library has one call for."""
 
 HEAD = 1 / 3
+"""The same of products of the cells' state where nothing else is in the loop, and what they make is too wide or narrow to come back into a
+cell: all passes' can be made at once, behind it. One head beside one cell of three kernels is a quarter."""
 
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
@@ -36,7 +38,7 @@ LAUNCH_US = 10.0
 
 @dataclass(frozen=True, eq=False)
 class RecurrentLoop:
-    """cells: of a step, 0 where there is no loop over nothing but a cell. edit: what one call for all passes does to the step."""
+    """cells: of a step, 0 where there is no loop over a cell and what can wait for its end. edit: what one call for all passes does to the step."""
 
     cells: float
     edit: Edit
@@ -58,13 +60,14 @@ class RecurrentLoop:
         if all(work.backward[at[0]] for at, _ in found):
             return none
         members = [at for at, _ in found]
+        cells_at = (of_cell >= 0) | work.backward
         kept = np.concatenate([at[: KERNELS_A_CELL * passes] for at, passes in found])
         cells = sum(passes for at, passes in found if not work.backward[at[0]])
         return cls(
             cells / work.schedule.steps,
             combine(
                 host_time.without(_spans(work, members)),
-                Fused.chains(members, np.array([OF_THE_TIME * work.dur_us[at].sum() for at in members]), [KERNELS_A_CELL * passes for _, passes in found]),
+                Fused.chains(members, np.array([_library_us(work, cells_at, at) for at, _ in found]), [KERNELS_A_CELL * passes for _, passes in found]),
                 WithHostTime(kept, LAUNCH_US),
             ),
         )
@@ -83,17 +86,21 @@ def _loop(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) ->
     return inside, passes
 
 
+def _library_us(work: GpuWork, cells: Mask, at: Ints) -> float:
+    """Time of a loop's kernels in the library; what is no cell's takes as long as it does."""
+    return float(np.where(cells[at], OF_THE_TIME, 1.0) @ work.dur_us[at])
+
+
 def _nothing_else(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> bool:
     """Whether a loop's kernels are those of cells, and of what can wait until the loop is over."""
     others = inside[~cells]
-    behind = others[work.launched_by(_PRODUCT.match)[others]]
-    if len(others) - len(behind) > OTHER * len(inside) or len(others) > HEAD * len(inside):
-        return False
     if len(others) <= OTHER * len(inside):
         return True
-    taken = {width for width, _ in _widths(work, shapes, inside[cells])}
-    made = _widths(work, shapes, behind)
-    return bool(made) and not {width for _, width in made} & taken
+    only_products = (work.launched_by(_PRODUCT.match) | work.of(Family.FILL))[others].all()
+    if len(others) > HEAD * len(inside) or not only_products:
+        return False
+    taken, made = (_widths(work, shapes, at) for at in (inside[cells], others))
+    return bool(made) and not {width for _, width in made} & {width for width, _ in taken}
 
 
 def _widths(work: GpuWork, shapes: Shapes, at: Ints) -> set[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from advisor.intervals import Ints
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace import arguments
@@ -60,15 +60,24 @@ class Shapes:
         dims = timeline.cpu_ops["dims"]
         largest, broadcast = (np.array([*(of(text) for text in dims.cat.categories), -1], np.int64) for of in (_largest, _broadcast))
         code = np.r_[dims.cat.codes.to_numpy(), -1][ops.of_gpu]
-        return cls(largest[code], np.where(kernels.of(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
+        plain = np.array([*map(broadcasts, ops.categories), False], bool)[np.where(ops.of_gpu >= 0, np.r_[ops.names, -1][ops.of_gpu], -1)]
+        return cls(largest[code], np.where(plain & kernels.of(Family.ELEMENTWISE), broadcast[code], largest[code]), timeline)
+
+
+def broadcasts(op_name: str) -> bool:
+    """Whether an op that launches a pointwise kernel makes what its inputs broadcast to: one of the framework's own that is nothing else by its
+    name. Others read tensors that are no partners, as weights in 4 bits and their scales."""
+    return op_name.startswith("aten::") and op_family(op_name) is None
 
 
 def broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:
-    """Elements of what a pointwise op makes of tensors of these shapes; of the largest where they do not broadcast."""
+    """Elements of what a pointwise op makes of tensors of these shapes; of the largest where they do not broadcast, or to more than a word counts."""
+    largest = max((prod(shape) for shape in shapes), default=-1)
     try:
-        return prod(np.broadcast_shapes(*map(tuple, shapes)))
+        made = prod(np.broadcast_shapes(*map(tuple, shapes)))
     except (TypeError, ValueError):  # lists of tensors, shapes of something else
-        return max((prod(shape) for shape in shapes), default=-1)
+        return largest
+    return made if made < 1 << 62 else largest
 
 
 def _tensors(dims: str, types: str) -> list[tuple[tuple[int, ...], str]]:

@@ -179,7 +179,8 @@ def _repeated_launches(timeline: Timeline, launches: Launches) -> Marks | None:
         distances = np.diff(np.flatnonzero(codes == code))
         candidates.add(int(np.median(distances)))
     for period in sorted(p for p in candidates if p >= 1 and n // p >= FEWEST_REPEATS):
-        first, last = _longest_run(np.convolve(codes[:-period] == codes[period:], np.ones(period), "valid") >= REPEATED * period)
+        again = np.r_[0, np.cumsum(codes[:-period] == codes[period:])]
+        first, last = _longest_run(again[period:] - again[:-period] >= REPEATED * period)
         last += 2 * period - 1  # what the last window compares, and what it compares that with
         start = launches.start_us[rows[first:last:period]]
         # Many launches of one kernel in a row may be a part of a step, as an optimizer's: alone they are the loop where nothing else runs.

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.views.replay.fusion import Fusion
+from advisor.views.trace.shapes import Shapes
 from tests.build import Trace
 
 ROWS, CLASSES = 1024, 4096
@@ -129,7 +130,7 @@ def test_what_small_tensors_broadcast_to_is_never_written():
     n = 2048 * 2048 * 3
     assert stretch.most == 0 and stretch.known and len(stretch.full) == 3, "beside what they make the points cost nothing to read"
     assert stretch.worked_out == 3 * n and stretch.tables == 0
-    assert replace(stretch, own_us=1e6).fused_us(4.0e12) == (pytest.approx(3 * n / 6.6e12 * 1e6),) * 3
+    assert replace(stretch, own_us=1e6).fused_us(4.0e12) == (pytest.approx(3 * n / 6e12 * 1e6),) * 3
 
 
 def test_a_comparison_makes_a_byte_a_value():
@@ -146,3 +147,9 @@ def test_a_comparison_makes_a_byte_a_value():
 def test_random_numbers_are_made_at_a_rate_of_their_own(op):
     draws = ((op, "distribution_elementwise_grid_stride_kernel", [LOGITS], ["float"]), ("aten::mul", "vectorized_elementwise_kernel", [LOGITS], ["float"]))
     assert ops_in_a_row(*draws).get(Fusion).stretches[0].random == ROWS * CLASSES
+
+
+def test_tensors_that_an_op_of_ones_own_reads_are_no_partners():
+    weights = [[8_388_608, 1], [262_144]]
+    own, framework = (ops_in_a_row((name, "dequantize_kernel", weights, ["unsigned char", "float"])) for name in ("bitsandbytes::dequantize_4bit", "aten::mul"))
+    assert own.get(Shapes).made.max() == 8_388_608 and framework.get(Shapes).made.max() == 8_388_608 * 262_144
