@@ -171,7 +171,7 @@ def test_fused_symmetric_memory_op_multiplies_too() -> None:
         # FP64.
         ("ampere_dgemm_64x64_nn", '["double", "double"]', "fp64", None),
         ("volta_zgemm_32x32_nn", "", "fp64", None),
-        ("gemv2T_kernel_val<int, int, double2, double2, double2, double2, 128, 16, 4, 4>", "", "fp64", None),
+        ("gemv2T_kernel_val<int, int, double2, double2, double2, double2, 128, 16, 4, 4>", "", "fp64", False),
         ("groupedgemm_kernel", "", "", None),
         ("gemm_with_double_buffer", "", "", None),
         # ROCm.
