@@ -35,6 +35,7 @@ _GROUP_NORM = re.compile(r"^aten::native_group_norm$")
 REFUSING = 0.25
 _CHANNELS_LAST = re.compile(r"channels_last")
 _CONVOLUTION = re.compile(r"^aten::\w*conv(olution|_depthwise2d)\w*(?<!backward)$")
+_OF_PICTURES, _OF_ELSE = re.compile(r"^aten::conv2d$"), re.compile(r"^aten::conv[13]d$")
 FEW_CHANNELS = 64
 PICTURES = 4
 """Axes of the weight of a convolution over pictures: channels out and in, height, width."""
@@ -75,7 +76,7 @@ class ChannelsLast:
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
         weights = _weights(work, shapes)
-        pictures = bool(weights) and all(len(weight) == PICTURES for _, weight in weights)
+        pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
         return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), pictures, _by_compiler(weights), gone, likely, best)
 
 
@@ -92,6 +93,11 @@ def _refused(work: GpuWork) -> bool:
     (aten/src/ATen/native/group_norm.cpp). A network of them took 14 % longer in channels_last."""
     norms, convolutions = (np.unique(work.op[work.launched_by(of)]).size for of in (_GROUP_NORM.match, lambda name: op_family(name) is Family.CONV))
     return norms >= REFUSING * convolutions and norms > 0
+
+
+def _by_name(work: GpuWork) -> bool:
+    """The same where shapes were not recorded, by the calls that made the convolutions."""
+    return bool(work.ops.named(_OF_PICTURES).any()) and not work.ops.named(_OF_ELSE).any()
 
 
 def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]:

@@ -101,7 +101,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     everywhere = len(fusion.stretches) >= OF_A_MODEL * work.schedule.steps
     edits: list[Edit] = [
         *([WithDurations(padded, work.dur_us[padded] / 2)] if everywhere else []),
-        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.maximum(needed_us, SHORTEST_US))),
+        WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
     ]
     if everywhere and (images.by_compiler or not program.training) and (images.in_half or images.pictures):
