@@ -59,7 +59,7 @@ def dtype_casts(
 
     When to ignore it
     When values need the range or the digits of FP32 between those ops (sums over many terms, exponentials without a
-    maximum taken off), when a product needs more than the 8 digits that its data had, or when the weights are trained in FP32 on purpose and are large beside the batch.
+    maximum taken off), when a product needs more digits than its data in 16 bits have, or when the weights are trained in FP32 on purpose and are large beside the batch.
 
     References
     https://docs.pytorch.org/docs/stable/amp.html
