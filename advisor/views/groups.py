@@ -48,9 +48,9 @@ FEW_OF = 16
 
 
 def distinct(values: Ints) -> Ints:
-    """The values in order, each once. They span few numbers, as codes, rows and streams do, and are not negative."""
-    few = len(values) > 0 and FEW_OF * len(values) < int(values.max())
-    return np.unique(values) if few else np.flatnonzero(np.bincount(values))
+    """The values in order, each once. They span few numbers, as codes, rows and streams do; a file may number its devices as it likes."""
+    sorted_better = len(values) > 0 and (FEW_OF * len(values) < int(values.max()) or int(values.min()) < 0)
+    return np.unique(values) if sorted_better else np.flatnonzero(np.bincount(values))
 
 
 def _dense(key: Ints, size: int | None = None) -> tuple[Ints, int]:

@@ -37,4 +37,5 @@ def test_groups_are_those_of_pandas(reach):
 
 def test_distinct_values_are_in_order():
     assert distinct(np.array([4, 1, 4, 0])).tolist() == [0, 1, 4]
+    assert distinct(np.array([4, -1, 4, 0])).tolist() == [-1, 0, 4]
     assert distinct(np.empty(0, np.int64)).tolist() == []
