@@ -64,6 +64,8 @@ def clean(report: Report, limits: Limits) -> Report:
     """The same report, every string visible and clipped, every list cut."""
 
     def walk(value: Any, key: str) -> Any:
+        if key == "curve":
+            return value  # columns of numbers, of which a part is not the same curve
         if isinstance(value, str):
             if key in _PROSE:
                 value = " ".join(filter(None, map(str.strip, value.split("\n")))) if "\n" in value else value

@@ -619,6 +619,13 @@ class MemoryCurve(msgspec.Struct, frozen=True):
     peak: int
     """The position of the peak."""
 
+    def __post_init__(self) -> None:
+        lengths = {len(self.time_us), len(self.reserved), *map(len, self.categories.values())}
+        if len(lengths) > 1:
+            raise ValueError(f"the lists of a memory curve have {' and '.join(map(str, sorted(lengths)))} entries")
+        if not 0 <= self.peak < max(max(lengths), 1):
+            raise ValueError(f"a memory curve of {max(lengths)} moments has no peak at {self.peak}")
+
 
 class Memory(msgspec.Struct, frozen=True):
     """What a snapshot of memory says: of the device that holds most, and in brief of the others."""
