@@ -95,7 +95,7 @@ def data_loading(
         if not len(timeline.cpu_ops) and not len(timeline.python_calls):
             raise Unavailable("no framework ranges were recorded, so a loader would not show", RECORD_BOTH)
         return Clear(why="no DataLoader is asked for a batch inside the window")
-    loader_us = host_time.spent_us(loading)
+    loader_us = host_time.seen().spent_us(loading)
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
     starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, STARTS_WORKERS)
     multi = uses_workers(timeline, spans)

@@ -121,6 +121,7 @@ def _between_launches(
         raise Unavailable("threads of a runtime launch the GPU's work: what the program did meanwhile, on others, their pauses do not tell", RECORD_BOTH)
     if not steps.repeats:
         return Clear(why="the trace has no repeated step: what the host does once may be start-up")
+    host_time = host_time.seen()
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
     spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
     if not len(works) and not seen and program.framework != "cuda":

@@ -16,6 +16,7 @@ from advisor.report.numbers import duration, percent
 from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
+from advisor.views.replay.host_time import HostTime
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.frames import spans_of
@@ -160,6 +161,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
             "partly",
             f"{duration(first.once_us)} went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
         )
+    if bound.shares.idle >= HALF and (unseen := workspace.get(HostTime).unseen):
+        return "partly", unseen
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if elsewhere := _elsewhere(workspace):

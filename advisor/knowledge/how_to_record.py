@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+RECORD_LAUNCHES = "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see"
 RECORD_LINES = {
     "kineto": "profile(with_stack=True), or advisor record, which records them beside a light trace",
     "nsys": "torch.profiler with with_stack=True; an export of nsys holds none, NVTX ranges name the parts",

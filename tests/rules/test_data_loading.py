@@ -135,3 +135,19 @@ def test_a_trace_without_framework_ranges_is_skipped():
         trace.launch(at + 4000, at + 4005, at + 4100)
 
     skipped("data-loading", repeat(4200, body))
+
+
+def test_where_most_launches_were_not_recorded_nobody_says_what_the_loader_costs():
+    """Of three kernels a step two were launched by a library whose calls are not in the trace."""
+
+    def unseen(trace, at):
+        train(4000)(trace, at)
+        for k in range(3):
+            trace.gpu(at + 4430 + 100 * k, at + 4500 + 100 * k, f"engine{k}")
+
+    trace = repeat(period(4000) + 400, unseen)
+    why = skipped("data-loading", trace)
+    assert "only 40% of GPU ops have their launch" in why
+    assert skipped("host-bound", trace) == why == skipped("sync-stall", trace)
+    headline = run(trace.timeline(), built_in().values()).headline
+    assert headline.judged == "partly" and headline.judged_why == why

@@ -10,13 +10,15 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import Ints, Mask, Spans, overlap_with
 from advisor.knowledge import cuda_api
-from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_LAUNCHES
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
+from advisor.views.replay.recorded import NO_LAUNCHES, unseen_host
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
+from advisor.views.trace.steps import Steps
 
 _ASYNCHRONOUS = re.compile(r"Memcpy\w{0,40}Async")
 
@@ -99,9 +101,11 @@ class HostCalls:
         return found
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
+    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, replay: Replay) -> HostCalls:
+        if why := unseen_host(timeline, steps, launches):
+            raise Unavailable(why, RECORD_BOTH if why == NO_LAUNCHES else RECORD_LAUNCHES)
         schedule = replay.recorded
         rows = schedule.call_row
         if not len(rows) or rows[0] < 0:
-            raise Unavailable("no calls that launch GPU work were recorded", RECORD_BOTH)
+            raise Unavailable(NO_LAUNCHES, RECORD_BOTH)
         return cls(schedule, rows, launches.roles[rows], ops.of_call[rows], schedule.waits_for != -1, timeline)

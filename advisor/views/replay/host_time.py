@@ -6,25 +6,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.errors import Unavailable
 from advisor.intervals import Floats, Spans, intersect
+from advisor.knowledge.how_to_record import RECORD_LAUNCHES
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithoutHostTime
 from advisor.views.replay.host_spans import HostSpans
+from advisor.views.replay.recorded import unseen_host
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 
 @dataclass(frozen=True)
 class HostTime:
     """Where the host's time before each call of `Replay.recorded` lies, `launch`, the spans in which ops were issued, and
-    how much of it is left where nobody records (`corrected`)."""
+    how much of it is left where nobody records (`corrected`). unseen: why the host is not in the schedule, "" where it is."""
 
     spans: HostSpans
     launch: Spans
     recorded: Schedule
     corrected: Schedule
+    unseen: str = ""
 
     def inside(self, spans: Spans) -> Floats:
         """(n_calls,) µs of the host time before each call that disjoint, sorted spans cover."""
@@ -49,9 +54,16 @@ class HostTime:
         issuing = np.minimum(self.inside(intersect(spans, self.launch)), np.minimum(self.recorded.dispatch_us, inside))
         return issuing, inside - issuing
 
+    def seen(self) -> HostTime:
+        """Itself, for those who say what the host's time costs; unavailable where the host is not in the schedule."""
+        if self.unseen:
+            raise Unavailable(self.unseen, RECORD_LAUNCHES)
+        return self
+
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, host: HostActivity, replay: Replay) -> HostTime:
-        return cls(HostSpans.of(timeline, steps, replay.recorded), host.launch, replay.recorded, replay.corrected)
+    def build(cls, timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, replay: Replay) -> HostTime:
+        spans = HostSpans.of(timeline, steps, replay.recorded)
+        return cls(spans, host.launch, replay.recorded, replay.corrected, unseen_host(timeline, steps, launches))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

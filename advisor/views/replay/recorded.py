@@ -8,6 +8,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import percent
 from advisor.views.groups import Groups
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
@@ -29,12 +30,30 @@ def calls_of_window(timeline: Timeline, steps: Steps, launches: Launches, host: 
     start = calls["start_us"].to_numpy()
     inside = steps.issued_at(start)
     chosen &= inside & host.on_threads(calls)
-    # Where most of the window's GPU work has no launch, the host's part is not in the trace.
-    ops = timeline.gpu_ops
-    in_window = steps.holds(ops["start_us"].to_numpy())
-    if in_window.sum() == 0 or (launches.call[in_window] >= 0).mean() < 0.5:
+    if linked_share(timeline, steps, launches) < MOST_LINKED:
         return np.empty(0, np.int64)
     return np.flatnonzero(chosen)
+
+
+MOST_LINKED = 0.5
+"""Where less of the window's GPU work than this has its launch in the trace, the host's part is not there, and not replayed."""
+
+
+def linked_share(timeline: Timeline, steps: Steps, launches: Launches) -> float:
+    """Of the window's GPU ops, the share whose launch was recorded; none where there are none."""
+    inside = steps.holds(timeline.gpu_ops["start_us"].to_numpy())
+    return float((launches.call[inside] >= 0).mean()) if inside.any() else 0.0
+
+
+def unseen_host(timeline: Timeline, steps: Steps, launches: Launches) -> str:
+    """Why what the host does is not replayed, "" where it is."""
+    share = linked_share(timeline, steps, launches)
+    if share >= MOST_LINKED:
+        return ""
+    return f"only {percent(share)} of GPU ops have their launch in the trace: what the host did before the others is not known" if share else NO_LAUNCHES
+
+
+NO_LAUNCHES = "no calls that launch GPU work were recorded"
 
 
 def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: HostActivity, rows: Ints) -> Schedule:

@@ -13,7 +13,7 @@ from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.fusion import Fusion, in_optimizer, runs
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.loops import kinds
+from advisor.views.replay.loops import kinds, passes
 from advisor.views.time.roofline import Roofline
 
 BY_LONGEST = (1.5, 0.8, 0.4)
@@ -49,7 +49,7 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     chosen = [
         stretch.members
         for stretch in fusion.stretches
-        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(_without_repeats(stretch.members, kind[stretch.members])) == 1
+        if not stretch.known and counted[stretch.members].sum() >= min_chain and len(_bodies(stretch.members, kind[stretch.members])) == 1
     ]
     left_out = in_optimizer(work)
     left_out[np.concatenate([*chosen, kind[:0]])] = True
@@ -72,7 +72,7 @@ def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
     pointwise = work.of(Family.ELEMENTWISE)
     member = (pointwise | (work.of(Family.COPY) & work.kernel)) & ~left_out
     kind = kinds(work)
-    parts = [chain for run in runs(work, member, _elements(work)) for chain in _without_repeats(run, kind[run])]
+    parts = [chain for run in runs(work, member, _elements(work)) for chain in _bodies(run, kind[run])]
     return [chain for chain in parts if len(chain) >= min_chain and pointwise[chain].sum() >= 2]
 
 
@@ -83,6 +83,12 @@ def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
         if (kind[period:] == kind[:-period]).all():
             return [run[i : i + period] for i in range(0, n, period)]
     return [run]
+
+
+def _bodies(run: Ints, kind: Ints) -> list[Ints]:
+    """The same where no shapes say what is handed on: a loop over arrays is none the less one for what it does now and then between."""
+    parts = _without_repeats(run, kind)
+    return parts if len(parts) > 1 else passes(run, kind)
 
 
 def _elements(work: GpuWork) -> Ints:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -270,11 +270,25 @@ def _batch_before(timeline: Timeline, start: float) -> float | None:
 
 
 def _after_startup(timeline: Timeline, launches: Launches, startup: StartUp, start: float) -> float | None:
-    """The first launch after the last one-time call that leaves enough of the program behind it; None where there is none."""
+    """The first launch after what sets a beginning apart: the last one-time call that leaves enough of the program behind it, or an earlier
+    one where the program was at work already when it met the later. None where nothing does."""
     ops = timeline.gpu_ops
     op_start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
-    for end in startup.ends_us[::-1]:
-        left = launches.start_us >= end
-        if end > start and left.sum() >= FEWEST_LEFT and dur[left].sum() >= LEAST_LEFT * dur.sum():
-            return float(min(launches.start_us[left].min(), op_start[left].min()))
-    return None
+    ends = startup.ends_us[startup.ends_us > start]
+    enough = [(left := launches.start_us >= end).sum() >= FEWEST_LEFT and dur[left].sum() >= LEAST_LEFT * dur.sum() for end in ends]
+    if not any(enough):
+        return None
+    bounds, busy = np.r_[start, ends[: sum(enough)]], union(op_start, op_start + dur)
+    begun = next((bound for bound in bounds[:-1] if _at_work(bound, bounds[-1], startup, busy)), bounds[-1])
+    left = launches.start_us >= begun
+    return None if begun == start else float(min(launches.start_us[left].min(), op_start[left].min()))
+
+
+AT_WORK, LOADS = 0.25, 0.05
+"""A stretch in which the device works for a quarter of the time, and which goes into one-time calls for less than a twentieth, is no start-up, whatever
+is loaded at its end: a program loads a library whenever it first needs it."""
+
+
+def _at_work(start_us: float, end_us: float, startup: StartUp, busy: Spans) -> bool:
+    length_us = max(end_us - start_us, 1e-9)
+    return 1 - length(complement(busy, start_us, end_us)) / length_us >= AT_WORK and startup.once_share(start_us, end_us) < LOADS

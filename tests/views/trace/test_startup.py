@@ -92,6 +92,23 @@ def test_code_is_loaded_once_however_briefly():
     assert not asked.get(StartUp).calls, "asking how code is loaded loads none"
 
 
+def loading_late(busy_us: float, later_us: float = 300) -> Trace:
+    """0.3 ms that load the first library, 20 kernels of that long, one every 500 µs, a later library, and 20 more kernels."""
+    trace = Trace().call("cuModuleLoadData", 0, 300)
+    for k in range(20):
+        trace.launch(310 + 500 * k, 320 + 500 * k, 320 + 500 * k + busy_us, f"early{k}")
+    return work(trace.call("cuModuleLoadData", 10_300, later_us), 10_310 + later_us)
+
+
+def test_a_program_that_was_at_work_before_it_loaded_a_further_library_had_begun():
+    # The device works for 200 of each 500 µs between the first load and the second, which takes 3 % of that time.
+    assert loading_late(200).get(Steps).start_us == pytest.approx(310)
+    # For 50 of 500: what the host did meanwhile may be setting up.
+    assert loading_late(50).get(Steps).start_us == pytest.approx(10_610)
+    # The second load takes 2 of 12 ms.
+    assert loading_late(200, 2_000).get(Steps).start_us == pytest.approx(12_310)
+
+
 def test_what_each_step_loads_is_the_programs_way():
     trace = Trace()
     for s in range(6):
