@@ -27,7 +27,7 @@ UNNAMED = 0.9
 """What of pauses without a name a fix moves away: a little is the framework's own. Of eight programs it was nearly all in seven."""
 
 
-@rule("host-bound", relies_on=("host",), min_saving_share=0.05)
+@rule("host-bound", relies_on=("host",), min_saving_share=0.05, explains=("sync-stall",))
 def host_bound(
     timeline: Timeline,
     steps: Steps,
@@ -58,7 +58,8 @@ def host_bound(
     taken as avoidable (`low`: a quarter); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
     where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`low`: half of what has a name stays). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
-    `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Where the process that trains makes its batches itself,
+    `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
+    no more are its symptom. Where the process that trains makes its batches itself,
     that they may be the same in every epoch is said too, as possible: nine tenths of the loader's time (`low`: nothing).
 
     How to fix it

@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import run
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, queued, repeat, skipped
 
@@ -23,6 +25,20 @@ def work(pause, frames=(("targets.py(8): build", 1.0),), kernel=100):
 
 def period(pause, kernel=100):
     return pause + kernel + 40
+
+
+def test_what_the_host_does_after_a_wait_is_the_cause_and_the_wait_its_symptom():
+    """Each step reads a value, works 1 ms for itself and launches 4 ms of kernels: without the wait that millisecond would hide behind them, too."""
+
+    def body(trace, at):
+        work(1000, kernel=4000)(trace, at)
+        trace.op("aten::item", at + 1030, 4000).copy(at + 1035, 3990, at + 5015, at + 5016, "Pinned", 4, kind="DtoH")
+
+    report = run(repeat(5060, body).timeline(), built_in().values())
+    by_rule = {f.rule: f for f in report.findings}
+    host, wait = by_rule["host-bound"], by_rule["sync-stall"]
+    assert host.severity == "high" and not host.folded_into and host.saving.expected_us == pytest.approx(1000, rel=0.05)
+    assert wait.folded_into == "host-bound" and wait.severity == "low"
 
 
 def test_python_between_launches_is_found_and_named():

@@ -60,6 +60,7 @@ _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform
 _COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
+_JOINING = re.compile(r"^aten::(cat|stack)$")
 _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
 _STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
 """In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
@@ -75,7 +76,8 @@ class Stretch:
     it leaves: what reads a tensor again is a kernel for the statistics and one for the rest; how many casts of something else
     are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
     out where they are more than what is read; time of softmaxes of
-    so few rows that half of the device idles, which a fused kernel of as few does too."""
+    so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
+    the stretch reads, which has to be written whatever is fused."""
 
     members: Ints
     full: Ints
@@ -90,6 +92,7 @@ class Stretch:
     tables: float = 0.0
     narrow_us: float = 0.0
     worked_out: float = 0.0
+    joined_us: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -102,7 +105,10 @@ class Stretch:
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
         floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
-        slow, likely, fast = (min(max(least, again * moved / bytes_per_s * 1e6), self.own_us) for least, moved in zip(floors, times, strict=True))
+        joining = (self.joined_us, self.joined_us, self.joined_us / TURNED)
+        slow, likely, fast = (
+            min(max(least, again * moved / bytes_per_s * 1e6) + joined_us, self.own_us) for least, moved, joined_us in zip(floors, times, joining, strict=True)
+        )
         return slow, likely, fast
 
 
@@ -194,6 +200,7 @@ class _Moved:
     tables: float
     worked_out: float
     complex: bool
+    joined: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +240,7 @@ class _Reader:
                     moved.tables,
                     narrow_us,
                     moved.worked_out,
+                    float(self.work.dur_us[run[np.isin(self.work.op[run], [list(members)[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
                 )
 
     @cached_property
@@ -255,12 +263,14 @@ class _Reader:
         read: set[Key] = set()
         least = most = random = 0.0
         reduced, passes = False, 0
-        for op in ops:
+        joined: list[int] = []
+        for nth_op, op in enumerate(ops):
             keys = [key for key in self._keys(op) if key[0] >= FULL * largest]
             for nth, key in enumerate(keys):
                 if made[key] > nth:
                     used[key] += 1
                     continue
+                joined.clear()
                 size = float(key[0] * key[1])
                 most += size
                 if key not in read or nth:
@@ -273,6 +283,8 @@ class _Reader:
                     smallest = min(each for n, each in {*read, keys[0]} if n == keys[0][0])
                     again = sum(n * min(each, smallest) for n, each in keys if n == keys[0][0])
                     least, most = least + again, most + again
+            if _JOINING.match(self.work.ops.name(op)) and not keys:
+                joined.append(nth_op)  # no types were recorded of lists of tensors, nor often shapes
             out = self._result(op)
             if out[0] >= FULL * largest:
                 made[out] += 1
@@ -290,7 +302,16 @@ class _Reader:
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         moved = least + left, least + AGAIN * (most - least) + left, most + left
         return _Moved(
-            min(largest, fetched) or largest, *moved, random, turned, 1 + passes, self._apart(ops), self._tables(ops, largest), worked_out, is_complex
+            min(largest, fetched) or largest,
+            *moved,
+            random,
+            turned,
+            1 + passes,
+            self._apart(ops),
+            self._tables(ops, largest),
+            worked_out,
+            is_complex,
+            tuple(joined),
         )
 
     def _apart(self, ops: list[int]) -> int:

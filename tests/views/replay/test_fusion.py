@@ -153,3 +153,17 @@ def test_tensors_that_an_op_of_ones_own_reads_are_no_partners():
     weights = [[8_388_608, 1], [262_144]]
     own, framework = (ops_in_a_row((name, "dequantize_kernel", weights, ["unsigned char", "float"])) for name in ("bitsandbytes::dequantize_4bit", "aten::mul"))
     assert own.get(Shapes).made.max() == 8_388_608 and framework.get(Shapes).made.max() == 8_388_608 * 262_144
+
+
+def test_what_is_joined_for_another_kernel_has_to_be_written():
+    """Two tensors are scaled and joined, by a kernel of 2 µs: nobody recorded the shapes in its list. The joined is read by a product, or by an addition."""
+    scaled = [("aten::mul", "vectorized_elementwise_kernel", [LOGITS], ["float"])] * 2
+    joins = ("aten::cat", "CatArrayBatchedCopy", [[], []], ["TensorList", "Scalar"])
+    (ends,) = ops_in_a_row(*scaled, joins, ("aten::mm", "gemm", [LOGITS], ["float"])).get(Fusion).stretches[:1]
+    assert ends.joined_us == 2
+    slow, likely, fast = ends.fused_us(1e18)
+    assert (slow, likely) == (pytest.approx(2, abs=2), pytest.approx(slow)) and fast == pytest.approx(likely - 1), (
+        "half of it where it is written as fast as can be"
+    )
+    (goes_on,) = ops_in_a_row(*scaled, joins, ("aten::add", "vectorized_elementwise_kernel", [[ROWS, 2 * CLASSES]], ["float"])).get(Fusion).stretches[:1]
+    assert goes_on.joined_us == 0
