@@ -10,6 +10,7 @@ import numpy as np
 from advisor.engine.outcome import Outcomes
 from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import Failed, Headline, Prediction
 from advisor.report.numbers import duration, percent
@@ -40,11 +41,16 @@ IDLE_CAPTURE = 0.95
 time like this is mostly what lies around the steps."""
 
 
+ALLOCATING = BY_NAME["allocator"].bound
+
 SPOKEN_OF = 0.1
 """Findings that gain less than this of the time for which the device idles do not speak of it."""
 
 IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap", "sync-stall"))
 """Rules that speak of idle time. Where only others were run, their silence says nothing."""
+
+IDLE_BOUNDS = frozenset(cause.bound for cause in IDLE_CAUSES)
+"""What is named where the device idles for longer than it does anything else."""
 
 
 def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
@@ -72,9 +78,9 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
 
 
 def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
-    """What is said where the device idles for most of the step and no finding speaks of that; "" elsewhere. Silence is for steps that
+    """What is said where idle time bounds the step, or is most of it, and no finding speaks of that; "" elsewhere. Silence is for steps that
     use the device well."""
-    if bound.shares.idle < HALF or not outcomes.ran >= IDLE_RULES:
+    if (bound.shares.idle < HALF and bound.name not in IDLE_BOUNDS) or not outcomes.ran >= IDLE_RULES:
         return ""
     gained_us = sum(f.finding.saving.expected for f in outcomes.found if f.finding.shortens)
     if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
@@ -163,6 +169,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         )
     if bound.shares.idle >= HALF and (unseen := workspace.get(HostTime).unseen):
         return "partly", unseen
+    if bound.name == ALLOCATING and not steps.repeats and workspace.get(Program).framework != "cuda":
+        return "partly", "no step is marked or repeats: an allocator that keeps what it was given asks once, and what later passes ask for is not known"
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if elsewhere := _elsewhere(workspace):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import overlap_with
-from advisor.knowledge.idle import BY_NAME
+from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.report.model import HOST_LINKS
@@ -136,11 +136,12 @@ class Bound:
             causes["host"] -= min(once_us, causes["host"])
             if largest == "idle" and once_us > max(causes.values()):
                 return cls("start-up", _loading(shares, steps, startup, once_us) + _beside(shares, largest, span), shares, host_share, made, is_open)
-            cause = BY_NAME[max(causes, key=causes.__getitem__)]
+            cause, other = _causes(causes, steps)
             name, why = cause.bound, cause.why
             where = _blocked_in(timeline, gaps, host) if name == "host-bound" else _held_by(timeline, gaps, launches) if name == "sync-bound" else ""
             held = mostly(causes[cause.name], sum(causes.values()))
-            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, {held} {why}{where}."
+            beside = f" and, nearly as long, {other.why}" if other else ""
+            text = f"The GPU is idle for {percent(shares.idle)} of the {span}, {held} {why}{where}{beside}."
             if paced:
                 text += f" Kernels run for longer than that, but {percent(host_share)} of the critical path is the host's."
                 return cls(name, text + recording, shares, host_share, made, is_open)
@@ -154,6 +155,21 @@ class Bound:
         return cls(
             name, text + _beside(shares, largest, span) + recording + _copies_apart(timeline, launches, steps, program), shares, host_share, made, is_open
         )
+
+
+NEARLY = 0.9
+"""A cause of idle time that holds this much of what the largest holds is as large, as far as a trace can tell."""
+
+
+def _causes(us: dict[str, float], steps: Steps) -> tuple[IdleCause, IdleCause | None]:
+    """What the device idles for most, and what it idles for as long, None where that is nothing. A batch before a single pass comes second: the next
+    one may be made meanwhile."""
+    first, second = sorted(us, key=us.__getitem__, reverse=True)[:2]
+    if us[second] < NEARLY * us[first] or not us[second]:
+        return BY_NAME[first], None
+    if first == "data_loading" and not steps.repeats:
+        first, second = second, first
+    return BY_NAME[first], BY_NAME[second]
 
 
 def _loading(shares: Shares, steps: Steps, startup: StartUp, once_us: float) -> str:

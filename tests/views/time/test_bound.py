@@ -268,3 +268,43 @@ def test_what_a_step_copies_before_its_first_kernel_is_no_copy_apart():
         at = 400.0 * k
         trace.copy(at, 302, at + 1, at + 301, size=1_000_000 if k else 9_000_000).launch(at + 305, at + 310, at + 390, "mine")
     assert "apart" not in trace.get(Bound).summary
+
+
+def a_pass(each: float, loader: float = 0.0) -> Trace:
+    """A batch that the main process makes for so long, then 20 kernels of 45 µs, each issued once the one before it ends, in so many µs."""
+    trace = Trace()
+    if loader:
+        trace.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, loader)
+    for k in range(20):
+        at = loader + each * k
+        trace.op(f"aten::op{k}", at, each - 45).launch(at + each - 50, at + each - 45, at + each, f"{GEMM}_{k}", dur=4)
+    return trace
+
+
+def test_two_causes_of_idle_time_that_are_as_long_are_both_said_and_a_batch_before_a_single_pass_comes_second():
+    # 20 times 80 µs of issuing, beside 1.7 ms of loading, and beside 2.5.
+    near, far = a_pass(125, 1_700).get(Bound), a_pass(125, 2_500).get(Bound)
+    assert near.name == "launch-bound" and "waiting for the host to issue the next kernel and, nearly as long, waiting for the next batch" in near.summary
+    assert far.name == "data-bound" and "nearly" not in far.summary
+
+
+def test_an_allocator_that_fills_its_cache_in_a_pass_is_judged_in_part():
+    """Before each of 20 kernels of 45 µs memory is taken for 75 µs, and never given back."""
+    trace = Trace()
+    for k in range(20):
+        at = 125.0 * k
+        trace.op(f"aten::op{k}", at, 84).call("cudaMalloc", at + 1, 75).launch(at + 78, at + 80, at + 125, f"{GEMM}_{k % 10}", dur=2)
+    headline = run(trace.timeline(), built_in().values()).headline
+    assert headline.bottleneck == "allocator-bound" and headline.judged == "partly" and "asks once" in headline.judged_why
+
+
+def test_idle_time_that_bounds_the_step_of_which_nothing_speaks_is_judged_in_part():
+    # Between kernels that were queued long before the device idles for 40 % of the step; it computes for 35 and fills for 25 %.
+    def body(trace, host, gpu):
+        for k in range(5):
+            at = gpu + 200 * k
+            trace.launch(host + 2 * k, at, at + 70, GEMM).launch(host + 2 * k + 1, at + 110, at + 160, "Memset (Device)", kind="memset")
+
+    headline = run(queued(body, gpu=1000).timeline(), built_in().values()).headline
+    assert headline.bottleneck == "dependency-bound" and headline.judged == "partly"
+    assert headline.judged_why == "the GPU is idle for 40% of the time, and no finding says how to use that"
