@@ -219,3 +219,33 @@ def test_batches_that_the_training_process_makes_may_be_prepared_once():
     assert (finding.status, finding.severity) == ("possible", "low") and "epoch" in finding.summary
     assert finding.saving.low_us == 0 and finding.saving.expected_us == pytest.approx(1800, rel=0.02)
     clear("host-bound", repeat(2350, step("MultiProcessing")))
+
+
+def test_a_pause_in_the_forward_pass_of_a_wrapped_model_is_the_programs():
+    """DistributedDataParallel marks the whole forward pass; inside, in a range of the model's own, the host pauses for 3 ms."""
+
+    def body(trace, at):
+        trace.note("DistributedDataParallel.forward", at, 3530).note("## sparse ##", at + 10, 2900)
+        work(3000, frames=(), kernel=500)(trace, at)
+
+    finding = found("host-bound", repeat(period(3000, 500), body))
+    # Nine tenths of 3.39 ms: the host does nothing while the kernel of the step before runs, either.
+    assert "host code in ## sparse ##" in finding.summary and finding.saving.expected_us == pytest.approx(0.9 * 3390, rel=0.02)
+
+
+def test_an_op_of_many_that_each_take_long_and_launch_nothing_is_the_hosts_work():
+    """Twenty views of 150 µs each: no dispatch, but an interpreter that somebody else holds. Of 10 µs each they are dispatch."""
+
+    def splitting(each):
+        def body(trace, at):
+            trace.op("aten::split_with_sizes", at, 20 * each)
+            for k in range(20):
+                trace.op("aten::narrow", at + each * k + 1, each - 2)
+            trace.op("aten::mm", at + 20 * each + 5, 20).launch(at + 20 * each + 10, at + 20 * each + 20, at + 20 * each + 120)
+
+        return repeat(20 * each + 150, body)
+
+    finding = found("host-bound", splitting(150))
+    assert "mostly aten::split_with_sizes on the host" in finding.summary and finding.saving.expected_us == pytest.approx(2700, rel=0.06)
+    clear("host-bound", splitting(10))
+    clear("host-bound", splitting(40))

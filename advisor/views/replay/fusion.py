@@ -77,7 +77,7 @@ class Stretch:
     are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
     out where they are more than what is read; time of softmaxes of
     so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
-    the stretch reads, which has to be written whatever is fused."""
+    the stretch reads, which has to be written whatever is fused; and the bytes that it leaves, of which the joined ones are a part."""
 
     members: Ints
     full: Ints
@@ -93,6 +93,7 @@ class Stretch:
     narrow_us: float = 0.0
     worked_out: float = 0.0
     joined_us: float = 0.0
+    left: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -105,9 +106,11 @@ class Stretch:
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
         floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
-        joining = (self.joined_us, self.joined_us, self.joined_us / TURNED)
+        # What the stretch made of it is counted; what took longer than to read and write that came from elsewhere.
+        joined_us = max(self.joined_us - LIKELY * 2 * self.left / bytes_per_s * 1e6, 0.0)
+        joining = (joined_us, joined_us, joined_us / TURNED)
         slow, likely, fast = (
-            min(max(least, again * moved / bytes_per_s * 1e6) + joined_us, self.own_us) for least, moved, joined_us in zip(floors, times, joining, strict=True)
+            min(max(least, again * moved / bytes_per_s * 1e6) + join_us, self.own_us) for least, moved, join_us in zip(floors, times, joining, strict=True)
         )
         return slow, likely, fast
 
@@ -201,6 +204,7 @@ class _Moved:
     worked_out: float
     complex: bool
     joined: tuple[int, ...]
+    left: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +245,7 @@ class _Reader:
                     narrow_us,
                     moved.worked_out,
                     float(self.work.dur_us[run[np.isin(self.work.op[run], [list(members)[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
+                    moved.left,
                 )
 
     @cached_property
@@ -312,6 +317,7 @@ class _Reader:
             worked_out,
             is_complex,
             tuple(joined),
+            left,
         )
 
     def _apart(self, ops: list[int]) -> int:

@@ -11,7 +11,7 @@ from advisor.intervals import Ints, Spans, complement, joined, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.frames import matches, spans_of
-from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.source_lines import user_frame
@@ -26,7 +26,8 @@ MOST_UNNAMED = 1024
 HALF = 0.5
 """A frame that covers this share of a pause is what the host did in it."""
 
-_FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^DistributedDataParallel|^## Call|^Torch-Compiled")
+_FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^## Call|^Torch-Compiled")
+"""Ranges in which all is the framework's own; that of a wrapped model's forward pass holds the model's."""
 _GENERATED = re.compile(r"^## Call")
 """The range in which code that a compiler generated launches one kernel after the other."""
 _AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
@@ -67,7 +68,11 @@ def own_work(
         work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, program, start, end)
         if work:
             found.append((start, end, work))
-    for row in _on_cpu(timeline, steps, host, ops, min_pause_us):
+    computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
+    for row in _slow_trees(timeline, steps, host, ops, np.unique(ops.outermost[computing]), min_pause_us):
+        start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
+        found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
+    for row in computing:
         start = float(cpu["start_us"].iloc[row])
         end = start + float(cpu["dur_us"].iloc[row])
         left = subtract((np.array([start]), np.array([end])), others)
@@ -82,19 +87,18 @@ def own_work(
 
 
 def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Program, start_us: float, end_us: float) -> OwnWork | None:
-    """What the host does in a pause without stacks. Where ops were not recorded either, it has the name of the innermost range that holds half
-    of it and is no whole step; without one, a framework may wait for a batch there, or compute on the host: None."""
+    """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step. Without
+    one, and where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
     unknown = OwnWork("work between launches", None, "unknown")
-    if len(timeline.cpu_ops):
-        return unknown
-    if blocked := _blocked_in(timeline, host, start_us, end_us):
+    seen = len(timeline.cpu_ops) > 0
+    if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
     notes = timeline.annotations
     start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
     rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes))
     if not len(rows):
-        return unknown if program.framework == "cuda" else None
+        return unknown if seen or program.framework == "cuda" else None
     name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
 
@@ -159,6 +163,20 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
         ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
     )
     return found
+
+
+def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Ints, min_us: float) -> Ints:
+    """Rows of outermost ops on the launching threads, but for `others`, that make no runtime call and whose ops take far longer than ops do: views of
+    tensors, made while another thread holds the interpreter or the lock."""
+    cpu = timeline.cpu_ops
+    if not len(cpu):
+        return others[:0]
+    inner = np.bincount(ops.outermost, minlength=len(cpu))
+    slow = cpu["dur_us"].to_numpy() >= np.maximum(min_us, DISPATCH_PAUSE_US * inner)
+    slow &= (ops.parent < 0) & matches(cpu, _TENSOR_OP) & host.on_threads(cpu) & steps.issued_at(cpu["start_us"].to_numpy())
+    slow[others] = False
+    slow[ops.outermost[ops.of_call[ops.of_call >= 0]]] = False
+    return np.flatnonzero(slow)
 
 
 def _named(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> OwnWork | None:
