@@ -45,6 +45,11 @@ def _told(name: str, question: str, yes: bool, detail: str, link: str, figure: f
     return Answer(id=name, question=question, answer="yes" if yes else "no", detail=detail, link=link, figure=figure, good=good)
 
 
+def _open(name: str, question: str, detail: str, link: str, figure: float) -> Answer:
+    """A no that is no news, good or bad: what was looked at does not settle it."""
+    return Answer(id=name, question=question, answer="no", detail=detail, link=link, figure=figure)
+
+
 def _heard(report: Report, *rules: str) -> str:
     """`found`, `clear` or the reason why none of these rules could look."""
     if any(f.rule in rules and f.severity != "info" and f.status == "found" for f in report.findings):
@@ -100,6 +105,8 @@ def _sync(report: Report, time: DeviceTime) -> Answer:
     detail = f"The GPU idles in waits of the host for {percent(share)} of the time."
     if heard == "found":
         detail = f"Waits of the host that can go {_cost(report, 'sync-stall', 'amp-scaler-sync')}."
+    elif share >= EXPOSED:
+        return _open(name, question, f"{detail[:-1]}; none was found that can go.", "#time", share)
     return _told(name, question, heard == "found", detail, "#findings", share, heard != "found")
 
 
@@ -211,6 +218,9 @@ def _batch(report: Report) -> Answer:
         return _unrecorded(name, question, f"No product ran.{_throughput(report)}", "#kernels")
     waits = report.headline.bottleneck == "launch-bound" and _busy_share(report) < 0.5
     good = heard == "clear" and not waits
+    if good and (busy := _busy_share(report)) < 0.5:
+        detail = f"The GPU works for {percent(busy)} of the step: where the host does as much for a larger one, that takes little longer."
+        return _open(name, question, f"{detail}{_throughput(report)}", "#time", busy)
     if heard == "found":
         detail = "Products have too few rows, or kernels too few blocks; see the findings."
     elif waits:
@@ -274,6 +284,8 @@ def _wins(report: Report) -> Answer:
     gain = max(1 - after.expected / step, 0.0) if after and step else 0.0
     if rules and gain:
         detail = f"{detail} Together they gain {percent(gain)} of the step."
+    if not rules and report.headline.judged == "partly":
+        return _open("easy-wins", "Easy wins left?", f"None was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)
 
 

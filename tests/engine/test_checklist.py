@@ -49,3 +49,31 @@ def test_the_bottleneck_is_what_holds_most():
         headline = msgspec.structs.replace(report.headline, bottleneck=bottleneck)
         loading = next(a for a in checklist(msgspec.structs.replace(report, time=(waits,), headline=headline)) if a.id == "data-loading")
         assert (loading.answer, loading.good) == (answer, False) and loading.detail.endswith(told)
+
+
+def test_a_device_that_hardly_works_says_nothing_of_its_batch():
+    """A product of 100 µs a step; the host works 3 ms for itself before each."""
+
+    def body(trace, at):
+        trace.python("train.py(30): step", at, 3_100).python("targets.py(8): build", at + 1, 2_990)
+        product(trace, at + 3_000, at + 3_020, 100)
+
+    batch = answers(repeat(3_200, body))["batch-size"]
+    assert (batch.answer, batch.good) == ("no", None) and batch.detail.startswith("The GPU works for 3.1% of the step")
+
+
+def test_no_win_is_certain_in_what_was_judged_in_part():
+    report = run(queued(lambda trace, host, gpu: trace.launch(host + 1, gpu, gpu + 110, "own_kernel")).timeline(), built_in().values())
+    wins = {answer.id: answer for answer in report.checklist}["easy-wins"]
+    assert report.headline.judged == "partly" and not [f for f in report.findings if f.loud]
+    assert (wins.answer, wins.good) == ("no", None) and report.headline.judged_why in wins.detail
+
+
+def test_waits_of_which_none_was_found_to_be_needless_are_no_good_news():
+    report = run(repeat(100, wait_each_step).timeline(), [built_in()["precision"]])
+    (time,) = report.time
+    held = msgspec.structs.replace(time, idle=msgspec.structs.replace(time.idle, sync=0.2 * time.window_us))
+    heard = msgspec.structs.replace(report.clear[0], rule="sync-stall")
+    clear = msgspec.structs.replace(report, time=(held,), findings=(), clear=(heard,))
+    waits = next(a for a in checklist(clear) if a.id == "synchronisation")
+    assert (waits.answer, waits.good) == ("no", None) and waits.detail.endswith("none was found that can go.")

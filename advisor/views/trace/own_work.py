@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, complement, joined, subtract
+from advisor.intervals import Ints, Spans, complement, joined, length, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.frames import matches, spans_of
@@ -71,12 +71,12 @@ def own_work(
     computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
     for row in _slow_trees(timeline, steps, host, ops, np.unique(ops.outermost[computing]), min_pause_us):
         start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
-        found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
+        if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
+            found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
     for row in computing:
         start = float(cpu["start_us"].iloc[row])
         end = start + float(cpu["dur_us"].iloc[row])
-        left = subtract((np.array([start]), np.array([end])), others)
-        if float((left[1] - left[0]).sum()) >= min_pause_us:
+        if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
             inner = _named(timeline, host, start, end) if named else None
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
