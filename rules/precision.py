@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
-from advisor.knowledge.kernel_names import PRODUCTS, Family, family, tensor_core
+from advisor.knowledge.kernel_names import PRODUCTS, Family, family, library_product, tensor_core
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -196,7 +196,7 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     if not named or tensor > 0.05 or fused < MIN_FUSED or fma < MIN_FMA or without:
         return Fine(fma if named and tensor <= 0.05 else 0.0)
     # With the same tiles the shared memory stays as busy as it is; a library's kernel changes them too.
-    library = tensor_core(name, "") is False
+    library = tensor_core(name, "") is False and library_product(name)
     best, ratio = (single / rate,) * 2 if single and rate else UNKNOWN_DEVICE[:2]
     same_tiles = max(kernel.limits.busy.get(L1, 0.0) / REACHED[-1], ratio)
     worst = (single / (reduced or rate) if single and rate else ratio) if library else same_tiles

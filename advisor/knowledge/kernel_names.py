@@ -177,6 +177,18 @@ _LIBRARY = re.compile(
 )
 
 
+_GENERATED_PRODUCT = re.compile(
+    r"^(ampere|volta|turing|maxwell|pascal|kepler|hopper|sm\d+)_|_\d+x\d+\w{0,40}_[nt]{2}(_|$)|gemmsn_|_lds64|convolve_\w{0,8}gemm|nvjet|tensile"
+)
+"""How libraries name their products: by the architecture, the tile, the layouts."""
+
+
+@lru_cache(maxsize=1 << 16)
+def library_product(kernel_name: str) -> bool:
+    """Whether a product's name is a library's. Whoever writes one of his own calls it `sgemm` too."""
+    return of_library(kernel_name) or bool(_GENERATED_PRODUCT.search(_function_name(kernel_name)))
+
+
 @lru_cache(maxsize=1 << 16)
 def of_library(kernel_name: str) -> bool:
     """Whether a kernel's own name shows a library's: what such names say is kept to. A programmer calls a kernel what he likes, and

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.knowledge.kernel_names import Family, family, op_family, precision, tensor_core
+from advisor.knowledge.kernel_names import Family, family, library_product, op_family, precision, tensor_core
 from tests.paths import needs_shared, shared_files
 
 AT = "void at::native::"
@@ -254,3 +254,18 @@ def test_slow_products_of_the_shared_corpus_are_fp32_on_cuda_cores() -> None:
     products = {name for name in _kineto_names(path) if family(name) is Family.GEMM}
     assert products
     assert {(precision(name, FP32), tensor_core(name, "fp32")) for name in products} == {("fp32", False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("ampere_sgemm_128x64_nn", True),
+        ("volta_sgemm_128x32_sliced1x4_nn", True),
+        ("void cutlass::Kernel<cutlass_80_simt_sgemm_128x256_8x4_tt_align1>(cutlass_80_simt_sgemm_128x256_8x4_tt_align1::Params)", True),
+        ("void gemmSN_NN_kernel<float, 128, 2>(float*)", True),
+        ("sgemm_v6<64, 64, 64, 16>(float*, float*, float*)", False),
+        ("void sgemm_128x64_shared(float*)", False),
+    ],
+)
+def test_a_product_of_ones_own_may_be_called_as_a_librarys(name, known):
+    assert library_product(name) is known

@@ -106,8 +106,9 @@ class Stretch:
         times = (SLOWER * self.most, LIKELY * self.likely, FASTER * self.least)
         again, table_us = TURNED if self.turned else 1.0, self.tables / TABLES_PER_S * 1e6
         floors = (max(floor, us) for us in (again * table_us, table_us, table_us))
-        # What the stretch made of it is counted; what took longer than to read and write that, however slowly, came from elsewhere.
-        joined_us = max(self.joined_us - SLOWER * 2 * self.left / bytes_per_s * 1e6, 0.0)
+        # What the stretch made of it, its other kernels wrote, and that is counted. What takes longer than all of them joins what came from elsewhere.
+        elsewhere = self.joined_us > self.own_us - self.joined_us
+        joined_us = max(self.joined_us - LIKELY * 2 * self.left / bytes_per_s * 1e6, 0.0) if elsewhere else 0.0
         joining = (joined_us, joined_us, joined_us / TURNED)
         slow, likely, fast = (
             min(max(least, again * moved / bytes_per_s * 1e6) + join_us, self.own_us) for least, moved, join_us in zip(floors, times, joining, strict=True)
