@@ -4,6 +4,7 @@ tried, graphs captured."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,9 @@ from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, ove
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration
-from advisor.views.trace.frames import matches
+from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import Ops
 from advisor.views.trace.unrun_launches import captures
 
 HELD_UP_US = 1000.0
@@ -74,8 +76,8 @@ class StartUp:
         return f"{max(inside)[1]} with {duration(max(inside)[0])}" if inside else ""
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches) -> StartUp:
-        long = (*_once(timeline, launches), *_tuned(timeline), *captures(timeline))
+    def build(cls, timeline: Timeline, launches: Launches, ops: Ops) -> StartUp:
+        long = (*_once(timeline, launches, ops), *_tuned(timeline), *captures(timeline))
         calls = (*long, *(call for call in _cold(timeline, launches) if call not in long))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
 
@@ -99,9 +101,9 @@ def _earlier(timeline: Timeline, launches: Launches) -> tuple[float, float]:
     return float(start[last]), float(seemed_idle[waited].max())
 
 
-def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
-    calls, ops = timeline.api_calls, timeline.gpu_ops
-    if not len(calls) or not len(ops):
+def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, float, float], ...]:
+    calls = timeline.api_calls
+    if not len(calls) or not len(timeline.gpu_ops):
         return ()
     roles = list(ApiRole)
     dur, start = calls["dur_us"].to_numpy(), calls["start_us"].to_numpy()
@@ -109,8 +111,30 @@ def _once(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
     loads = matches(calls, _LOADS)
     if not _seldom(timeline, start[loads]):
         loads[:] = False
-    long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(ops, launches, dur) | loads)
-    return _on_idle_device(timeline, long)
+    long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(timeline.gpu_ops, launches, dur) | loads)
+    around = ops.of_call[long]
+    inside = long[(around >= 0) & (np.r_[timeline.cpu_ops["dur_us"].to_numpy(), 0.0][around] > LOADING_US)]
+    spans = np.array([_in_op(timeline, launches, ops, row) for row in inside.tolist()], float).reshape(-1, 2)
+    wider = spans[:, 1] - spans[:, 0] > LOADING_US
+    # An op that mostly takes or gives back memory may do so again; who makes a handle does it in passing.
+    memory = spans_of(calls, launches.roles == list(ApiRole).index(ApiRole.ALLOCATION))
+    wider &= overlap_with(spans[:, 0], spans[:, 1], memory) < 0.5 * (spans[:, 1] - spans[:, 0])
+    names = [f"{calls['name'].iat[row]} in {ops.name(int(ops.of_call[row]))}" for row in inside[wider].tolist()]
+    return (*_idle(timeline, names, *spans[wider].T), *_on_idle_device(timeline, long))
+
+
+def _in_op(timeline: Timeline, launches: Launches, ops: Ops, row: int) -> tuple[float, float]:
+    """What the op around a call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
+    does more around it, and no op takes that long to issue a kernel."""
+    calls, op = timeline.api_calls, int(ops.of_call[row])
+    start, end = calls["start_us"].to_numpy(), (calls["start_us"] + calls["dur_us"]).to_numpy()
+    begun = float(timeline.cpu_ops["start_us"].to_numpy()[op])
+    issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
+    issued = issued[(ops.of_call[issued] == op) & (issued != row)]
+    before, after = end[issued][end[issued] <= start[row]], start[issued][start[issued] >= end[row]]
+    if launches.roles[row] == list(ApiRole).index(ApiRole.LAUNCH):
+        after = end[[row]]
+    return float(before.max(initial=begun)), float(after.min(initial=begun + float(timeline.cpu_ops["dur_us"].to_numpy()[op])))
 
 
 def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
@@ -127,11 +151,17 @@ def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, flo
 
 def _on_idle_device(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
     """Of these calls those that leave the device idle, each with name, start and end."""
-    calls, ops = timeline.api_calls, timeline.gpu_ops
-    start, dur, op_start = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy(), ops["start_us"].to_numpy()
-    busy = union(op_start, op_start + ops["dur_us"].to_numpy())
-    idle: Floats = 1 - overlap_with(start[rows], start[rows] + dur[rows], busy) / np.maximum(dur[rows], 1e-9)
-    return tuple((str(calls["name"].iat[i]), float(start[i]), float(start[i] + dur[i])) for i in rows[idle >= IDLE_DURING].tolist())
+    calls = timeline.api_calls
+    start = calls["start_us"].to_numpy()[rows]
+    return _idle(timeline, calls["name"].iloc[rows].tolist(), start, start + calls["dur_us"].to_numpy()[rows])
+
+
+def _idle(timeline: Timeline, names: Sequence[str], start: Floats, end: Floats) -> tuple[tuple[str, float, float], ...]:
+    """Of these spans those that leave the device idle."""
+    op_start = timeline.gpu_ops["start_us"].to_numpy()
+    busy = union(op_start, op_start + timeline.gpu_ops["dur_us"].to_numpy())
+    idle: Floats = 1 - overlap_with(start, end, busy) / np.maximum(end - start, 1e-9)
+    return tuple((str(names[i]), float(start[i]), float(end[i])) for i in np.flatnonzero(idle >= IDLE_DURING).tolist())
 
 
 def _spans(calls: tuple[tuple[str, float, float], ...]) -> Spans:

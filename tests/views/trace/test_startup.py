@@ -92,6 +92,18 @@ def test_code_is_loaded_once_however_briefly():
     assert not asked.get(StartUp).calls, "asking how code is loaded loads none"
 
 
+def test_what_an_op_does_around_a_call_that_loads_happens_once_too():
+    # A product makes its library's handle for 0.9 s, 20 ms of it in a call of the driver, and is launched after that; its second half 50 ms later.
+    trace = Trace().op("aten::bmm", 0, 950_010).call("cudaFree", 850_000, 20_000).launch(900_000, 900_010, 900_020, "gemm").launch(950_000, 950_005, 950_010)
+    calls = work(trace, 950_100).get(StartUp).calls
+    assert ("cudaFree", 850_000.0, 870_000.0) in calls and ("cudaFree in aten::bmm", 0.0, 900_000.0) in calls
+    mostly = Trace().op("aten::bmm", 100, 30_000).call("cudaMalloc", 5_000, 20_000).launch(30_000, 30_010, 30_020, "gemm")
+    assert work(mostly, 30_110).get(StartUp).calls == (("cudaMalloc", 5_000.0, 25_000.0),), "an allocator may be as slow again"
+    # An op that is done within 10 ms does what ops do.
+    short = work(Trace().op("aten::bmm", 0, 9_000).call("cuModuleLoadData", 1_000, 300).launch(8_000, 8_010, 8_020, "gemm"), 9_100)
+    assert short.get(StartUp).calls == (("cuModuleLoadData", 1_000.0, 1_300.0),)
+
+
 def loading_late(busy_us: float, later_us: float = 300) -> Trace:
     """0.3 ms that load the first library, 20 kernels of that long, one every 500 µs, a later library, and 20 more kernels."""
     trace = Trace().call("cuModuleLoadData", 0, 300)
