@@ -20,6 +20,7 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDispatch, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
+from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.program import Program
@@ -37,6 +38,7 @@ def allocator(
     work: GpuWork,
     calls: HostCalls,
     replay: Replay,
+    partition: Partition,
     witness: Witness,
     program: Program,
     beside: MemoryBeside | None,
@@ -56,7 +58,8 @@ def allocator(
 
     How it is measured
     Allocating and freeing calls of the runtime and driver on the threads that launch, inside the window. The step is
-    replayed without them and what they wait for (`low`: the calls' own time stays for every second one). Reported where
+    replayed without them and what they wait for (`low`: the calls' own time stays for every second one), which gains no more than the device idles
+    (`high`: nor communicates or copies alone). Reported where
     there are at least `min_per_step` of them a step ({min_per_step}: a growing cache still settles with the odd one) and the step
     gains `min_saving_share` ({min_saving_share}). In a recording without steps only calls between launches of one and the same
     kernel count, and only where memory is given back there again and again: a cache that fills frees nothing. A memory
@@ -89,6 +92,7 @@ def allocator(
     gone = combine(WithoutWaits(chosen), wrapped)
     names = calls.names(chosen)
     evidence = witness.of_calls(calls.rows[chosen], names)
+    idle_us, alone_us = _lost_us(partition.main, steps)
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
@@ -96,11 +100,20 @@ def allocator(
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",
+        at_most_us=idle_us + alone_us,
+        likely_at_most_us=idle_us,
         quiet=f"{a_step(per_step, 'call', 'allocate or free', 'allocates or frees')} memory",
         evidence=evidence,
         confidence=0.85,
         fix=_explained(for_program(program, "allocator", _fix(names, bool(emptying.any()))), beside),
     )
+
+
+def _lost_us(main: DevicePartition | None, steps: Steps) -> tuple[float, float]:
+    """For how long the device idles a step, and for how long it communicates or copies alone: what it might do beside computing, were the host not held."""
+    if main is None:
+        return 0.0, 0.0
+    return float(total(main.idle).sum()) / steps.steps, float(total(main.communication).sum() + total(main.copy).sum()) / steps.steps
 
 
 FEWEST_FREES = 8

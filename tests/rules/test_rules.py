@@ -601,6 +601,19 @@ def test_freeing_and_allocating_in_every_step_is_found():
     assert finding.saving.expected_us == pytest.approx(296, rel=0.1)
 
 
+def test_allocating_gains_no_more_than_the_time_for_which_the_device_idles():
+    """Each step sends a message for 142 of its 340 µs, on a stream of its own. Memory is freed, which waits for that, and asked for; a product of 100 µs
+    follows. Were nothing allocated, the product might run beside the message: 100 µs more than the 98 for which the device idles, possible at most."""
+
+    def body(trace, at):
+        trace.launch(at + 10, at + 16, at + 158, "ncclDevKernel_AllReduce_Sum_f32_RING_LL()", dur=4, stream=20)
+        trace.call("cudaFree", at + 20, 140).call("cudaMalloc", at + 162, 60)
+        trace.op("aten::mm", at + 224, 20).launch(at + 226, at + 230, at + 330, dur=4)
+
+    saving = found("allocator", repeat(340, body)).saving
+    assert saving.expected_us <= 98 < saving.high_us <= 98 + 142
+
+
 def test_pinning_in_every_step_has_its_own_fix():
     finding = found("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaHostAlloc", "cudaHostAlloc"))))
     assert "Pin host memory once" in finding.fix.title
