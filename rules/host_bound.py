@@ -16,15 +16,17 @@ from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
+from advisor.views.groups import distinct
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.loader import loading_spans, uses_workers
-from advisor.views.trace.own_work import OwnWork, own_work
+from advisor.views.trace.own_work import OwnWork, around, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-UNNAMED = 0.9
-"""What of pauses without a name a fix moves away: a little is the framework's own. Of eight programs it was nearly all in seven."""
+OF_LOADER = 0.9
+"""What of the loader's time goes where batches are made once: a little is left to index what was made."""
 
 
 @rule("host-bound", relies_on=("host",), min_saving_share=0.05, explains=("sync-stall",))
@@ -35,6 +37,7 @@ def host_bound(
     host: HostActivity,
     host_time: HostTime,
     compilation: Compilation,
+    launches: Launches,
     program: Program,
     *,
     min_pause_us: float = 500.0,
@@ -54,9 +57,9 @@ def host_bound(
     Pauses of at least `min_pause_us` ({min_pause_us} µs: ten times what Python takes between two ops) between ops and runtime calls
     of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
     and ops as long that launch nothing, which compute on the CPU. With stacks each pause has a name, and what the
-    framework itself did in it is left out; without, only pauses of twice that length count and nine tenths of their time are
-    taken as avoidable (`low`: a quarter); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
-    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`low`: half of what has a name stays). Reported where it recurs in
+    framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
+    two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time. Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
     no more are its symptom. Where the process that trains makes its batches itself,
@@ -74,7 +77,7 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    own = _between_launches(timeline, steps, work, host, host_time, compilation, program, min_pause_us, min_steps_share)
+    own = _between_launches(timeline, steps, work, host, host_time, compilation, launches, program, min_pause_us, min_steps_share)
     batches = _batches(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own
@@ -92,7 +95,7 @@ def _batches(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity
     return Found(
         title="Each batch is made anew while the GPU waits",
         summary=f"{spent}; what they parse, tokenise or decode may be the same in every epoch.",
-        edits=Edits(combine(), host_time.without(spans, UNNAMED), host_time.without(spans)),
+        edits=Edits(combine(), host_time.without(spans, OF_LOADER), host_time.without(spans)),
         removes="making each batch anew",
         quiet=spent,
         evidence=folded(["the loop waits for its batch"] * len(spans[0]), spans[0], spans[1] - spans[0]),
@@ -112,6 +115,7 @@ def _between_launches(
     host: HostActivity,
     host_time: HostTime,
     compilation: Compilation,
+    launches: Launches,
     program: Program,
     min_pause_us: float,
     min_steps_share: float,
@@ -137,8 +141,9 @@ def _between_launches(
     # What stands in generated code is told from what is around it alone.
     told = np.array([w.kind != "generated" for w in works])
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
-    least, share = (0.5, 1.0) if known else (0.25, UNNAMED if seen else 0.5)
-    spent = duration(host_time.spent_us(spans))
+    least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
+    whole = around(timeline, steps, host, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
+    spent = duration(host_time.spent_us(joined(whole, guessed)))
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
@@ -148,8 +153,8 @@ def _between_launches(
         f"mostly {evidence[0].label}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
-            combine(host_time.without(named, share), host_time.without(guessed, 0.5)),
-            host_time.without(spans),
+            combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
+            host_time.without(joined(whole, guessed)),
         ),
         removes="the program's own work on the host between launches",
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",

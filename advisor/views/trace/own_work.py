@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, complement, joined, length, subtract
+from advisor.intervals import Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
 from advisor.views.trace.frames import matches, spans_of
@@ -84,6 +84,15 @@ def own_work(
     found += _in_generated(timeline, steps, host, others, 2.0 * min_pause_us)
     found.sort(key=lambda f: f[0])
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
+
+
+def around(timeline: Timeline, steps: Steps, host: HostActivity, launched: Ints, others: Spans, pauses: Spans) -> Spans:
+    """Of the time between two calls that launch something (`launched`: their rows, `others` left out) what such pauses take half of: the shorter
+    pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
+    calls = timeline.api_calls.iloc[launched]
+    between = complement(joined(spans_of(calls, host.on_threads(calls)), others), steps.host_start_us, steps.host_end_us)
+    own = overlap_with(*between, pauses) >= HALF * (between[1] - between[0])
+    return joined((between[0][own], between[1][own]), pauses)
 
 
 def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Program, start_us: float, end_us: float) -> OwnWork | None:
