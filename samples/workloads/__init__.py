@@ -23,6 +23,7 @@ from . import (
     public_models_5,
     public_models_6,
     public_models_7,
+    public_models_8,
     recompilation,
     small_grid,
     spellings,
@@ -41,6 +42,7 @@ from . import (
     written_8,
     written_9,
     written_10,
+    written_11,
 )
 from .base import Setup, Workload
 
@@ -75,6 +77,7 @@ MODULES = (
     public_models_5,
     public_models_6,
     public_models_7,
+    public_models_8,
     written_1,
     written_2,
     written_3,
@@ -85,6 +88,7 @@ MODULES = (
     written_8,
     written_9,
     written_10,
+    written_11,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
