@@ -426,8 +426,8 @@ def speech_lattice(s: Setup, *, graphed: bool = False, library: bool = False, au
 
 
 def city_epidemic(s: Setup, *, on_gpu: bool = False, read: bool = True) -> Step:
-    """A month, day by day; luck is the host's, as in the numpy program before it, and the day's numbers go into a table."""
-    people, days = s.size(300_000, 60), s.size(20, 3)
+    """Two weeks, day by day; luck is the host's, as in the numpy program before it, and the day's numbers go into a table."""
+    people, days = s.size(300_000, 60), s.size(15, 3)
     one, other = torch.randint(people, (2, 6 * people), device=s.device)
     weak = torch.rand(people, device=s.device) * 0.5 + 0.75
     table: list[list[int]] = []
@@ -565,7 +565,7 @@ WORKLOADS = (
         alone={"unfused-norm": {"library": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
     _program(
-        "city_epidemic", "memcpy", "Twenty days of an epidemic among 300,000 people; luck is drawn on the host, four numbers are read each day.",
+        "city_epidemic", "memcpy", "Fifteen days of an epidemic among 300,000 people; luck is drawn on the host, four numbers are read each day.",
         "luck drawn on the GPU", city_epidemic, {"on_gpu": True}, alone={"sync-stall": {"read": False}},
     ),
     _program(
