@@ -264,7 +264,7 @@ WORKLOADS = (
     _public(
         "layoutlm_invoices", "LayoutLM of transformers, training with TF32 products on 8 pages, whose words and boxes Python prepares.",
         layoutlm, {"tf32": True},
-        {"host-bound": {"prepared": True}, "precision": {"autocast": BF16}, "unfused-attention": {"attention": SDPA}},
+        {"host-bound": {"prepared": True}, "precision": {"autocast": BF16}},
     ),
     _public(
         "yolos_single", "YOLOS tiny of transformers in fp16 on one picture of 384, attention written out.", yolos, {"dtype": HALF},
