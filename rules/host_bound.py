@@ -12,11 +12,11 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.rules._ways import for_program
+from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
 from advisor.views.trace.compilation import Compilation
-from advisor.views.groups import distinct
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
@@ -142,7 +142,7 @@ def _between_launches(
     told = np.array([w.kind != "generated" for w in works])
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
-    whole = around(timeline, steps, host, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
+    whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
     spent = duration(host_time.spent_us(joined(whole, guessed)))
     start, end = spans
     by_label = {w.label: w.source for w in works}

@@ -45,7 +45,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     the time the GPU works ({min_layout_share}: turning the network's input once stays below). The step is replayed without them
     (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
-    bandwidth needs. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
+    bandwidth needs, which cuDNN's in FP32 come to. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
     times its traffic (`high` 1.5). Elsewhere two copies whose strides undo each other, with nothing but pointwise work, norms and reductions
     between, are not needed: the step is replayed without them (`low`: without the cheaper of the two), and without what they leave
     in the backward pass: copies that turn gradients the same way, and kernels that read one tensor turned and another not. Outside training, products of a weight without bias may stand between too, where they
@@ -58,7 +58,8 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
-    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. Beside group norms, one for
+    In FP32 and TF32 either layout may be the faster one, so it is only possible there: measure. It is found where a step trains in TF32 and
+    cuDNN's batch norms in NCHW take a tenth of the time the GPU works. Beside group norms, one for
     every fourth convolution or more, nothing is said: on the GPU PyTorch's take and return NCHW.
 
     References
@@ -76,17 +77,17 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     if images.refused:
         return again or Clear(why=f"{quiet}, and {_REFUSED}: turning images costs what it saves")
     slow_norms = work.us_a_step(images.norms)
-    known = images.in_half
+    known = images.in_half or images.by_norms
     conversions = Found(
         summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
         + (f"; PyTorch's own depthwise convolutions take {duration(work.us_a_step(images.depthwise))}" if len(images.depthwise) else "")
         + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
-        edits=Edits(images.gone if known else combine(), images.likely, images.best),
+        edits=Edits(images.gone if images.in_half else images.normed if known else combine(), images.likely, images.best),
         removes="turning tensors from NCHW to NHWC and back",
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
-        confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if known else 0.6),
+        confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if images.in_half else 0.85 if known else 0.6),
         status="found" if known else "possible",
         possible_why="" if known else _EITHER,
         decide_with="" if known else "advisor verify --before 'python SCRIPT' --after 'python SCRIPT_IN_CHANNELS_LAST'",

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 
 import pytest
 
+from advisor.knowledge.data import load
 from advisor.lab import accuracy, coverage
 from advisor.lab.accuracy_chart import as_svg
 from tests.analysed import analysed
@@ -32,6 +34,11 @@ def test_each_loud_finding_that_nothing_was_planted_for_has_its_reason_and_no_re
     assert "not explained" not in table, "samples/also.toml needs a reason for each loud finding off the diagonal"
     gone = [f"{sample}, {rule}" for sample, rules in coverage.reasons(SAMPLES).items() for rule in rules if f"- **{sample}**, `{rule}`" not in table]
     assert not gone
+
+
+def test_margins_are_wider_for_the_rules_that_the_ledger_has_few_pairs_of():
+    few = re.findall(r"`([\w-]+)` \(fewer than 5 pairs\)", (ROOT / "docs" / "accuracy.md").read_text())
+    assert sorted(few) == sorted(load("interval_margins")["few"]["rules"])
 
 
 def test_the_command_prints_them(tmp_path):

@@ -545,7 +545,7 @@ def linear(rows, us):
 def test_one_row_against_a_large_weight_is_found():
     finding = found("low-arithmetic-intensity", repeat(40, linear(1, 39)))
     assert finding.severity == "high" and "1.00 FLOP per byte" in finding.summary and "torch.stack" in finding.fix.code.after
-    assert finding.saving.low_us == pytest.approx(30, rel=0.05), "four requests share a step"
+    assert finding.saving.low_us == widened("low-arithmetic-intensity", 30, 40, 40)[0], "four requests share a step"
 
 
 def test_the_intensity_threshold_has_two_sides():

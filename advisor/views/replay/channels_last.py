@@ -24,13 +24,19 @@ NORM_FORWARD_BEST, NORM_BACKWARD_BEST = 1.5, 1.67
 """The same for a kernel at the bandwidth that large copies reach: two reads and a write instead of one of each, and five
 passes instead of three."""
 
+OF_LIBRARY = 0.1
+"""Share of the GPU's time in cuDNN's batch norms of a training step in NCHW from which the other layout is faster in TF32 too, where else either may
+be: its kernels for NCHW take 2.3 to 11 times the roofline's limit, those for channels_last what bandwidth allows. With these alone five such steps
+are predicted to gain 44, 41, 28, 24 and 19 %; they gained 44, 40, 28, 21 and 19. Four that wait for their host gained 0 to 5."""
+
 DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
 """Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
 own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
 
 _OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
 _OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
-_BACKWARD = re.compile(r"backward")
+_LIBRARY_NORM = re.compile(r"\bbn_(fw_tr|bw)_(?!\w{0,80}NHWC)")
+_BACKWARD = re.compile(r"backward|\bbn_bw_")
 _GROUP_NORM = re.compile(r"^aten::native_group_norm$")
 REFUSING = 0.25
 _CHANNELS_LAST = re.compile(r"channels_last")
@@ -43,8 +49,9 @@ PICTURES = 4
 
 @dataclass(frozen=True, eq=False)
 class ChannelsLast:
-    """turned, norms, depthwise: positions of the kernels that turn images, of PyTorch's own batch norms on NCHW tensors and, in 16 bits,
-    of its own depthwise convolutions. in_half: whether convolutions compute in 16 bits. refused: whether norms between the convolutions
+    """turned, norms, depthwise: positions of the kernels that turn images, of PyTorch's own and cuDNN's batch norms on NCHW tensors and, in 16 bits,
+    of its own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, where they do not, cuDNN's norms
+    take so long that the layout is known to gain. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
     channels_last already. pictures: whether all convolutions go over two axes. by_compiler: whether a compiled training step would keep
     them so. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
@@ -53,11 +60,13 @@ class ChannelsLast:
     norms: Ints
     depthwise: Ints
     in_half: bool
+    by_norms: bool
     refused: bool
     partly: bool
     pictures: bool
     by_compiler: bool
     gone: Edit
+    normed: Edit
     likely: Edit
     best: Edit
 
@@ -65,19 +74,28 @@ class ChannelsLast:
     def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, shapes: Shapes) -> ChannelsLast:
         turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
         depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else turned[:0]
-        norms = np.flatnonzero(work.named(_OWN_NORM) & ~last & work.of(Family.NORM))
-        limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)[norms]
+        weights = _weights(work, shapes)
+        pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
+        norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
+        of_library = of_library if pictures else of_library[:0]
+        limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
         gone = FewerLaunches(turned[:0], turned, np.empty(0))
 
+        def normed(at: Ints, forward: float, back: float) -> Edit:
+            return _as_fast_as(at, np.where(backward[at], back, forward) * limit_us[at])
+
+        library = normed(of_library, NORM_FORWARD_BEST, NORM_BACKWARD_BEST)
+
         def with_kernels(forward: float, back: float, convolution: float) -> Edit:
-            faster = _as_fast_as(norms, np.where(backward, back, forward) * limit_us[norms])
-            return combine(gone, faster, _as_fast_as(depthwise, convolution * limit_us[depthwise]))
+            return combine(gone, library, normed(norms, forward, back), _as_fast_as(depthwise, convolution * limit_us[depthwise]))
 
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
-        weights = _weights(work, shapes)
-        pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
-        return cls(turned, norms, depthwise, in_half, _refused(work), bool(last.any()), pictures, _by_compiler(weights), gone, likely, best)
+        by_norms = not in_half and _in_tf32(work) and float(work.dur_us[of_library].sum()) >= OF_LIBRARY * work.busy_us
+        return cls(
+            turned, np.union1d(norms, of_library), depthwise, in_half, by_norms, _refused(work), bool(last.any()), pictures, _by_compiler(weights),
+            gone, library, likely, best,
+        )  # fmt: skip
 
 
 def _in_half(work: GpuWork) -> bool:
@@ -86,6 +104,13 @@ def _in_half(work: GpuWork) -> bool:
     convolutions = work.of(Family.CONV)
     wide: Mask = convolutions & np.isin(precision, ["fp32", "tf32"])
     return float(work.dur_us[wide].sum()) <= 0.5 * float(work.dur_us[convolutions].sum())
+
+
+def _in_tf32(work: GpuWork) -> bool:
+    """Whether most convolutions that compute in more than 16 bits do so in TF32."""
+    precision = np.asarray(work.kernels.precision, object)[work.rows]
+    in_tf32, in_fp32 = (float(work.dur_us[work.of(Family.CONV) & (precision == name)].sum()) for name in ("tf32", "fp32"))
+    return in_tf32 > in_fp32
 
 
 def _refused(work: GpuWork) -> bool:

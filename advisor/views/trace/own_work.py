@@ -10,6 +10,7 @@ import numpy as np
 from advisor.intervals import Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.model import SourceLine
+from advisor.views.groups import distinct
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity
 from advisor.views.trace.ops import Ops
@@ -86,11 +87,12 @@ def own_work(
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
 
 
-def around(timeline: Timeline, steps: Steps, host: HostActivity, launched: Ints, others: Spans, pauses: Spans) -> Spans:
-    """Of the time between two calls that launch something (`launched`: their rows, `others` left out) what such pauses take half of: the shorter
-    pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
-    calls = timeline.api_calls.iloc[launched]
-    between = complement(joined(spans_of(calls, host.on_threads(calls)), others), steps.host_start_us, steps.host_end_us)
+def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:
+    """Of the time between two ops that launch something (`launched`: rows of their calls; `others` left out) what such pauses take half of: the
+    shorter pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
+    calls, within = timeline.api_calls.iloc[launched], ops.of_call[launched]
+    issuing = joined(spans_of(calls, host.on_threads(calls)), spans_of(timeline.cpu_ops, distinct(ops.outermost[within[within >= 0]])), others)
+    between = complement(issuing, steps.host_start_us, steps.host_end_us)
     own = overlap_with(*between, pauses) >= HALF * (between[1] - between[0])
     return joined((between[0][own], between[1][own]), pauses)
 
