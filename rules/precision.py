@@ -56,7 +56,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
     on and nothing more, which gains nothing where it is on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and pointwise ops and norms move half
-    the bytes too. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
+    the bytes too. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
     idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
     FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
     quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate): medium at most, and only

@@ -41,6 +41,25 @@ def test_where_neither_shapes_nor_tf32_are_known_the_low_end_is_half_the_gain_in
     assert gone == pytest.approx(1000 - 1000 * 8.1 / 65, rel=0.02) and saving.low_us <= 1000 - 2 * 1000 * 8.1 / 65 + 1
 
 
+def convolutions(*names):
+    """Of 500 µs each, on 64 pictures of 64 channels."""
+
+    def body(trace, host, gpu):
+        for k, name in enumerate(names):
+            trace.op("aten::cudnn_convolution", host + 20 * k, 10, [[64, 64, 56, 56], [64, 64, 3, 3]], ["float"] * 2)
+            trace.launch(host + 20 * k + 5, gpu + 500 * k, gpu + 500 * (k + 1), name)
+
+    return queued(body, gpu=500 * len(names))
+
+
+def test_a_convolution_that_the_library_keeps_off_tensor_cores_stays_there():
+    on_cuda_cores, in_tf32 = "void cudnn::cnn::dgrad2d_grouped_direct_kernel<float, float>", "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc"
+    alone = found("precision", convolutions(on_cuda_cores)).saving.expected_us
+    other = found("precision", convolutions(in_tf32)).saving.expected_us
+    both = found("precision", convolutions(on_cuda_cores, in_tf32)).saving
+    assert alone > 400 and both.expected_us == pytest.approx(other, rel=0.05) and both.high_us > other + 400
+
+
 def added(*types, dims=((1 << 25,), (1 << 25,), ())):
     return queued(
         lambda trace, host, gpu: trace.op("aten::add", host, 20, list(map(list, dims)), list(types)).launch(host + 5, gpu, gpu + 1000, "elementwise_kernel"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.kernel_names import PRODUCTS
+from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edit, WithDurations
@@ -45,7 +45,8 @@ _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
-    others: precisions of the products that run in fewer already. op: the one that launched each."""
+    others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these."""
 
     at: Ints
     dur_us: Floats
@@ -57,6 +58,7 @@ class WideProducts:
     forward: Mask
     others: tuple[str, ...]
     op: Ints
+    refused: Mask
 
     def of_ops(self, ops: Collection[int]) -> WideProducts:
         """Those that these ops launched."""
@@ -72,6 +74,7 @@ class WideProducts:
             unit=self.unit[chosen],
             forward=self.forward[chosen],
             op=self.op[chosen],
+            refused=self.refused[chosen],
         )
 
     @classmethod
@@ -81,9 +84,11 @@ class WideProducts:
         dense = work.of(*PRODUCTS)
         at = np.flatnonzero(dense & np.isin(texts, WIDE))
         rows = work.rows[at]
+        single, reduced = (work.of(Family.CONV)[at] & (texts[at] == text) for text in WIDE)
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
-            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others, work.op[at]
+            at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
+            work.op[at], single & reduced.any(),
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
@@ -107,7 +112,8 @@ class WideProducts:
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        return WithDurations(self.at, np.where(self.now == name, self.dur_us, faster))
+        kept = (self.now == name) | (self.refused & reached)
+        return WithDurations(self.at, np.where(kept, self.dur_us, faster))
 
 
 def _units(work: GpuWork, chosen: Ints) -> Ints:
