@@ -90,8 +90,9 @@ def own_work(
 def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:
     """Of the time between two ops that launch something (`launched`: rows of their calls; `others` left out) what such pauses take half of: the
     shorter pauses in it and the ops that compute on the CPU belong to the same work. Disjoint and sorted, as the pauses are, which are all in it."""
-    calls, within = timeline.api_calls.iloc[launched], ops.of_call[launched]
-    issuing = joined(spans_of(calls, host.on_threads(calls)), spans_of(timeline.cpu_ops, distinct(ops.outermost[within[within >= 0]])), others)
+    calls, within = timeline.api_calls, ops.of_call[launched]
+    launches = launched[host.on_threads(calls)[launched]]
+    issuing = joined(spans_of(calls, launches), spans_of(timeline.cpu_ops, distinct(ops.outermost[within[within >= 0]])), others)
     between = complement(issuing, steps.host_start_us, steps.host_end_us)
     own = overlap_with(*between, pauses) >= HALF * (between[1] - between[0])
     return joined((between[0][own], between[1][own]), pauses)
