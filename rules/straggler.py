@@ -71,7 +71,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     The excess is divided into computing, input, the host and copies; the cause is the part that alone explains at least
     `min_explained` of the gain ({min_explained}). It has to be the last to come for `min_late_share` of all waits
     ({min_late_share}). A rank that is late in some steps only is not called a straggler: that is
-    jitter, and is said. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
+    jitter, and is said; what no step was marked in and nothing repeats is low. A host that is only slower at issuing kernels counts from `min_dispatch_share` of the step
     ({min_dispatch_share}), and only where it holds the job up for longer than recording did, which slows just that. Reported from a gain of
     `min_saving_share` of the job's step ({min_saving_share}).
 
@@ -103,6 +103,8 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
     guessed = cause == "data-loading" and culprit.guessed
     spent = "host" if guessed else cause
     excess = culprit.excess_us[spent]
+    # A recording without steps is one run from its beginning: a rank that came late to it, or met more for the first time, may not be late again.
+    once = job.steps == 1 and all(one.facts.basis == "whole" for one in job.ranks)
     lead = f"Rank {rank} spends {duration(excess)} a step more than the median rank on {_GUESSED if guessed else _SPENT[cause]}"
     if not culprit.steady:
         return Found(
@@ -127,6 +129,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
         removes="the rank's excess over the median of the others",
         quiet=why,
         confidence=0.7 if guessed else 0.9,
+        at_most="low" if once else "high",
         cause=cause,
         ranks=(rank,),
     )

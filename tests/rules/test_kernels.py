@@ -440,6 +440,11 @@ def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_look
     assert "no rule could look for faults" in judged("divergence", kernel()).headline.summary
 
 
+def test_without_times_no_kernel_is_said_to_take_the_most():
+    summary = judged("small-grid", kernel("a", us=0), kernel("b", us=0)).headline.summary
+    assert "How long they took was not collected." in summary and "most time" not in summary
+
+
 def test_few_blocks_are_said_of_kernels_too_short_to_gain():
     short = {**LATENT, "us": 3}
     assert judged("small-grid", kernel(grid=2, block=64, **short)).headline.summary.endswith(" It runs 2 blocks of 64 threads on 132 multiprocessors.")

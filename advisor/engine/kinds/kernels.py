@@ -142,7 +142,10 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     if len(rows) > names:
         several += f", in {len(rows)} launch configurations"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"
-    longest = f"{cut(top.name, 80)} takes the most time ({shares[longest_name]:.0%}). " if names > 1 else ""
+    timed = shares[longest_name] > 0
+    longest = (
+        "" if names == 1 else f"{cut(top.name, 80)} takes the most time ({shares[longest_name]:.0%}). " if timed else "How long they took was not collected. "
+    )
     summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{part}{verdict}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,10 @@ MOST_EVENTS = 1_000_000
 
 _LATEST_US = 2**62 / 1e6
 """Times in picoseconds that 64 bits hold."""
+
+
+_TIMELINE = re.compile(r"/stream:\w+ (Compute|Tensors)$")
+"""How TensorFlow 1 names the processes of a timeline made of its RunMetadata: ops by stream, and none of the calls that launched them."""
 
 
 class _Event(msgspec.Struct):
@@ -45,6 +50,11 @@ def planes(data: bytes, texts: Texts) -> tuple[list[Plane], int]:
     """The processes as planes, and how many spans there are. Raises TraceError where the text is damaged."""
     events = decoded(data)
     processes = {e.pid: str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "process_name"}
+    if any(_TIMELINE.search(name) for name in processes.values()):
+        raise TraceError(
+            "a timeline of TensorFlow 1 holds ops by stream, without kernels and the calls that launched them: too little for advice",
+            "Record with TensorFlow's profiler (tf.profiler.experimental.start and stop around a few steps) and give the .xplane.pb that it writes.",
+        )
     threads = {(e.pid, e.tid): str(e.args.get("name", "")) for e in events if e.ph == "M" and e.name == "thread_name"}
     by_thread: dict[tuple[int, int], list[_Event]] = {}
     spans = [e for e in events if e.ph == "X"]

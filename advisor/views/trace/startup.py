@@ -120,7 +120,24 @@ def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, 
     memory = spans_of(calls, launches.roles == list(ApiRole).index(ApiRole.ALLOCATION))
     wider &= overlap_with(spans[:, 0], spans[:, 1], memory) < 0.5 * (spans[:, 1] - spans[:, 0])
     names = [f"{calls['name'].iat[row]} in {ops.name(int(ops.of_call[row]))}" for row in inside[wider].tolist()]
-    return (*_idle(timeline, names, *spans[wider].T), *_on_idle_device(timeline, long))
+    alone = (*_idle(timeline, names, *spans[wider].T), *_on_idle_device(timeline, long))
+    outlasting = _outlasting(timeline, np.flatnonzero(_first(timeline.gpu_ops, launches, len(dur)) & (dur > LOADING_US)))
+    return (*alone, *(call for call in outlasting if not any(start < call[2] and end > call[1] for _, start, end in alone)))
+
+
+def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
+    """Of first launches that began while the device worked, what came after: one that waits for the device returns before that has nothing left to do,
+    one that goes on for long on an idle device loads its kernel."""
+    calls, ops = timeline.api_calls, timeline.gpu_ops
+    called, dur = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    found = []
+    for row in rows.tolist():
+        returns = float(called[row] + dur[row])
+        done = float(end[start < returns].max(initial=called[row]))
+        if returns - done >= FIRST_US:
+            found.append((str(calls["name"].iat[row]), done, returns))
+    return tuple(found)
 
 
 def _in_op(timeline: Timeline, launches: Launches, ops: Ops, row: int) -> tuple[float, float]:

@@ -278,6 +278,16 @@ def test_profiles_of_others_are_read(path):
     assert len(advisor.load(path).gpu_ops)
 
 
+def test_a_timeline_of_tensorflow_1_is_named_as_such(tmp_path):
+    # As made of RunMetadata by tensorflow.python.client.timeline: two processes a stream, ops without launches.
+    path = tmp_path / "timeline.json"
+    names = ("Allocators", "/device:GPU:0/stream:22 Compute", "/device:GPU:0/stream:22 Tensors", "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
+    events = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}} for pid, name in enumerate(names)]
+    path.write_text(json.dumps({"traceEvents": [*events, {"ph": "X", "cat": "Op", "pid": 1, "tid": 0, "ts": 1574403997050618, "dur": 9, "name": "MatMul"}]}))
+    with pytest.raises(TraceError, match="timeline of TensorFlow 1"):
+        advisor.load(path)
+
+
 def test_the_xplane_beside_a_chrome_trace_is_read_in_its_place(xplane_file, tmp_path):
     poorer = tmp_path / "vm.trace.json.gz"
     events = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]

@@ -38,6 +38,16 @@ def test_a_launch_that_a_full_queue_holds_up_is_no_start_up():
     assert work(trace, 600_200).get(Steps).start_us == 0
 
 
+def test_a_first_launch_that_goes_on_long_after_the_device_had_done_loads():
+    # Launched at 100 while a kernel runs until 5,000; the call returns at 12,100, after 7.1 ms in which the device had nothing to do.
+    trace = work(Trace().launch(0, 5, 5_000, "long").launch(100, 12_110, 12_120, "new", dur=12_000), 12_200)
+    (call,) = trace.get(StartUp).calls
+    assert call == ("cudaLaunchKernel", 5_000, 12_100)
+    # The same where its kernel had run before: something else held the host up.
+    again = work(Trace().launch(-100, -95, -90, "new").launch(0, 5, 5_000, "long").launch(100, 12_110, 12_120, "new", dur=12_000), 12_200)
+    assert not again.get(StartUp).calls
+
+
 def test_start_up_inside_the_window_is_a_weakness_and_says_what():
     trace = Trace()
     for k in range(10):

@@ -1,0 +1,28 @@
+"""One rank that the others wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from advisor.engine.rule import built_in
+from advisor.views.ranks.culprit import Culprit
+from advisor.views.ranks.job import Job, RankSummaries
+from tests.views.ranks.build import job_of
+
+
+def found(job):
+    return built_in()["straggler"].function(job, Culprit.build(job))
+
+
+def test_a_rank_that_is_late_in_each_of_four_steps_is_a_straggler():
+    assert found(job_of([[[5000.0, 500.0]] * 4, [[1000.0, 500.0]] * 4, [[1000.0, 500.0]] * 4])).at_most == "high"
+
+
+def test_a_rank_that_is_late_once_in_a_recording_without_steps_is_low():
+    marked = job_of([[[5000.0, 500.0]], [[1000.0, 500.0]], [[1000.0, 500.0]]])
+    whole = Job.build(RankSummaries(tuple(replace(one, facts=msgspec.structs.replace(one.facts, basis="whole")) for one in marked.ranks)))
+    late = found(whole)
+    assert late.ranks == (0,) and late.at_most == "low"
+    assert found(marked).at_most == "high", "a marked step stands for the others"
