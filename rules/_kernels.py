@@ -92,7 +92,7 @@ def ask(measured: MeasuredKernels, question: Question, look: Callable[[MeasuredK
         why = "this page does not show the counters that tell" if pages == {"details"} else "the report does not hold the counters that tell"
         return Skipped(why=why, record_with=counters(question.sections, min(pages)))
     left = f" (of {unknown} kernels the counters were not collected)" if unknown else ""
-    return Clear(why=question.clear.format(max(values), count=len(values)) + left)
+    return Clear(why=question.clear.format(max(values), count=len(values)).replace("of 1 kernels", "of one kernel") + left)
 
 
 def _found(measured: MeasuredKernels, name: str, seen: list[tuple[MeasuredKernel, Seen]]) -> Found:

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
-from advisor.report.numbers import duration, percent, times
+from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.replay.build import Replay
@@ -87,7 +87,7 @@ def sync_stall(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html
     """
-    waits = value_waits(work, calls)
+    every = waits = value_waits(work, calls)
     if not steps.repeats:
         # Around a single run, waiting for the whole device, or for an event behind it, is how the run is timed.
         timing = matches(calls.timeline.api_calls, _TIMES_A_RUN)[calls.rows[waits]] & (calls.op[waits] < 0)
@@ -97,7 +97,8 @@ def sync_stall(
         # Nothing that was recorded comes after it: what the next step would gain was not seen.
         waits = waits[waits < work.schedule.op_call.max(initial=-1)]
     if not len(waits):
-        return Clear(why="no call inside the window makes the host wait for the GPU")
+        left = f" but for {counted(len(every), 'wait')} of timing, of start-up or of the run's end" if len(every) else ""
+        return Clear(why=f"no call inside the window makes the host wait for the GPU{left}")
     removed = without_waiting_ops(work, calls, replay, waits)
     share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps
     costs = share >= min_saving_share

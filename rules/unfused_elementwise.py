@@ -94,7 +94,9 @@ def unfused_elementwise(
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
     if not steps.repeats and len(work.rows) < FEWEST_OPS:
-        return Clear(why=f"{counted(len(work.rows), 'GPU op')} that do not repeat are a start, not a program")
+        return Clear(
+            why=f"{counted(len(work.rows), 'GPU op')} that {'do not repeat are' if len(work.rows) > 1 else 'does not repeat is'} a start, not a program"
+        )
     chains, durations = (chains_by_shapes if work.timeline.source.shapes else chains_by_order)(work, fusion, roofline, min_chain)
     if not chains:
         return Clear(why=f"no {min_chain} pointwise kernels of one size follow each other")

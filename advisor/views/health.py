@@ -10,7 +10,7 @@ import numpy as np
 from advisor.intervals import Floats, union
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.model import Health
-from advisor.report.numbers import duration, interval, percent
+from advisor.report.numbers import counted, duration, interval, percent
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 from advisor.views.time.roofline import Roofline
@@ -277,7 +277,8 @@ def _steps(timeline: Timeline, steps: Steps) -> Health:
         return Health(
             check=check,
             status="failed",
-            detail=f"{count} GPU ops that do not repeat are a start, not a program: what the host did there it may do once",
+            detail=f"{counted(count, 'GPU op')} that {'do not repeat are' if count != 1 else 'does not repeat is'} a start, not a program: "
+            "what the host did there it may do once",
             touches=HOST,
             record_with=again,
         )

@@ -240,4 +240,4 @@ def test_pages_that_migrate_are_no_ops_of_the_program():
     trace = Trace().launch(0, 5, 1_000, "add", dur=4)
     for k in range(40):
         trace.gpu(10 + 20 * k, 20 + 20 * k, "migration", stream=9, kind="memcpy", copy_kind=CopyKind.MIGRATION_HTOD.value)
-    assert answers(trace)["steps"] == "failed" and detail(trace, "steps").startswith("1 GPU ops")
+    assert answers(trace)["steps"] == "failed" and detail(trace, "steps").startswith("1 GPU op ")
