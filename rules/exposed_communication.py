@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.model import Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration, percent
+from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import sizes_known, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import BUCKETS
@@ -86,7 +86,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
     if not len(mine) or main is None:
         return Clear(why="no communication inside the window")
     if len(work.rows) < FEWEST_OPS:
-        return Clear(why=f"{len(work.rows)} GPU ops are too few to show a program")
+        return Clear(why=f"{counted(len(work.rows), 'GPU op')} {'are' if len(work.rows) > 1 else 'is'} too few to show a program")
     share = float(total(main.communication).sum()) / (steps.steps * work.step_us)
     count = work.a_step(mine)
     if share < min_exposed_share:

@@ -68,7 +68,7 @@ def graph_candidate(
     if capturable.why_not and not len(capturable.reads):
         return Clear(why=capturable.why_not)
     if count < min_ops:
-        return Clear(why=f"a step launches {count} GPU ops; a graph pays from {min_ops}")
+        return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
     shapes, reads = work.timeline.source.shapes, capturable.reads
     graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     between = f"read {counted(len(reads) / steps.steps, 'value')} in between" if len(reads) else "wait nowhere in between"

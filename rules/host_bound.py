@@ -21,7 +21,7 @@ from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.loader import loading_spans, uses_workers
-from advisor.views.trace.own_work import OwnWork, around, own_work
+from advisor.views.trace.own_work import UNNAMED_FACTOR, OwnWork, around, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
@@ -132,7 +132,9 @@ def _between_launches(
     if not len(works) and not seen and program.framework != "cuda":
         raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
     if not len(works):
-        return Clear(why=f"the host never pauses for {min_pause_us:.0f} µs for work of its own inside the window")
+        # What a shorter pause without a name is, nobody knows.
+        least_us = min_pause_us * (1.0 if len(timeline.python_calls) else UNNAMED_FACTOR)
+        return Clear(why=f"the host never pauses for {least_us:.0f} µs for work of its own inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):

@@ -24,6 +24,9 @@ MOST_PAUSES = 64
 MOST_UNNAMED = 1024
 """Likewise of those without stacks, where less is looked at."""
 
+UNNAMED_FACTOR = 2.0
+"""A pause that nothing names must be this many times as long to count: Python between two ops may be long now and then."""
+
 HALF = 0.5
 """A frame that covers this share of a pause is what the host did in it."""
 
@@ -61,7 +64,7 @@ def own_work(
     )
     pauses = complement(issuing, steps.host_start_us, steps.host_end_us)
     named = bool(len(timeline.python_calls))
-    long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else 2.0)
+    long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else UNNAMED_FACTOR)
     pauses = pauses[0][long], pauses[1][long]
     found: list[tuple[float, float, OwnWork]] = []
     longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[: MOST_PAUSES if named else MOST_UNNAMED])
@@ -82,7 +85,7 @@ def own_work(
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
-    found += _in_generated(timeline, steps, host, others, 2.0 * min_pause_us)
+    found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
     found.sort(key=lambda f: f[0])
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
 
