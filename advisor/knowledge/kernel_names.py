@@ -196,6 +196,15 @@ def of_library(kernel_name: str) -> bool:
     return bool(_LIBRARY.search(_function_name(kernel_name)))
 
 
+_ENGINE = re.compile(r"_trt(_|$)|^trt_|__myl_", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1 << 16)
+def of_engine(kernel_name: str) -> bool:
+    """Whether TensorRT chose or generated a kernel for an engine that it compiled: it says so in its names."""
+    return bool(_ENGINE.search(kernel_name))
+
+
 _PRECISIONS = {
     "double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16", "signed char": "int8",
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",

@@ -77,3 +77,12 @@ def test_waits_of_which_none_was_found_to_be_needless_are_no_good_news():
     clear = msgspec.structs.replace(report, time=(held,), findings=(), clear=(heard,))
     waits = next(a for a in checklist(clear) if a.id == "synchronisation")
     assert (waits.answer, waits.good) == ("no", None) and waits.detail.endswith("none was found that can go.")
+
+
+def test_an_engine_of_tensorrt_is_compiled():
+    def body(trace, host, gpu):
+        trace.launch(host + 1, gpu, gpu + 60, "sm80_xmma_gemm_f16f16_f16f16_f16_tn_n_tilesize32x32x64_stage6_warpsize2x2x1_tensor16x8x16_execute_kernel_trt")
+        trace.launch(host + 2, gpu + 60, gpu + 110, "own_kernel")
+
+    compiled = answers(queued(body))["compiled"]
+    assert (compiled.answer, compiled.detail) == ("yes", "50% of its kernels are an engine's of TensorRT.")
