@@ -205,7 +205,7 @@ def _links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             touches=HOST,
             record_with="record ProfilerActivity.CPU and ProfilerActivity.CUDA together",
         )
-    return Health(check=check, status="ok", detail=f"{linked:.0%} of GPU ops are tied to the call that launched them", touches=HOST)
+    return Health(check=check, status="ok", detail=f"{percent(linked)} of GPU ops are tied to the call that launched them", touches=HOST)
 
 
 def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
@@ -227,7 +227,8 @@ def _gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             record_with="record fewer launches, or only the part that is asked about (cudaProfilerStart and --capture-range=cudaProfilerApi)",
         )
     if _status(share) == "ok":
-        return Health(check=check, status="ok", detail="every launch has its GPU op in the trace")
+        few = f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, too few to matter"
+        return Health(check=check, status="ok", detail=few if lost.any() else "every launch has its GPU op in the trace")
     return Health(
         check=check,
         status="failed" if worst > COLLAPSED else _status(share),
@@ -259,7 +260,8 @@ def _stream_order(timeline: Timeline, steps: Steps) -> Health:
     bad = int((same & ~one_graph & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
     share = bad / max(len(rows) - 1, 1)
     if _status(share) == "ok":
-        return Health(check=check, status="ok", detail="ops of one stream run one after the other")
+        few = f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, too few to matter"
+        return Health(check=check, status="ok", detail=few if bad else "ops of one stream run one after the other")
     return Health(
         check=check,
         status=_status(share),
@@ -310,7 +312,8 @@ def _startup(steps: Steps, startup: StartUp) -> Health:
     check = "start-up"
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
-        return Health(check=check, status="ok", detail="the window holds no calls that happen once", touches=HOST)
+        little = f"{percent(share)} of the window went into calls that happen once"
+        return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no calls that happen once", touches=HOST)
     return Health(
         check=check,
         status="failed" if share > MOSTLY_ONCE else "degraded",

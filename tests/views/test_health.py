@@ -241,3 +241,17 @@ def test_pages_that_migrate_are_no_ops_of_the_program():
     for k in range(40):
         trace.gpu(10 + 20 * k, 20 + 20 * k, "migration", stream=9, kind="memcpy", copy_kind=CopyKind.MIGRATION_HTOD.value)
     assert answers(trace)["steps"] == "failed" and detail(trace, "steps").startswith("1 GPU op ")
+
+
+def test_what_is_too_little_to_matter_is_said_all_the_same():
+    assert detail(with_lost(5), "gpu-events") == "5 of 1,000 launches have no GPU op in the trace, too few to matter"
+    # In two steps of 200 kernels one overlaps the one before it by 55 of 75 µs; and loading a library takes 0.1 of 40 ms.
+    trace = Trace()
+    for s in range(3):
+        trace.step(20_200.0 * s, 20_199, s + 1)
+        for k in range(200):
+            at = 20_200.0 * s + 100 * k - (80 if (s, k) == (1, 50) else 0)
+            trace.launch(at + 10, at + 20, at + 95, f"kernel{k % 7}")
+    trace.call("cuModuleLoadData", 20_097, 100)
+    assert detail(trace, "stream-order") == "1 of 400 GPU ops overlap most of another one of their stream, too few to matter"
+    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up") == "0.2% of the window went into calls that happen once"
