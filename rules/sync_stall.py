@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
+from advisor.intervals import Ints, overlap_with
 from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step
@@ -122,6 +122,7 @@ def sync_stall(
         edits=Edits(least, removed, without_reads(work, calls, replay, waits, removed, program)),
         removes="the host's waits for the GPU",
         at_most_us=_lost_us(main) / steps.steps,
+        likely_at_most_us=_usually_lost_us(main, steps),
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
@@ -155,6 +156,15 @@ def _label(ops: Ops, op: int, name: str) -> str:
         return name
     waiting = next((n for n in reversed(chain) if WAITING_OPS.search(n)), chain[-1])
     return f"{waiting} in {chain[-1]} ({name})" if waiting != chain[-1] else f"{waiting} ({name})"
+
+
+def _usually_lost_us(main: DevicePartition | None, steps: Steps) -> float:
+    """The same of the median step: what a few steps lose, as those that still take memory, others do not."""
+    if main is None or not steps.repeats:
+        return np.inf
+    edges = steps.edges_us
+    lost = sum(overlap_with(edges[:-1], edges[1:], spans) for spans in (main.idle, main.copy))
+    return float(np.median(lost))
 
 
 _CODE = (

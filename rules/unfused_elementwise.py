@@ -24,6 +24,7 @@ from advisor.views.time.pointwise_chains import chains_by_order, chains_by_shape
 from advisor.views.time.roofline import Roofline
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
 from advisor.views.trace.steps import Steps
@@ -52,6 +53,7 @@ def unfused_elementwise(
     witness: Witness,
     program: Program,
     spellings: Spellings,
+    first: FirstPass,
     *,
     min_chain: int = 2,
     min_gpu_share: float = 0.01,
@@ -79,7 +81,7 @@ def unfused_elementwise(
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
     confidence (from 50 % of peak) or lower it (below 25 %). The step is replayed with it, which gains no more than the kernels lose
-    and what the device was seen to wait for their launches; a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
+    and what the device was seen to wait for their launches (in a first pass nothing of that); a recording of fewer than 12 GPU ops that do not repeat is not looked at; reported from `min_saving_share`
     ({min_saving_share}), where the GPU itself gains `min_gpu_share` of the step ({min_gpu_share}): with less than that, launches
     are the bound, of which another rule speaks.
 
@@ -116,7 +118,8 @@ def unfused_elementwise(
         combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
         combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
-    waiting_us = gaps.waited_for_us(work.rows[members], steps)
+    # What a first pass waits for launches, later ones need not.
+    waiting_us = 0.0 if first.only else gaps.waited_for_us(work.rows[members], steps)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
