@@ -62,7 +62,7 @@ def low_arithmetic_intensity(
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
     rows, dur_us = work.rows, work.dur_us
-    dense, devices = work.of(Family.GEMM), work.column("device")
+    dense, devices = work.of(Family.GEMM) & ~work.held_up, work.column("device")
     peaks = {number: roofline.peaks_of(work.timeline.device(number)) for number in distinct(devices[dense] if dense.any() else devices).tolist()}
     if not dense.any():
         return Clear(why="no matrix products in the window")

@@ -562,6 +562,20 @@ def test_one_row_against_a_large_weight_is_found():
     assert finding.saving.low_us == widened("low-arithmetic-intensity", 30, 40, 40)[0], "four requests share a step"
 
 
+def test_a_run_that_something_else_held_up_is_not_a_products_work():
+    def body(longest):
+        def one(trace, at):
+            took = longest if at >= 3 * 100 else 3
+            linear(1, took)(trace, at)
+            trace.op("aten::add", at + 12, 5, N).launch(at + 14, at + 20 + took, at + 30 + took, "vectorized_elementwise_kernel")
+
+        return repeat(100, one)
+
+    assert "take 23% of busy time" in clear("low-arithmetic-intensity", body(3))
+    assert "take 1.1% of busy time" in clear("low-arithmetic-intensity", body(800)), "one of four runs took 267 times as long"
+    assert found("low-arithmetic-intensity", body(55)), "18 times as long"
+
+
 def test_the_intensity_threshold_has_two_sides():
     # The ridge of an H200 in BF16 is 989 / 4.8 = 206 FLOP/byte; 16 rows do 16 FLOP/byte, 32 rows do 31.8.
     assert found("low-arithmetic-intensity", repeat(40, linear(16, 39)))

@@ -8,18 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
+from advisor.views.groups import Groups
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import AUTOGRAD, Ops
 from advisor.views.trace.steps import Steps
+
+HELD_UP, FEWEST_RUNS = 20.0, 3
+"""Times as long as its usual run a kernel takes that was held up, and of how many runs the usual one is told: no cache or clock makes as much of
+one, and what takes other times by its data, as sorting does, is no product."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +98,16 @@ class GpuWork:
     def pageable(self) -> Mask:
         """(n,) whether each copies from or to pageable memory; not where the kind was not recorded."""
         found: Mask = (self.column("src_kind") == MemoryKind.PAGEABLE.value) | (self.column("dst_kind") == MemoryKind.PAGEABLE.value)
+        return found
+
+    @cached_property
+    def held_up(self) -> Mask:
+        """(n,) kernels that took so much longer than the median of their runs on tensors of the same dims that it was not their own work: what else
+        held them up is not known."""
+        dims = np.r_[self.timeline.cpu_ops["dims"].cat.codes.to_numpy(), -1][self.op]
+        groups = Groups.by(self._names[1], dims)
+        usual = pd.Series(self.dur_us).groupby(groups.of).median().to_numpy()[groups.of]
+        found: Mask = self.kernel & (groups.rows[groups.of] >= FEWEST_RUNS) & (self.dur_us > HELD_UP * usual)
         return found
 
     def kernel_name(self, position: int) -> str:

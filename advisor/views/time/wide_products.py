@@ -81,7 +81,7 @@ class WideProducts:
     def build(cls, work: GpuWork, roofline: Roofline) -> WideProducts:
         emulated = work.named(_EMULATED)
         texts = np.where(emulated, "tf32", np.asarray(work.kernels.precision, object)[work.rows])
-        dense = work.of(*PRODUCTS)
+        dense = work.of(*PRODUCTS) & ~work.held_up
         at = np.flatnonzero(dense & np.isin(texts, WIDE))
         rows = work.rows[at]
         single, reduced = (work.of(Family.CONV)[at] & (texts[at] == text) for text in WIDE)
