@@ -98,7 +98,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     known = ~np.isnan(limit)
     few, tail = _candidates(work, grids, limit, named_by_its_author(work, found.program), max_fill, min_kernel_us, max_limit_share)
     at = np.flatnonzero(few | tail)
-    at = at[~beside_others(work, at)]
+    at = at[~(beside_others(work, at) | work.held_up[at])]
     if not len(at):
         return Clear(why=f"no kernel of {min_kernel_us:.0f} µs or more runs on {max_fill:.0%} of the multiprocessors or fewer, short of its limit")
     dur_us = work.dur_us[at]

@@ -39,6 +39,15 @@ def test_a_softmax_of_few_long_rows_is_found():
     assert "torch.compile" in finding.fix.code.after
 
 
+def test_a_run_that_something_else_held_up_is_not_the_grids_doing():
+    def body(trace, host, gpu):
+        took = 900 if host == 0 else 30
+        trace.op("aten::_softmax", host, 4, [ROWS, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+        trace.launch(host + 1, gpu, gpu + took, SOFTMAX, grid_blocks=8, block_threads=1024, registers=32, shared_bytes=0)
+
+    clear("small-grid", queued(body, gpu=1000))
+
+
 def own(name, threads=1, blocks=1):
     """A program of CUDA's own kernels, each named by its author."""
     trace = Trace(recorder="nsys")
