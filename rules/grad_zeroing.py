@@ -93,7 +93,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
             title="Drop the gradients instead",
             steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",)
             if len(in_range)
-            else ("Call optimizer.zero_grad() in place of the loop, or set each gradient to None.",),
+            else ("Call optimizer.zero_grad() in place of the loop, or drop each gradient, as it does.",),
             code=Code(
                 before="optimizer.zero_grad(set_to_none=False)" if len(in_range) else "for p in model.parameters():\n    p.grad.zero_()",
                 after="optimizer.zero_grad(set_to_none=True)",

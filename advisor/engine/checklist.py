@@ -289,7 +289,7 @@ def _wins(report: Report) -> Answer:
     if rules and gain:
         detail = f"{detail} Together they gain {percent(gain)} of the step."
     if not rules and report.headline.judged == "partly":
-        return _open("easy-wins", "Easy wins left?", f"None was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
+        return _open("easy-wins", "Easy wins left?", f"No easy win was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)
 
 
