@@ -56,7 +56,8 @@ def unpacked(data: bytes) -> dict[str, np.ndarray]:
                 raise ValueError("it unpacks to more than a summary holds")
         with warnings.catch_warnings(), np.load(io.BytesIO(data), allow_pickle=False) as stored:
             warnings.simplefilter("error")  # numpy helps out with headers of other versions, which none of ours has
-            return {name: stored[name] for name in stored.files}
+            # What does not begin as an array does, numpy hands on as bytes.
+            return {name: np.asarray(stored[name]) for name in stored.files}
     except Exception as error:  # of damage, readers of archives, headers and numbers raise what they meet
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
