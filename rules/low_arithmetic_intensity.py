@@ -45,7 +45,8 @@ def low_arithmetic_intensity(
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
     ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
-    `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound).
+    `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
+    usual length were held up by something else and are left out).
     The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
     host's part are shared; attention over each request's own cache is not.
 

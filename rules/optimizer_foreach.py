@@ -16,6 +16,9 @@ from advisor.views.trace.evidence import Witness
 HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
 """Those of torch.optim that have no fused form and take foreach=True."""
 
+SEVERAL = 8
+"""Tensors that a loop outside the optimizer goes over at least: work on two or three that parameters have the shape of is no loop over those."""
+
 
 @rule("optimizer-foreach", min_saving_share=0.03, part_of=("launch-gap",))
 def optimizer_foreach(
@@ -46,7 +49,7 @@ def optimizer_foreach(
     (45 %, 10 %): a fused optimizer's Python still collects the parameters. Where shapes were recorded, other loops over the
     parameters count too, as clipping each gradient by its own norm, a running mean of the weights or an optimizer of your own: runs of
     pointwise work and reductions outside the backward pass, not interrupted by other kernels, that do the same to tensors of the shapes
-    whose gradients autograd accumulates, half of the parameters at least; the host's waits in them go as well (`low`: stay). Reported from `min_saving_share` of the step
+    whose gradients autograd accumulates, half of the parameters and eight at least; the host's waits in them go as well (`low`: stay). Reported from `min_saving_share` of the step
     ({min_saving_share}). An optimizer that is `foreach` already is a note at most.
 
     How to fix it
@@ -61,7 +64,8 @@ def optimizer_foreach(
     https://docs.pytorch.org/docs/stable/optim.html#algorithms
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
-    by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and loops.updating.tensors >= min_parameters else None
+    several = loops.updating.tensors >= max(min_parameters, SEVERAL)
+    by_hand = _by_hand(work, loops.updating, host_time, witness) if len(loops.updating.ops) and several else None
     its_own = _optimizer(work, update, host_time, witness, min_parameters)
     if by_hand is None:
         return its_own

@@ -50,7 +50,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
 
     How it is measured
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
-    nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}), on devices with Tensor Cores. Each is
+    nothing) or TF32, that take `min_busy_share` of the time the GPU works ({min_busy_share}; runs of 20 times their usual length left out), on devices with Tensor Cores. Each is
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
     where shapes are unknown, at the ratio of the rates (from TF32 then a low finding; from FP32 on a device that is not named a
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16

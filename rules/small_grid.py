@@ -64,7 +64,7 @@ def small_grid(
     FLOPs and bytes allow ({max_limit_share}). Where that is unknown the confidence is lower, and kernels of no known kind, which may be
     serial, may gain nothing at all (`low`) and are no more than a medium finding.
     Left out: persistent, split-K and split-KV kernels, recurrences and optimizers, whose few blocks are meant, and kernels
-    that share the device with others for half of their time. Replayed at the time that a full device would need, not less
+    that share the device with others for half of their time, or took 20 times as long as their usual run on the same shapes. Replayed at the time that a full device would need, not less
     than twice the limit (`low`: half full or four times the limit, `high`: the limit) and 5 µs to join the parts; a tail
     at half of what it costs. Of a kernel that was measured by itself the counters say how near to its limit it is, the gain
     is a share of its own time, and a block of fewer than four warps fills a multiprocessor only in part; few warps on all of them, while nothing is busy, may

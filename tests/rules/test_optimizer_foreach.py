@@ -4,7 +4,7 @@ import pytest
 
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, queued, repeat
-from tests.views.replay.test_parameter_loops import each, train
+from tests.views.replay.test_parameter_loops import SHAPES, each, train
 
 ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
 RANGE = "Optimizer.step#{}.step"
@@ -110,6 +110,8 @@ def test_a_loop_outside_the_optimizer_is_found_beside_it():
     assert finding.saving.expected_us == pytest.approx(0.75 * 385, rel=0.02)
     assert "reported from 50%" in clear("optimizer-foreach", trace, min_saving_share=0.5)
     assert "no optimizer" in clear("optimizer-foreach", trace, min_parameters=11)
+    assert found("optimizer-foreach", train(each(SHAPES[:8]), SHAPES[:8]), min_saving_share=0)
+    assert "no optimizer" in clear("optimizer-foreach", train(each(SHAPES[:7]), SHAPES[:7]), min_saving_share=0), "too few to be the parameters' loop"
 
 
 def test_waits_in_a_loop_go_with_it():

@@ -60,6 +60,15 @@ def test_a_convolution_that_the_library_keeps_off_tensor_cores_stays_there():
     assert alone > 400 and both.expected_us == pytest.approx(other, rel=0.05) and both.high_us > other + 400
 
 
+def test_of_runs_whose_shapes_were_not_recorded_the_longest_may_be_of_the_largest():
+    def body(trace, host, gpu):
+        took = 900 if host == 0 else 30
+        trace.op("aten::mm", host, 20).launch(host + 5, gpu, gpu + took, FP32)
+        trace.op("aten::add", host + 22, 5).launch(host + 24, gpu + took, gpu + took + 20, "elementwise_kernel")
+
+    assert "248 µs" in found("precision", queued(body, gpu=1000)).summary, "(900 + 3 * 30) / 4"
+
+
 def added(*types, dims=((1 << 25,), (1 << 25,), ())):
     return queued(
         lambda trace, host, gpu: trace.op("aten::add", host, 20, list(map(list, dims)), list(types)).launch(host + 5, gpu, gpu + 1000, "elementwise_kernel"),

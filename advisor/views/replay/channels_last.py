@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
+from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.layout_copies import LayoutCopies
@@ -26,8 +27,8 @@ passes instead of three."""
 
 OF_LIBRARY = 0.1
 """Share of the GPU's time in cuDNN's batch norms of a training step in NCHW from which the other layout is faster in TF32 too, where else either may
-be: its kernels for NCHW take 2.3 to 11 times the roofline's limit, those for channels_last what bandwidth allows. With these alone five such steps
-are predicted to gain 44, 41, 28, 24 and 19 %; they gained 44, 40, 28, 21 and 19. Four that wait for their host gained 0 to 5."""
+be: its kernels for NCHW take 2.3 to 11 times the roofline's limit, those for channels_last what bandwidth allows. Four such steps, bound by the GPU, are
+predicted to gain 42, 41, 29 and 24 %; they gained 44, 40, 28 and 21, seven that wait for their host too -1 to 19."""
 
 DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
 """Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
@@ -54,7 +55,8 @@ class ChannelsLast:
     take so long that the layout is known to gain. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
     channels_last already. pictures: whether all convolutions go over two axes. by_compiler: whether a compiled training step would keep
-    them so. gone: nothing is turned; likely, best: and the others are as fast as in channels_last, and as they can be."""
+    them so. gone: nothing is turned; normed: cuDNN's norms are as fast as they can be; likely, best: both, and the others as fast as in
+    channels_last, and as they can be."""
 
     turned: Ints
     norms: Ints
@@ -81,20 +83,23 @@ class ChannelsLast:
         limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
         gone = FewerLaunches(turned[:0], turned, np.empty(0))
 
-        def normed(at: Ints, forward: float, back: float) -> Edit:
-            return _as_fast_as(at, np.where(backward[at], back, forward) * limit_us[at])
+        def takes_us(at: Ints, forward: float, back: float) -> Floats:
+            took: Floats = np.where(backward[at], back, forward) * limit_us[at]
+            return took
 
-        library = normed(of_library, NORM_FORWARD_BEST, NORM_BACKWARD_BEST)
+        # Of small tensors they take no longer than any kernel.
+        fastest_us = np.maximum(takes_us(of_library, NORM_FORWARD_BEST, NORM_BACKWARD_BEST), SHORTEST_US)
+        normed = _as_fast_as(of_library, np.minimum(fastest_us, work.dur_us[of_library]))
 
         def with_kernels(forward: float, back: float, convolution: float) -> Edit:
-            return combine(gone, library, normed(norms, forward, back), _as_fast_as(depthwise, convolution * limit_us[depthwise]))
+            return combine(gone, normed, _as_fast_as(norms, takes_us(norms, forward, back)), _as_fast_as(depthwise, convolution * limit_us[depthwise]))
 
         likely = with_kernels(NORM_FORWARD, NORM_BACKWARD, DEPTHWISE)
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
         by_norms = not in_half and _in_tf32(work) and float(work.dur_us[of_library].sum()) >= OF_LIBRARY * work.busy_us
         return cls(
             turned, np.union1d(norms, of_library), depthwise, in_half, by_norms, _refused(work), bool(last.any()), pictures, _by_compiler(weights),
-            gone, library, likely, best,
+            gone, normed, likely, best,
         )  # fmt: skip
 
 

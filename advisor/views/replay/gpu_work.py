@@ -103,11 +103,13 @@ class GpuWork:
     @cached_property
     def held_up(self) -> Mask:
         """(n,) kernels that took so much longer than the median of their runs on tensors of the same dims that it was not their own work: what else
-        held them up is not known."""
-        dims = np.r_[self.timeline.cpu_ops["dims"].cat.codes.to_numpy(), -1][self.op]
-        groups = Groups.by(self._names[1], dims)
+        held them up is not known. None where dims were not recorded: a larger tensor takes as much longer."""
+        dims = self.timeline.cpu_ops["dims"].cat
+        known = np.array([*(any(map(str.isdigit, text)) for text in dims.categories), False], bool)
+        of_op = np.r_[dims.codes.to_numpy(), -1][self.op]
+        groups = Groups.by(self._names[1], of_op)
         usual = pd.Series(self.dur_us).groupby(groups.of).median().to_numpy()[groups.of]
-        found: Mask = self.kernel & (groups.rows[groups.of] >= FEWEST_RUNS) & (self.dur_us > HELD_UP * usual)
+        found: Mask = self.kernel & known[of_op] & (groups.rows[groups.of] >= FEWEST_RUNS) & (self.dur_us > HELD_UP * usual)
         return found
 
     def kernel_name(self, position: int) -> str:
