@@ -56,6 +56,7 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
         steps=(
             *(_OF_PASSES if in_passes else ()),
             'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
+            "Where the step is a loop over a small network, compile the function that holds the loop: a graph of one pass is launched anew in each.",
             "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
             "If requests can wait for each other, batch them.",
         ),
