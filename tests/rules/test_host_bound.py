@@ -144,6 +144,16 @@ def test_an_op_that_computes_on_the_cpu_is_found():
     assert "aten::sort on the CPU [[1000000]]" in finding.summary and "GPU" in finding.fix.title
 
 
+def test_an_op_inside_one_that_computes_counts_once():
+    def body(trace, at):
+        trace.op("aten::unique_dim", at, 3000)
+        trace.op("aten::sort", at + 100, 1400)
+        work(0, ())(trace, at + 3000)
+
+    (evidence,) = found("host-bound", repeat(period(3000), body)).evidence
+    assert evidence.label == "aten::unique_dim on the CPU" and evidence.dur_us == pytest.approx(4 * 3000)
+
+
 def test_a_tree_of_many_short_ops_is_dispatch():
     def body(trace, at):
         trace.op("aten::unflatten_dense_tensors", at, 3000)

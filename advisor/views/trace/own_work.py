@@ -86,7 +86,10 @@ def own_work(
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
     found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
-    found.sort(key=lambda f: f[0])
+    found.sort(key=lambda f: (f[0], -f[1]))
+    # An op that computes may hold another that does.
+    until = np.maximum.accumulate([f[1] for f in found])
+    found = [f for i, f in enumerate(found) if not i or f[0] >= until[i - 1]]
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
 
 
