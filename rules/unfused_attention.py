@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -67,7 +69,7 @@ def unfused_attention(
     Everything in between that works on the scores belongs to it, whatever it is called. One kernel takes its place, with the
     tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
-    little or lose; masks off alignment cost more. None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
+    little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
     multiplied, which no fused kernel takes as they are; `high` 0.6.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
@@ -160,11 +162,14 @@ def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[
         # A causal mask is told, not read: tiles beyond it are left out. That none is, is the slow end.
         heads, queries, keys = one.scores
         width = one.flops / (8 if one.backward else 4) / max(heads * queries * keys, 1)
-        known = peaks and attention_us(Scores(heads, queries, keys, width, one.dtype, one.backward, one.masked and not one.causal, one.dropped), peaks)
+        scores = Scores(heads, queries, keys, width, one.dtype, one.backward, one.masked and not one.causal, one.dropped)
+        masked = peaks and attention_us(scores, peaks)
+        # A library's own call leaves the mask of sequences out where none is padded.
+        known = masked and peaks and attention_us(replace(scores, masked=False), peaks) if one.of_sequences else masked
         told = of_causal(keys, one.dtype) if one.causal else 1.0
         slower = SLOWER / told
         known = known and known * told
-        likely = (known * slower, known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
+        likely = (max(known * slower, masked or 0.0), known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
         if not is_fused(one.dtype, round(width)):
             likely, known = (whole, whole, whole), None
         found.append(one.members)

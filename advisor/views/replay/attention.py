@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -61,7 +61,7 @@ class WrittenOut:
     """One attention, forward or backward: its kernels (positions, in order), of which the products; work and type.
 
     scores: [batch and heads, queries, keys]. flops: of the products. masked, dropped: whether scores are masked, weights dropped.
-    causal: the mask is one square for all heads and sequences. axes: of the tensors that the program multiplies: fused kernels take four.
+    causal: the mask is one square for all heads and sequences. of_sequences: it is a square for each sequence, the same for its heads. axes: of the tensors that the program multiplies: fused kernels take four.
     """
 
     members: Ints
@@ -72,6 +72,7 @@ class WrittenOut:
     dtype: str
     masked: bool
     causal: bool
+    of_sequences: bool
     dropped: bool
     axes: int
 
@@ -84,7 +85,10 @@ class Attentions:
 
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> Attentions:
-        return cls(tuple(_Reader(work, shapes).attentions()))
+        found = list(_Reader(work, shapes).attentions())
+        # The backward pass reads what the mask left, and not the mask.
+        causal = {(one.scores, one.dtype) for one in found if one.causal}
+        return cls(tuple(replace(one, causal=one.causal or (one.backward and (one.scores, one.dtype) in causal)) for one in found))
 
     def members(self, work: GpuWork) -> Ints:
         """The kernels of all of them; by their order where no shapes were recorded."""
@@ -181,6 +185,7 @@ class _Reader:
             dtype=self.shapes.dtype(int(work.op[first.at[0]])),
             masked=any(_MASK.search(name) for name in names),
             causal=not biased and self._causal(np.setdiff1d(members, own), first.rows, first.columns),
+            of_sequences=not biased and self._of_sequences(np.setdiff1d(members, own), first),
             dropped=any(_DROPOUT.search(name) for name in names),
             axes=max((len(shape) for op in self._calls(own) for shape, _ in self.shapes.inputs(op)), default=0),
         )
@@ -204,6 +209,16 @@ class _Reader:
             shape[-2:] == (rows, columns) and prod(shape) == rows * columns
             for k in between.tolist()
             if _MASK.search(self.work.name(k))
+            for shape, _ in self.shapes.inputs(int(self.work.op[k]))
+        )
+
+    def _of_sequences(self, between: Ints, of: Product) -> bool:
+        """Whether a square mask is added to the scores of all heads of a sequence, another to those of the next: how libraries say causal and
+        padded at once."""
+        return of.rows == of.columns and any(
+            len(shape) == 4 and shape[0] > 1 and shape[1:] == (1, of.rows, of.columns)
+            for k in between.tolist()
+            if _ADD.search(self.work.name(k))
             for shape, _ in self.shapes.inputs(int(self.work.op[k]))
         )
 

@@ -121,6 +121,21 @@ def test_a_mask_and_dropout_are_seen_and_a_square_mask_is_causal():
     assert one.masked and not one.causal
 
 
+def test_a_square_mask_of_each_sequence_is_told_from_a_bias_and_from_one_of_keys():
+    def masked(mask):
+        (one,) = attentions(*between(("aten::add", [[2, 4, N, N], mask]), ("aten::_softmax", [SCORES])))
+        return one
+
+    assert masked([2, 1, N, N]).of_sequences and not masked([2, 1, N, N]).causal
+    assert not any(masked(mask).of_sequences for mask in ([1, 1, N, N], [2, 4, N, N], [2, 1, 1, N], [1, 4, N, N]))
+
+
+def test_the_backward_pass_of_a_causal_attention_is_causal():
+    forward = between(("aten::add", [SCORES, [N, N]]), ("aten::_softmax", [SCORES]))
+    assert [a.causal for a in attentions(*forward, *BACKWARD)] == [True, True]
+    assert [a.causal for a in attentions(*FORWARD, *BACKWARD)] == [False, False]
+
+
 def test_the_projection_of_the_values_between_the_products_stays():
     (one,) = attentions(*between(("aten::_softmax", [SCORES]), ("aten::addmm", [[64], [2048, 64], [64, 64]])))
     assert len(one.members) == 3
