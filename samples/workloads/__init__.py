@@ -44,6 +44,7 @@ from . import (
     written_9,
     written_10,
     written_11,
+    written_12,
 )
 from .base import Setup, Workload
 
@@ -91,6 +92,7 @@ MODULES = (
     written_9,
     written_10,
     written_11,
+    written_12,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
