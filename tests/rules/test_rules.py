@@ -359,6 +359,21 @@ def test_a_copy_that_waits_for_a_collective_gains_nothing_that_other_ranks_hold(
     assert "would gain" in clear("memcpy", repeat(700, lambda t, at: held_up(t, at, reduce)))
 
 
+def behind_a_wait(trace, at):
+    """After a wait the device begins 90 µs late, whatever comes first: here 4 bytes that hold the host for nothing. Later ops begin promptly."""
+    trace.copy(at, 4, at + 90, at + 91, size=4)
+    trace.launch(at + 10, at + 93, at + 103, "f(float*)", dur=4).call("cudaEventSynchronize", at + 15, 95)
+    for k in range(2):
+        trace.launch(at + 115 + 10 * k, at + 119 + 10 * k, at + 123 + 10 * k, "g(float*)", dur=4)
+    trace.call("cudaEventSynchronize", at + 130, 6)
+
+
+def test_what_the_device_waits_for_before_a_copy_is_no_copys():
+    trace = repeat(140, behind_a_wait)
+    assert found("sync-stall", trace).saving.expected_us > 50, "a host that does not wait issues the next ones meanwhile"
+    assert "would gain" in clear("memcpy", trace)
+
+
 def test_copies_of_memory_of_unknown_kind_are_not_called_pinned():
     def body(trace, host, gpu):
         trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "", 10_000_000)
