@@ -171,6 +171,11 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         return "partly", unseen
     if bound.name == ALLOCATING and not steps.repeats and workspace.get(Program).framework != "cuda":
         return "partly", "no step is marked or repeats: an allocator that keeps what it was given asks once, and what later passes ask for is not known"
+    if first.taken:
+        return (
+            "partly",
+            f"the allocator takes device memory {first.taken} times in all that was recorded, as in a first pass: later ones, which have it, may differ",
+        )
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
     if elsewhere := _elsewhere(workspace):

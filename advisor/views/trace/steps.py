@@ -201,7 +201,9 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
         return steps
     first = "the first step" if skip == 1 else f"the first {skip} steps"
     left = steps.part(skip, steps.steps)
-    return replace(left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later ones hardly do")
+    return replace(
+        left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later ones hardly do"
+    )
 
 
 def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:
