@@ -49,7 +49,7 @@ def test_two_that_stand_are_replayed_together():
     ("shares", "high_us", "is_torn"),
     [
         ((0.45, 0.13, 0.0, 0.42), 40.0, True),  # at 40 of 32 µs the kernels take 36 %, and the device idles for 54
-        ((0.45, 0.13, 0.0, 0.42), 33.0, False),  # 44 and 44 %
+        ((0.45, 0.13, 0.0, 0.42), 32.5, False),  # 44 and 43 %
         ((0.55, 0.05, 0.0, 0.40), 40.0, False),  # kernels work for most of the step
         ((0.48, 0.0, 0.48, 0.04), 40.0, False),  # the rest is copies
         ((0.40, 0.15, 0.0, 0.45), 40.0, False),  # named after its idle time
