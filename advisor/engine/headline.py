@@ -175,7 +175,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if first.only:
         return "partly", "all that was recorded is a first pass: what of it later passes do too is not known; record some after a warm-up"
     # A program in plain CUDA is its one run.
-    if not steps.repeats and first.once_us > window and workspace.get(Program).framework != "cuda":
+    if first.brief:
         return (
             "partly",
             f"{duration(first.once_us)} went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",

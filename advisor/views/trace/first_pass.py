@@ -31,13 +31,15 @@ _GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d
 class FirstPass:
     """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
     it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory.
-    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, where it fills its cache; else 0."""
+    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, where it fills its cache; else 0. brief: whether
+    more went into what happens once than is left of a framework's recording that no step divides."""
 
     only: bool
     once_us: float
     met: Mask
     allocating: Spans
     taken: int = 0
+    brief: bool = False
 
     def again(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
         """(n,) whether gaps, each before an op (row, -1 where none), are such as later passes have too: not before a kernel that is met for the
@@ -60,9 +62,10 @@ class FirstPass:
         inside = order[steps.holds(start[order])]
         new = np.flatnonzero(met[inside])
         still = len(new) > 0 and new[-1] >= STILL_NEW * len(inside)
-        framework = program.framework != "cuda" and len(timeline.cpu_ops) > 0
-        only = bool(framework and steps.basis == "whole" and still and once_us > steps.end_us - steps.start_us)
-        return cls(only, once_us, met, host.allocator, _taken(timeline, steps) if program.framework != "cuda" and steps.steps == 1 else 0)
+        framework = program.framework != "cuda"
+        brief = framework and not steps.repeats and once_us > steps.end_us - steps.start_us
+        taken = _taken(timeline, steps) if framework and steps.steps == 1 else 0
+        return cls(brief and still and len(timeline.cpu_ops) > 0, once_us, met, host.allocator, taken, brief)
 
 
 def _taken(timeline: Timeline, steps: Steps) -> int:
