@@ -490,6 +490,17 @@ def test_pointwise_kernels_that_do_not_chain_are_quiet():
     clear("unfused-elementwise", queued(apart))
 
 
+@pytest.mark.parametrize(("between", "chained"), [("native_layer_norm", False), ("add", True)])
+def test_norms_one_behind_another_are_no_chain(between, chained):
+    def body(trace, host, gpu):
+        for k, name in enumerate(("native_layer_norm", between, "native_group_norm", "native_batch_norm")):
+            kernel = "vectorized_elementwise_kernel" if name == "add" else f"{name}_kernel"
+            trace.op(f"aten::{name}", host + 4 * k, 3, [[64, 64, 64, 64]]).launch(host + 4 * k + 1, gpu + 30 * k, gpu + 30 * k + 29.5, kernel)
+
+    report = run("unfused-elementwise", queued(body))
+    assert bool(report.findings) == chained
+
+
 def test_pointwise_kernels_of_other_sizes_do_not_chain():
     def body(trace, host, gpu):
         pointwise(trace, host, gpu, ("mul",))
