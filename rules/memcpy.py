@@ -75,7 +75,8 @@ def memcpy(
     the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, none packed, made on
     the host, what comes to the host waited for, what a loader without workers makes pinned at 12 GB/s by the thread that copies it; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
-    the host had no time to make new arrays (20 GB/s). Copies under `small_bytes` ({small_bytes}) cost their latency, not
+    the host had no time to make new arrays (20 GB/s). No fix gains more than copies are seen to cost: their time alone, the host's in them,
+    and what the device waits right behind them; what it waits before one, it waits for the next op. Copies under `small_bytes` ({small_bytes}) cost their latency, not
     bandwidth. Reported from `min_saving_share` of the step ({min_saving_share}). Copies within the device are not counted here.
 
     How to fix it
@@ -134,13 +135,19 @@ def memcpy(
     made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
     staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us
+    edits = _edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader)
+    # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
+    # A wait as recorded is shorter by what recording had the host do before it.
+    held = len(calls.held_by_copies(work.schedule.op_call[copies.at])) / max(int(calls.waits.sum()), 1) if calls else 0.0
+    seen = exposed + waited + gaps.behind_us(work.timeline.gpu_ops.iloc[rows], steps) + staged.us + held * replay.true_step.recording_us
+    likely, most = (seen + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"
         f"{at_rate(moved, float(work.dur_us[copies.at].sum()))}, {memory}; {cost}{made.told(work.schedule.steps, work.step_us)}.",
-        edits=_edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader),
+        edits=edits,
         removes="copies between host and device that overlap no compute",
-        at_most_us=exposed + launching + paused,
-        likely_at_most_us=exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)),
+        at_most_us=min(exposed + launching + paused, max(likely, most)),
+        likely_at_most_us=min(exposed + launching + min(paused, staging + issuing + made.us(work.schedule.steps)), likely),
         quiet=f"{counted(work.a_step(copies.at), 'copy', 'copies')} a step, {percent(exposed / work.step_us)} of its time in copies that nothing hides",
         evidence=witness.of_gpu(rows, [f"{work.kernel_name(k)} by {_outer(work.ops, int(work.op[k]))}" for k in copies.at.tolist()]),
         confidence=0.9,

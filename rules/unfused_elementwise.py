@@ -119,7 +119,7 @@ def unfused_elementwise(
         combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
     # What a first pass waits for launches, later ones need not.
-    waiting_us = 0.0 if first.only else gaps.waited_for_us(work.rows[members], steps)
+    waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "

@@ -65,9 +65,15 @@ def _clocked(found: Judged) -> Judged:
     return found._replace(finding=unsure)
 
 
-def first_seen(found: Judged) -> Judged:
-    """The finding of a first pass, no more than medium: what it is a part of, later passes do in less time or not at all."""
-    return found._replace(finding=msgspec.structs.replace(found.finding, severity="medium")) if found.finding.severity == "high" else found
+def first_seen(found: Judged, replay: Replay, brief: bool) -> Judged:
+    """The finding of a first pass, no more than medium: what it is a part of, later passes do in less time or not at all. brief: of what little is
+    left behind a start, where a gain of the host's time is low: the host does there what it does once, in many small calls."""
+    finding, edits = found.finding, found.edits
+    if not finding.loud:
+        return found
+    on_host = brief and edits is not None and _rests_on_host(list(changes(replay.corrected, edits.expected)), finding)
+    severity: Severity = "low" if on_host else "medium"
+    return found._replace(finding=msgspec.structs.replace(finding, severity=severity))
 
 
 BY_HAND = "the same program timed with that change; or what its host does between the calls, by nsys with --sample=process-tree and osrt tracing"

@@ -18,6 +18,7 @@ from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import HALF, Bound
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.frames import spans_of
@@ -86,6 +87,18 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
         return ""
     return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
+
+
+def torn(bound: Bound, step: TrueStep) -> str:
+    """What is said where the device computes for less than half of the step, and whether it idles for longer than that hangs on what recording cost;
+    "" elsewhere."""
+    computes, idles = bound.shares.compute, bound.shares.idle
+    if bound.name in IDLE_BOUNDS or bound.shares.largest != "compute" or computes >= HALF or step.basis != "estimated":
+        return ""
+    slower = step.expected_us / step.high_us
+    if 1 - (1 - idles) * slower <= computes * slower:
+        return ""
+    return f"kernels run for {percent(computes)} of the step and the GPU idles for {percent(idles)}: which is more hangs on what recording cost the host"
 
 
 APART_MOST = 0.5
@@ -162,7 +175,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if first.only:
         return "partly", "all that was recorded is a first pass: what of it later passes do too is not known; record some after a warm-up"
     # A program in plain CUDA is its one run.
-    if not steps.repeats and first.once_us > window and workspace.get(Program).framework != "cuda":
+    if first.brief:
         return (
             "partly",
             f"{duration(first.once_us)} went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
@@ -171,8 +184,15 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
         return "partly", unseen
     if bound.name == ALLOCATING and not steps.repeats and workspace.get(Program).framework != "cuda":
         return "partly", "no step is marked or repeats: an allocator that keeps what it was given asks once, and what later passes ask for is not known"
+    if first.taken:
+        return (
+            "partly",
+            f"the allocator takes device memory {first.taken} times in all that was recorded, as in a first pass: later ones, which have it, may differ",
+        )
     if bound.open:
         return "partly", "recording may have made most of the time for which the GPU idles"
+    if unsure := torn(bound, workspace.get(Replay).true_step):
+        return "partly", unsure
     if elsewhere := _elsewhere(workspace):
         return "partly", elsewhere
     if failed:

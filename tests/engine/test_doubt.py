@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from advisor.engine.doubt import doubted
+from advisor.engine.doubt import doubted, first_seen
 from advisor.engine.rule import Found, Judged, built_in
 from advisor.engine.run import run
 from advisor.report.model import Evidence, Fix, Health
@@ -119,6 +119,12 @@ def test_a_gain_of_the_hosts_time_is_only_possible_where_a_check_of_the_host_fai
 def test_what_may_gain_nothing_is_no_more_than_medium():
     finding = doubted(*held(low_us=0.0)).finding
     assert (finding.status, finding.severity) == ("found", "medium")
+
+
+@pytest.mark.parametrize(("brief", "severity"), [(True, "low"), (False, "medium")])
+def test_the_hosts_time_of_what_little_is_left_behind_a_start_is_low(brief, severity):
+    found, replay, _ = held()
+    assert first_seen(found, replay, brief).finding.severity == severity
 
 
 @pytest.mark.parametrize(("context_us", "severity"), [(500_000, "medium"), (0, "high")])

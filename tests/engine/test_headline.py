@@ -3,7 +3,10 @@
 import msgspec
 import pytest
 
+from advisor.engine.headline import torn
 from advisor.engine.run import run
+from advisor.views.replay.true_step import TrueStep
+from advisor.views.time.bound import Bound, Shares
 from tests.engine.test_rule import halved, ruled, steps
 
 # A kernel of 4 µs every 20 µs, all of it issuing: half of that is 10 µs.
@@ -40,3 +43,20 @@ def test_a_possible_finding_adds_nothing_to_one_that_stands():
 def test_two_that_stand_are_replayed_together():
     both = run(steps(), [second(), ruled(halved())])
     assert both.headline.predicted_step_us.expected == pytest.approx(STEP_US / 4, rel=0.1)  # half of a half
+
+
+@pytest.mark.parametrize(
+    ("shares", "high_us", "is_torn"),
+    [
+        ((0.45, 0.13, 0.0, 0.42), 40.0, True),  # at 40 of 32 µs the kernels take 36 %, and the device idles for 54
+        ((0.45, 0.13, 0.0, 0.42), 32.5, False),  # 44 and 43 %
+        ((0.55, 0.05, 0.0, 0.40), 40.0, False),  # kernels work for most of the step
+        ((0.48, 0.0, 0.48, 0.04), 40.0, False),  # the rest is copies
+        ((0.40, 0.15, 0.0, 0.45), 40.0, False),  # named after its idle time
+    ],
+)
+def test_less_than_half_of_a_step_is_no_sure_bound_where_idle_time_may_be_more(shares, high_us, is_torn):
+    bound = Bound("launch-bound" if shares[3] > shares[0] else "gpu-bound", "", Shares(*shares), 0.4)
+    step = TrueStep(27.0, 32.0, high_us, 46.0, "estimated")
+    assert bool(torn(bound, step)) == is_torn
+    assert not torn(bound, TrueStep(32.0, 32.0, 40.0, 46.0, "measured"))

@@ -359,6 +359,21 @@ def test_a_copy_that_waits_for_a_collective_gains_nothing_that_other_ranks_hold(
     assert "would gain" in clear("memcpy", repeat(700, lambda t, at: held_up(t, at, reduce)))
 
 
+def behind_a_wait(trace, at):
+    """After a wait the device begins 90 µs late, whatever comes first: here 4 bytes that hold the host for nothing. Later ops begin promptly."""
+    trace.copy(at, 4, at + 90, at + 91, size=4)
+    trace.launch(at + 10, at + 93, at + 103, "f(float*)", dur=4).call("cudaEventSynchronize", at + 15, 95)
+    for k in range(2):
+        trace.launch(at + 115 + 10 * k, at + 119 + 10 * k, at + 123 + 10 * k, "g(float*)", dur=4)
+    trace.call("cudaEventSynchronize", at + 130, 6)
+
+
+def test_what_the_device_waits_for_before_a_copy_is_no_copys():
+    trace = repeat(140, behind_a_wait)
+    assert found("sync-stall", trace).saving.expected_us > 50, "a host that does not wait issues the next ones meanwhile"
+    assert "would gain" in clear("memcpy", trace)
+
+
 def test_copies_of_memory_of_unknown_kind_are_not_called_pinned():
     def body(trace, host, gpu):
         trace.op("aten::copy_", host, 10).copy(host + 2, 3, gpu, gpu + 400, "", 10_000_000)
@@ -473,6 +488,17 @@ def test_pointwise_kernels_that_do_not_chain_are_quiet():
         trace.op("aten::add", host + 20, 3, N * 2).launch(host + 21, gpu + 80, gpu + 119, "vectorized_elementwise_kernel")
 
     clear("unfused-elementwise", queued(apart))
+
+
+@pytest.mark.parametrize(("between", "chained"), [("native_layer_norm", False), ("add", True)])
+def test_norms_one_behind_another_are_no_chain(between, chained):
+    def body(trace, host, gpu):
+        for k, name in enumerate(("native_layer_norm", between, "native_group_norm", "native_batch_norm")):
+            kernel = "vectorized_elementwise_kernel" if name == "add" else f"{name}_kernel"
+            trace.op(f"aten::{name}", host + 4 * k, 3, [[64, 64, 64, 64]]).launch(host + 4 * k + 1, gpu + 30 * k, gpu + 30 * k + 29.5, kernel)
+
+    report = run("unfused-elementwise", queued(body))
+    assert bool(report.findings) == chained
 
 
 def test_pointwise_kernels_of_other_sizes_do_not_chain():

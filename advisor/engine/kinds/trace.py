@@ -128,8 +128,9 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
         untold = next(check for check in health.results if check.check == "steps")
     found = paced([doubted(f, replay, workspace.get(Timeline).source, untold) for f in found])
     found = clocked(found) if workspace.get(OutsideClock).paces else found
-    if workspace.get(FirstPass).only:
-        found = [first_seen(f) for f in found]
+    first = workspace.get(FirstPass)
+    if first.only or first.taken or first.brief:
+        found = [first_seen(f, replay, first.brief) for f in found]
     found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]

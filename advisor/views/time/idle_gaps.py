@@ -29,6 +29,10 @@ STRETCHED = (["launch", "host", "data_loading"], ["sync", "allocator", "unknown"
 """Causes that recording lengthens: where the host runs through events, and, only where these are too short to hold it, the rest."""
 
 
+ROUNDING_US = 1e-3
+"""Times that differ by no more than a nanosecond are one."""
+
+
 @dataclass(frozen=True)
 class Gaps:
     """Idle gaps of the busiest device in the window.
@@ -60,6 +64,12 @@ class Gaps:
         """What the device waits, a step, for these GPU ops to be launched; where steps repeat, also in the host's pauses before them."""
         lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
         return float(self.causes[lost].to_numpy()[np.isin(self.next_op, rows)].sum()) / steps.steps
+
+    def behind_us(self, ops: pd.DataFrame, steps: Steps) -> float:
+        """What the device waits, a step, directly behind these GPU ops."""
+        ends = np.sort((ops["start_us"] + ops["dur_us"]).to_numpy())
+        after = np.searchsorted(ends, self.start_us + ROUNDING_US) > np.searchsorted(ends, self.start_us - ROUNDING_US)
+        return float(self.dur_us[after].sum()) / steps.steps
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay) -> Gaps:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.fusion import Fusion, in_optimizer, runs
 from advisor.views.replay.gpu_work import GpuWork
@@ -29,6 +29,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
     rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
     on = work.column("device").tolist()
     in_full = _counts(counted, [stretch.full for stretch in fusion.stretches])
+    own_norm = work.launched_by(_is_norm)
     with_softmax = _counts(softmax, [stretch.full for stretch in fusion.stretches])
     chosen, times = [], []
     for stretch, found, softmaxes in zip(fusion.stretches, in_full, with_softmax, strict=True):
@@ -36,6 +37,9 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too.
         chained = found >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
+        # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
+        if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
+            continue
         if not chained or not rate or not stretch.known or len(_without_repeats(at, kind[at])) > 1:
             continue
         chosen.append(at)
@@ -58,6 +62,10 @@ def chains_by_order(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chain
     chains = _chains(work, left_out, min_chain)
     times = [_fused_us(work, roofline, chain)[::-1] for chain in chains]
     return chosen + chains, np.r_[np.minimum(longest, whole[:, None]).reshape(-1, 3), np.reshape(times, (-1, 3))]
+
+
+def _is_norm(op_name: str) -> bool:
+    return op_family(op_name) is Family.NORM
 
 
 def _counts(chosen: Mask, several: Sequence[Ints]) -> list[int]:

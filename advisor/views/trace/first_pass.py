@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, length, overlap_with
 from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
@@ -17,15 +19,27 @@ STILL_NEW = 0.5
 """A program that repeats itself has met all its kernels in its first pass. One that meets a new one behind half of its ops is still in it."""
 
 
+FEWEST_TAKEN = 12
+"""An allocator that keeps what it was given asks the driver for nothing once its cache is full, and now and then while that grows. Asked a dozen
+times in one pass, and given back less than half of it, it fills."""
+
+_TAKES = re.compile(r"^(cudaMalloc|hipMalloc|cuMemAlloc|(cu|hip)MemCreate)(Managed|Pitch|3D)?(_v\d+)?$")
+_GIVES_BACK = re.compile(r"^(cudaFree|hipFree|cuMemFree|(cu|hip)MemRelease)(_v\d+)?$")
+
+
 @dataclass(frozen=True, eq=False)
 class FirstPass:
     """only: whether all of the window is a first pass of a framework's program. A program in plain CUDA is judged by its one run, which is all
-    it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory."""
+    it does. once_us: what happened once before it. met: (n_gpu,) ops that run a kernel for the first time. allocating: while the host takes device memory.
+    taken: how often the allocator of a framework takes device memory in the only pass that was recorded, where it fills its cache; else 0. brief: whether
+    more went into what happens once than is left of a framework's recording that no step divides."""
 
     only: bool
     once_us: float
     met: Mask
     allocating: Spans
+    taken: int = 0
+    brief: bool = False
 
     def again(self, next_op: Ints, start_us: Floats, end_us: Floats) -> Mask:
         """(n,) whether gaps, each before an op (row, -1 where none), are such as later passes have too: not before a kernel that is met for the
@@ -48,5 +62,16 @@ class FirstPass:
         inside = order[steps.holds(start[order])]
         new = np.flatnonzero(met[inside])
         still = len(new) > 0 and new[-1] >= STILL_NEW * len(inside)
-        framework = program.framework != "cuda" and len(timeline.cpu_ops) > 0
-        return cls(bool(framework and steps.basis == "whole" and still and once_us > steps.end_us - steps.start_us), once_us, met, host.allocator)
+        framework = program.framework != "cuda"
+        brief = framework and not steps.repeats and once_us > steps.end_us - steps.start_us
+        taken = _taken(timeline, steps) if framework and steps.steps == 1 else 0
+        return cls(brief and still and len(timeline.cpu_ops) > 0, once_us, met, host.allocator, taken, brief)
+
+
+def _taken(timeline: Timeline, steps: Steps) -> int:
+    """How often device memory is taken in the window, 0 where that fills no cache."""
+    calls = timeline.api_calls
+    start = calls["start_us"].to_numpy()
+    inside = (start >= steps.host_start_us) & (start < steps.end_us)
+    taken, given_back = (int((matches(calls, pattern) & inside).sum()) for pattern in (_TAKES, _GIVES_BACK))
+    return taken if taken >= FEWEST_TAKEN and given_back < taken / 2 else 0

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
+from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.launches import Launches
@@ -21,6 +22,10 @@ _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 
 OUTLIER = 1.5
 """A leading period this many times the median is start-up (lazy loading, a drained queue), not the steady state."""
+
+TAKES_MEMORY, FEWEST_AFTER = 0.05, 2
+"""A step that spends a twentieth of a usual one on taking device memory fills the allocator's cache, or grows it, if none of the others
+behind it does: so many of them at the least, or nothing says which is the usual one."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,10 @@ class Steps:
     def middle(self, count: int) -> Steps:
         """So many steps from the middle, as a window of their own."""
         first = (self.steps - min(count, self.steps)) // 2
-        last = first + min(count, self.steps)
+        return self.part(first, first + min(count, self.steps))
+
+    def part(self, first: int, last: int) -> Steps:
+        """The steps from `first` up to, not with, `last`, as a window of their own."""
         return replace(
             self,
             start_us=float(self.edges_us[first]),
@@ -116,7 +124,7 @@ class Steps:
                 whole = f"the {len(marks[0]) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
                 continue
             if basis != "detected":
-                return made
+                return _warmed(timeline, launches, made)
             told, share = _apart(timeline, launches, marks)
             return replace(made, detail=made.detail + told, apart=share if detail == LAUNCH_SEQUENCE else 0.0)
         return _whole(timeline, launches, startup, whole)
@@ -176,6 +184,25 @@ def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: L
         len(edges) - 1,
         np.diff(edges),
         clock,
+    )
+
+
+def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
+    """The steps without the first ones, up to the last of them that takes device memory, where the program's own marks say what a step is: an
+    allocator that keeps what it was given asks for it once."""
+    calls = timeline.api_calls
+    rows = launches.calls_with(ApiRole.ALLOCATION)
+    of = steps.of_host_time(calls["start_us"].to_numpy()[rows])
+    inside = (of >= 0) & (of < steps.steps)
+    spent = np.bincount(of[inside], weights=calls["dur_us"].to_numpy()[rows[inside]], minlength=steps.steps)
+    takes = np.flatnonzero(spent >= TAKES_MEMORY * np.median(steps.periods_us))
+    skip = int(takes[-1]) + 1 if len(takes) else 0
+    if not skip or steps.steps - skip < max(FEWEST_AFTER, skip):
+        return steps
+    first = "the first step" if skip == 1 else f"the first {skip} steps"
+    left = steps.part(skip, steps.steps)
+    return replace(
+        left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later ones hardly do"
     )
 
 

@@ -14,9 +14,9 @@ WARM = "abcaabbcacbbaccabcba"
 """Twenty ops of three kernels, in no order that repeats."""
 
 
-def recorded(names, context_us=500_000.0, recorder="torch", memory=()):
+def recorded(names, context_us=500_000.0, recorder="torch", memory=(), freed=0):
     """A context made in one call, then an op every 60 µs whose kernel takes 10 and begins 20 after the op; `memory`: ops before which device
-    memory is taken."""
+    memory is taken; before the first `freed` some is given back."""
     trace = Trace(recorder=recorder)
     trace.call("cudaFree", 0, context_us)
     for k, name in enumerate(names):
@@ -25,6 +25,8 @@ def recorded(names, context_us=500_000.0, recorder="torch", memory=()):
             trace.op("aten::mm", at, 18)
         if k in memory:
             trace.call("cudaMalloc", at + 2, 8)
+        if k < freed:
+            trace.call("cudaFree", at + 17, 1)
         trace.launch(at + 12, at + 20, at + 30, f"kernel_{name}", dur=4)
     return trace
 
@@ -57,6 +59,21 @@ def test_in_a_first_pass_only_gaps_count_that_later_passes_have():
     at = 500_000.0 + 60.0 * np.arange(20)
     gaps = first.again(np.arange(20), at - 30, at + 20)
     assert gaps.tolist() == [10 <= k < 18 and k not in (12, 14) for k in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("trace", "taken"),
+    [
+        (recorded(WARM, context_us=0.0, memory=range(4, 16)), 12),
+        (recorded(WARM, context_us=0.0, memory=range(4, 15)), 0),  # a cache that grows
+        (recorded(WARM, context_us=0.0, memory=range(4, 16), freed=6), 0),  # what is given back is no cache's
+        (recorded(WARM, context_us=0.0, memory=range(4, 16), recorder="nsys"), 0),  # nor has plain CUDA one
+    ],
+)
+def test_a_pass_that_fills_the_allocators_cache_is_judged_in_part(trace, taken):
+    assert trace.get(FirstPass).taken == taken
+    headline = run(trace.timeline(), built_in().values()).headline
+    assert (f"takes device memory {taken} times" in headline.judged_why) == bool(taken)
 
 
 @pytest.mark.parametrize(

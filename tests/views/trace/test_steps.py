@@ -178,6 +178,33 @@ def test_the_middle_of_a_window_is_a_window():
     assert (steps.middle(99).steps, steps.middle(99).start_us, steps.middle(99).end_us) == (7, 5, 705)
 
 
+def filling(taken, steps=7, period=100):
+    """A loop whose host spends so many µs of each step on `cudaMalloc`, before it launches."""
+    trace = Trace()
+    for s, us in enumerate([*taken, *[0] * (steps - len(taken))]):
+        trace.step(period * s, period - 1, s + 1)
+        if us:
+            trace.call("cudaMalloc", period * s + 1, us)
+        trace.launch(period * s + us + 2, period * s + us + 4, period * s + us + 40)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ((50, 30), 4),
+        ((0, 30), 4),  # what comes before the last step that takes memory is no further
+        ((4, 4), 6),  # little of a step
+        ((30, 0, 0, 30), 6),  # the later half would not be most of what was recorded
+        ((30, 30, 30, 30, 30, 30, 30), 6),  # every step does
+        ((30, 0, 0, 0, 0, 30), 6),
+    ],
+)
+def test_marked_steps_that_fill_the_allocators_cache_are_warm_up(taken, left):
+    steps = filling(taken).get(Steps)
+    assert steps.steps == left and ("taking device memory" in steps.detail) == (left < 6)
+
+
 def test_time_has_no_origin():
     for shift in (0, 1e9):
         trace = loop(30, 80)
