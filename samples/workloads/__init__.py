@@ -45,6 +45,7 @@ from . import (
     written_10,
     written_11,
     written_12,
+    written_13,
 )
 from .base import Setup, Workload
 
@@ -93,6 +94,7 @@ MODULES = (
     written_10,
     written_11,
     written_12,
+    written_13,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
