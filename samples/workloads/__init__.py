@@ -46,6 +46,7 @@ from . import (
     written_10,
     written_11,
     written_12,
+    written_13,
 )
 from .base import Setup, Workload
 
@@ -95,6 +96,7 @@ MODULES = (
     written_10,
     written_11,
     written_12,
+    written_13,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
