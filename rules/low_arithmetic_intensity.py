@@ -5,20 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.knowledge.kernel_names import Family
+from advisor.intervals import Ints
+from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Batched, Edits
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.program import Program
+from advisor.views.trace.steps import Steps
 
 FEW, LIKELY, MANY = 4, 16, 64
 """How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
 are still most of the traffic, so the step takes as long as before."""
+
+OF_A_NETWORK = 0.1
+"""Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
 
 
 @rule("low-arithmetic-intensity", relies_on=("kernels",))
@@ -27,9 +35,15 @@ def low_arithmetic_intensity(
     arguments: Arguments,
     roofline: Roofline,
     witness: Witness,
+    steps: Steps,
+    gaps: Gaps,
+    program: Program,
+    first: FirstPass,
     *,
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
+    min_step_share: Share = 0.2,
+    min_launch_share: float = 0.5,
 ) -> Outcome:
     """Matrix products do too little work for what they read
 
@@ -46,7 +60,9 @@ def low_arithmetic_intensity(
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
     ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
     `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
-    usual length were held up by something else and are left out).
+    usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
+    Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}), more requests share what the
+    host issues: a low finding, as no trace tells whether there are more.
     The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
     host's part are shared; attention over each request's own cache is not.
 
@@ -62,6 +78,21 @@ def low_arithmetic_intensity(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
+    outcome = _of_products(work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
+    if isinstance(outcome, Found) or program.training or not steps.repeats:
+        return outcome
+    waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
+    waits = float(waiting.sum()) / gaps.run_us
+    of_network = work.of(*PRODUCTS, Family.ATTENTION)
+    if waits < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
+        return outcome
+    return _of_launches(work, witness, np.flatnonzero(~(of_network | work.of(Family.COMMUNICATION))), waits)
+
+
+def _of_products(
+    work: GpuWork, arguments: Arguments, roofline: Roofline, witness: Witness, max_of_ridge: float, min_busy_share: float, min_step_share: float
+) -> Found | Clear:
+    """Of a step that products on few rows take much of."""
     rows, dur_us = work.rows, work.dur_us
     dense, devices = work.of(Family.GEMM) & ~work.held_up, work.column("device")
     peaks = {number: roofline.peaks_of(work.timeline.device(number)) for number in distinct(devices[dense] if dense.any() else devices).tolist()}
@@ -77,12 +108,13 @@ def low_arithmetic_intensity(
         highest[ran] = np.fmax(ridge[ran], (peaks[number].ridge("tf32") or np.nan) if name == "fp32" else np.nan)
     starved = intensity < max_of_ridge * highest
     share = float(dur_us[starved].sum()) / work.busy_us
-    if share < min_busy_share or not starved.any():
+    found = np.flatnonzero(starved)
+    if share < min_busy_share or work.us_a_step(found) < min_step_share * work.step_us or not len(found):
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
-        return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}")
+        of_step = f" and {min_step_share:.0%} of the step" if share >= min_busy_share else ""
+        return Clear(why=f"matrix products far below the ridge point take {percent(share)} of busy time{typical}; reported from {min_busy_share:.0%}{of_step}")
     shared = np.flatnonzero(starved | ~(dense | work.of(Family.ATTENTION, Family.CONV, Family.COMMUNICATION)))
-    found = np.flatnonzero(starved)
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
     ops = roofline.cost_op[rows[found]].tolist()
@@ -98,18 +130,45 @@ def low_arithmetic_intensity(
         ),
         confidence=0.75,
         per="request",
-        fix=Fix(
-            title="Batch requests together",
-            steps=(
-                f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
-                f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
-                "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
-            ),
-            code=Code(
-                before="for request in requests:\n    out = model(request.unsqueeze(0))",
-                after="for group in batches_of(requests, 16):\n    out = model(torch.stack(group))",
-            ),
-            url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
-            risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
+        fix=_fix(
+            f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
+            f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
+            "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
+    )
+
+
+def _of_launches(work: GpuWork, witness: Witness, shared: Ints, waits: float) -> Found:
+    """Of a step whose kernels are done before the next one is launched: for more requests the host issues as many."""
+    nothing = shared[:0]
+    kernels = np.flatnonzero(work.kernel)
+    return Found(
+        title="A step serves too few requests to keep the device busy",
+        summary=f"The GPU waits for launches {percent(waits)} of each {duration(work.step_us)} step: for several requests at once the host issues no more.",
+        edits=Edits(Batched(FEW, nothing), Batched(LIKELY, shared), Batched(MANY, shared)),
+        removes="issuing the same kernels again for every request",
+        evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
+        confidence=0.75,
+        per="request",
+        status="possible",
+        possible_why="whether there are more requests, or pieces of one, at the same time is not in a trace",
+        decide_with=f"run one step on {LIKELY} of them",
+        fix=_fix(
+            f"Give a step several requests, or several pieces of one (windows, tiles, candidates). The saving is per request, with {LIKELY} in a step; "
+            f"a step of {duration(work.step_us)} itself does not shrink.",
+            "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
+        ),
+    )
+
+
+def _fix(*steps: str) -> Fix:
+    return Fix(
+        title="Batch requests together",
+        steps=steps,
+        code=Code(
+            before="for request in requests:\n    out = model(request.unsqueeze(0))",
+            after="for group in batches_of(requests, 16):\n    out = model(torch.stack(group))",
+        ),
+        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
+        risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",
     )

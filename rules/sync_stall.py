@@ -16,12 +16,13 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
-from advisor.views.replay.value_waits import WAITING_OPS, branching, value_waits, without_reads, without_waiting_ops
+from advisor.views.replay.value_waits import WAITING_OPS, branching, sparing, value_waits, without_reads, without_waiting_ops
 from advisor.views.time.device_time import DevicePartition, Partition, total
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
@@ -45,6 +46,7 @@ def sync_stall(
     witness: Witness,
     program: Program,
     startup: StartUp,
+    shapes: Shapes,
     *,
     min_saving_share: float = 0.01,
     min_per_step: float = 2.0,
@@ -68,7 +70,7 @@ def sync_stall(
     so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
     recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
-    that try algorithms, which happens once. In a recording of a single step,
+    that try algorithms, which happens once, and those that ask what is left to work on, where products work on fewer rows from pass to pass. In a recording of a single step,
     so are waits after its last launch: what they hold up was not recorded. Where each wait, outside any op, ends a range of the
     program's own that marks the step, removing them is possible only: they may be how that range is timed.
 
@@ -80,7 +82,7 @@ def sync_stall(
     before each such wait, as it may compute only what is read.
 
     When to ignore it
-    When the program must react to the value at once (early exit, sampling in an autoregressive loop), or when it
+    When the program must react to the value at once (early exit, less to do in the next pass, sampling in an autoregressive loop), or when it
     measures time on purpose.
 
     References
@@ -96,8 +98,9 @@ def sync_stall(
     if steps.steps == 1:
         # Nothing that was recorded comes after it: what the next step would gain was not seen.
         waits = waits[waits < work.schedule.op_call.max(initial=-1)]
+    waits = waits[~sparing(work, calls, shapes, waits)]
     if not len(waits):
-        left = f" but for {counted(len(every), 'wait')} of timing, of start-up or of the run's end" if len(every) else ""
+        left = f" but for {counted(len(every), 'wait')} of timing, of start-up, of the run's end or for what is left to work on" if len(every) else ""
         return Clear(why=f"no call inside the window makes the host wait for the GPU{left}")
     removed = without_waiting_ops(work, calls, replay, waits)
     share, per_step = replay.share(replay.corrected, removed), len(waits) / work.schedule.steps

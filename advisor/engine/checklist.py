@@ -225,10 +225,10 @@ def _batch(report: Report) -> Answer:
     if good and (busy := _busy_share(report)) < 0.5:
         detail = f"The GPU works for {percent(busy)} of the step: where the host does as much for a larger one, that takes little longer."
         return _open(name, question, f"{detail}{_throughput(report)}", "#time", busy)
-    if heard == "found":
-        detail = "Products have too few rows, or kernels too few blocks; see the findings."
-    elif waits:
+    if waits:
         detail = "Kernels are done before the next one is launched: more samples a step would take little longer."
+    elif heard == "found":
+        detail = "Products have too few rows, or kernels too few blocks; see the findings."
     else:
         detail = "Products of too few rows and kernels of too few blocks take little of the step."
     gain = _gains(report, "low-arithmetic-intensity", "small-grid")

@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
+from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDispatch, WithoutOps, WithoutWaits, combine
@@ -17,6 +18,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
 
 # Ops that exist to bring a value or a size to the host, and the Python calls that wait: the fix does without them.
 WAITING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
@@ -36,6 +38,11 @@ _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synch
 
 BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
+
+
+FEWEST_SPARED, MOST_OF, SPARED = 4, 0.75, 1.25
+"""A loop that leaves out what is done: its passes at least, their share of all that work in that width, and how many times as many rows the first
+works on as the last."""
 
 
 def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
@@ -77,6 +84,28 @@ def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
     return _inside(ops, calls, waits, _READING_OPS)
+
+
+def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
+    each pass would work on all."""
+    sizing = np.flatnonzero(_inside(work.ops, calls, waits, _SIZING_OPS))
+    products = np.flatnonzero(work.of(*PRODUCTS) & (work.op >= 0))
+    behind = np.searchsorted(waits[sizing], work.schedule.op_call[products]) - 1
+    rows: dict[tuple[object, ...], dict[int, int]] = {}
+    for step, wait, op in sorted({*zip(work.step[products].tolist(), behind.tolist(), work.op[products].tolist(), strict=True)}):
+        matrices = [shape for shape, _ in shapes.inputs(op) if len(shape) > 1]
+        if wait >= 0 and len(matrices) > 1:
+            rows.setdefault((step, matrices[0][1:], *matrices[1:]), {})[wait] = matrices[0][0]
+    spared: set[int] = set()
+    for passes in rows.values():
+        at, left = np.array([*passes]), np.array([*passes.values()])
+        for run in np.split(np.arange(len(left)), np.flatnonzero(np.diff(left) > 0) + 1):
+            if len(run) >= max(FEWEST_SPARED, MOST_OF * len(left)) and left[run[-1]] * SPARED <= left[run[0]]:
+                spared |= {*at[run].tolist()}
+    made = np.zeros(len(waits), bool)
+    made[sizing[sorted(spared)]] = True
+    return made
 
 
 def _inside(ops: Ops, calls: HostCalls, at: Ints, names: re.Pattern[str]) -> Mask:
