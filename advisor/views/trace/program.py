@@ -16,8 +16,8 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
-# Where neither ops nor optimizer ranges were recorded, kernels tell.
-_TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|dgrad|multi_tensor_apply|[Aa]dam")
+# Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward.
+_TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
