@@ -52,3 +52,8 @@ def test_one_compiled_kernel_among_hundreds_is_no_compiled_program():
 )
 def test_the_server_is_known_by_its_frames(frame, server):
     assert program(kernels("gemm").python(frame, 0, 100)).server == server
+
+
+@pytest.mark.parametrize(("kernel", "training"), [("sm90_xmma_dgrad_implicit_gemm_tf32", False), ("sm90_xmma_wgrad_implicit_gemm_tf32", True)])
+def test_a_transposed_convolution_runs_the_kernel_of_a_gradient_forward(kernel, training):
+    assert program(kernels("cudnn_convolution", kernel)).training is training
