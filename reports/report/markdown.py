@@ -15,7 +15,6 @@ from advisor.reports._phrases import (
     code_spans,
     confidence,
     footnote,
-    gain,
     hardware,
     improves,
     judged,
@@ -26,6 +25,7 @@ from advisor.reports._phrases import (
     place,
     processor,
     rules_run,
+    saves,
     saving_basis,
     slices,
     source_line,
@@ -187,9 +187,9 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
 
 
 def _row(report: Report, finding: Finding, number: int) -> str:
-    saves = gain(finding, report) or "–"
+    saved = saves(finding, report) or "–"
     title, fix = prose(cut(titled(finding, report), 160)), prose(cut(finding.fix.title, 160))
-    return f"| {number} | {title} | {finding.severity} | {saves} | {fix} |"
+    return f"| {number} | {title} | {finding.severity} | {saved} | {fix} |"
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:

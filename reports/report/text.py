@@ -186,7 +186,7 @@ def _findings(console: Console, report: Report, total: int, praise: list[str]) -
 
 
 def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
-    part, saves = report.share(finding), _phrases.gain(finding, report)
+    part, saves = report.share(finding), _phrases.saves(finding, report)
     filled = round(part * _GAIN_BAR) or int(part > 0)
     row = Table.grid(expand=True, padding=(0, 1))
     row.width = min(width, 100)

@@ -381,3 +381,19 @@ def test_anchors_are_unique() -> None:
     rules = ("a", "a", "a-2", "team/a", "team-a", "\n<>")
     made = _phrases.anchors(tuple(msgspec.structs.replace(finding, rule=rule) for rule in rules))
     assert made == ["finding-a", "finding-a-2", "finding-a-2-2", "finding-team-a", "finding-team-a-2", "finding-unnamed"]
+
+
+def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format() -> None:
+    report = launch_bound()
+    finding = msgspec.structs.replace(report.findings[0], saving=msgspec.structs.replace(report.findings[0].saving, per="request"))
+    shown = msgspec.structs.replace(report, findings=(finding,))
+    for name, said in (
+        ("html", "of the request"),
+        ("text", ") a request"),
+        ("markdown", ") a request"),
+        ("sarif", "of the request"),
+        ("junit", "of the request"),
+        ("gitlab", "of the request"),
+    ):
+        assert said in formats()[name].render(shown), name
+        assert said not in formats()[name].render(msgspec.structs.replace(report, findings=report.findings[:1])), name
