@@ -6,6 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints
+from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
@@ -18,6 +19,7 @@ from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
@@ -39,6 +41,7 @@ def low_arithmetic_intensity(
     gaps: Gaps,
     program: Program,
     first: FirstPass,
+    launches: Launches,
     *,
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
@@ -61,7 +64,7 @@ def low_arithmetic_intensity(
     ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
     `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
-    Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}), more requests share what the
+    Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays, more requests share what the
     host issues: a low finding, as no trace tells whether there are more.
     The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
     host's part are shared; attention over each request's own cache is not.
@@ -84,7 +87,9 @@ def low_arithmetic_intensity(
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
     of_network = work.of(*PRODUCTS, Family.ATTENTION)
-    if waits < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
+    # Gaps inside a replayed graph come from recording its nodes.
+    replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
+    if replayed.any() or waits < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
         return outcome
     return _of_launches(work, witness, np.flatnonzero(~(of_network | work.of(Family.COMMUNICATION))), waits)
 
