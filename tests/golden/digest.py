@@ -23,7 +23,9 @@ EXACT_DIGITS = 12
 """To which sums in any order agree: rounded to these first, a half of the last digit kept falls to the same side everywhere."""
 
 IN_FULL = ("kind", "window", "time", "headline", "failed")
-OF_A_FINDING = ("rule", "severity", "status", "confidence", "saving", "cause", "ranks", "folded_into", "summary")
+OF_A_FINDING = ("severity", "status", "confidence", "saving", "cause", "ranks", "folded_into", "summary")
+ALIKE = ("unit", "basis", "removes", "level")
+"""Of a saving, what hardly differs from one finding of a rule to the next."""
 
 
 def recordings() -> list[Path]:
@@ -59,6 +61,8 @@ def digested(report: dict[str, Any]) -> dict[str, Any]:
     findings, clear, skipped, health = (report.pop(part) for part in ("findings", "clear", "skipped", "health"))
     kept: dict[str, Any] = {part: report.pop(part) for part in IN_FULL if part in report}
     kept["health"] = {check["check"]: check["status"] for check in health if check["status"] != "ok"}
+    for finding in findings:
+        finding["alike"] = {part: finding["saving"].pop(part) for part in ALIKE if part in finding["saving"]}
     kept["findings"] = {
         finding["id"]: {part: finding.pop(part) for part in OF_A_FINDING if finding.get(part) not in ("", [], None)} | {"rest": short(finding)}
         for finding in findings
