@@ -214,9 +214,10 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
         return ()
     _, first = np.unique(table["name"].cat.codes.to_numpy()[rows], return_index=True)
     start, edges = table["start_us"].to_numpy(), _edges(timeline)
+    pid, tid = table["pid"].to_numpy(), table["tid"].to_numpy()
     found = {}
     for row in rows[first].tolist():
-        mine = edges[int(table["pid"].iat[row]), int(table["tid"].iat[row])]
+        mine = edges[int(pid[row]), int(tid[row])]
         at, around = row, int(ops.parent[row])
         while around >= 0:
             begun = max(float(start[around]), float(mine[max(np.searchsorted(mine, start[at]) - 1, 0)]))
