@@ -34,6 +34,8 @@ class Origin:
     line: int = 0
     """Innermost line that is neither PyTorch's nor an installed package's."""
     function: str = ""
+    caller: str = ""
+    """Where the program called that function: `file:function` of the next of its own frames, "" where there is none."""
     module: str = ""
     """Calls of `forward`, outermost first, as `model.py:attend > linear`."""
     phase: Phase = Phase.FORWARD
@@ -93,7 +95,8 @@ def _origin(stack: Stack) -> Origin:
     python = [frame for frame in stack if frame.python]
     native = [frame for frame in stack if not frame.python]
     own = _started(python)
-    user = next((frame for frame in python if (own and frame.file.startswith(own)) or not _LIBRARY.search(frame.file)), None)
+    mine = [frame for frame in python if (own and frame.file.startswith(own)) or not _LIBRARY.search(frame.file)][:2]
+    user = mine[0] if mine else None
     node = next((m[1] for m in (_NODE.search(frame.name) for frame in native) if m), "")
     recomputes = any(_in_checkpoint(frame) and frame.name in ("recompute_fn", "unpack_hook", "recompute") for frame in python)
     stepping = any(_OPTIMIZER.search(frame.file) and frame.name not in ("zero_grad",) for frame in python)
@@ -102,6 +105,7 @@ def _origin(stack: Stack) -> Origin:
         file=user.file if user else "",
         line=user.line if user else 0,
         function=user.name if user else "",
+        caller=f"{mine[1].file}:{mine[1].name}" if len(mine) > 1 else "",
         module=_module(python),
         phase=_phase(python, native, recomputes, stepping),
         node=node,
