@@ -545,9 +545,14 @@ def test_pointwise_kernels_of_other_sizes_do_not_chain():
 
 
 def test_interpolations_one_behind_another_are_no_chain_but_one_begins_it():
-    clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("mul", "upsample_bilinear2d", "upsample_nearest2d"))))
+    clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("mul", "upsample_bilinear2d", "upsample_bicubic2d"))))
     finding = found("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("tanh", "upsample_bilinear2d", "mul", "add")), gpu=165))
     assert finding.evidence[0].label == "upsample_bilinear2d → mul → add"
+    assert (
+        found("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("tanh", "upsample_nearest2d", "mul"))))
+        .evidence[0]
+        .label.startswith("tanh")
+    )
 
 
 def test_a_loop_over_one_op_is_no_chain():

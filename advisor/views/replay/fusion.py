@@ -57,8 +57,9 @@ two sets of 6144 points, each the sum of three squared differences: 340 million 
 
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
-_NEIGHBOURS = re.compile(r"upsample|interpolat|grid_sampl", re.IGNORECASE)
-"""What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it."""
+_NEIGHBOURS = re.compile(r"upsample_(?!nearest)|interpolat|grid_sampl", re.IGNORECASE)
+"""What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
+Taking the nearest is pointwise."""
 _COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
