@@ -13,7 +13,7 @@ from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import Edit, Edits, FasterCopies, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
+from advisor.views.replay.edits import Edit, Edits, FasterCopies, NextAfter, OnSideStream, WithDispatch, WithoutOps, WithoutWaits, changes, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
@@ -72,7 +72,7 @@ def memcpy(
     Copies by direction, memory kinds and the op that asked for them; which part of each overlaps no kernel; whether the
     call returned only after the transfer. The step is replayed with the copies at the rate of pinned memory (devices.toml)
     and on a stream of their own, eight small ones a step or more as one, with what issued the others gone; where ops make a tensor on
-    the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, none packed, made on
+    the host, as many launches make it on the GPU and nothing is copied (`low`: still on the stream that computes, in the order as recorded, none packed, made on
     the host, what comes to the host waited for, what a loader without workers makes pinned at 12 GB/s by the thread that copies it; `high`: no pageable copy at all, as if the data were made once or kept on the GPU). What JAX
     stages on the host while the program waits goes too: `low` ahead of its step, `high` altogether, `expected` altogether where
     the host had no time to make new arrays (20 GB/s). No fix gains more than copies are seen to cost: their time alone, the host's in them,
@@ -177,7 +177,9 @@ def _edits(
     pinning = copies.pinned_by_loader(work, large) if loader else combine()
     # What comes to the host is there to be used: at the least, the host waits for it as before.
     used = np.intersect1d(held, calls.held_by_copies(schedule.op_call[copies.to_host(work)])) if calls else held
-    least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned)
+    # Nor is it known that what is sent on another stream could have begun before.
+    ordered = NextAfter(copies.at[np.isin(schedule.op_call[copies.at], held)])
+    least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned, ordered)
     faster = combine(WithoutWaits(np.setdiff1d(held, theirs)), pinned)
     # Copies that have a stream to themselves are ahead already.
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]

@@ -44,8 +44,8 @@ def memory_activations(
     Activations are what the forward pass makes and the backward pass gives back. Layers are the part of that sequence which
     repeats, stack for stack and size for size. Allocations are replayed with each layer's dropped at its end, but for the
     smallest (what the next layer gets), and made again as the backward pass reaches it (`low`: two layers at a time, of unlike ones four stretches; `high`:
-    every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size; they are
-    replayed away. Reported from `min_share` of the peak ({min_share}: less is not worth computing
+    every activation but those). Networks of unlike layers are cut into twelve stretches of equal bytes. Scores are softmax outputs beside products of the same function and size, or an exponential
+    between a difference and a quotient that one function writes out, beside such products where it is called; they are replayed away. Reported from `min_share` of the peak ({min_share}: less is not worth computing
     twice) and `least_bytes` ({least_bytes}); where checkpointing frees less than `worth_bytes` ({worth_bytes}, a
     quarter of the smallest GPUs that people train on), it is not worth its price, and the finding is low.
 

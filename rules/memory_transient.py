@@ -79,8 +79,7 @@ def memory_transient(
             held = size(int(a.size[scores.rows & device.at_peak].sum()))
             return Found(
                 title="Attention forms its N × N scores",
-                summary=f"One layer's attention scores and what is made of them hold {held} of the peak of {size(peak)}; "
-                f"scaled_dot_product_attention frees {size(freed)}.",
+                summary=f"Attention scores and what is made of them hold {held} of the peak of {size(peak)}; scaled_dot_product_attention frees {size(freed)}.",
                 confidence=0.8,
                 saving=saved(peak, 0.7 * freed, freed, 1.1 * freed, "the N × N scores of attention"),
                 evidence=places(attribution, scores.rows),

@@ -44,7 +44,11 @@ class Frame(NamedTuple):
 
     @property
     def python(self) -> bool:
-        return self.file.endswith(".py") or self.file.startswith("<") or (self.line > 0 and "::" not in self.name and "(" not in self.name)
+        """Whether it is Python's. Frames of the interpreter and of C libraries have lines and plain names too, and tell themselves by their files' suffix;
+        a script needs none."""
+        if self.file.endswith(".py") or self.file.startswith("<"):
+            return True
+        return self.line > 0 and "." not in self.file.rsplit("/", 1)[-1] and "::" not in self.name and "(" not in self.name
 
 
 Stack = tuple[Frame, ...]

@@ -168,6 +168,42 @@ def test_logits_at_once_are_a_moment():
     clear(_logits(at_once=False), "memory-transient")
 
 
+def by_hand(op, line, mib, m):
+    """An allocation in a softmax that the program writes out and calls where the products are, or there where no line is given."""
+    called = at(12, "" if line else op, "attend")
+    return m.alloc(mib, [*at(line, op, "softmax")[:2], *called] if line else called)
+
+
+def attended(product="bmm", quotient="div", mib=512):
+    m = Memory()
+    m.older(64)
+    for _ in range(3):
+        scores = by_hand(product, 0, mib, m)
+        less = by_hand("sub", 7, mib, m)
+        exponential = by_hand("exp", 8, mib, m)
+        m.free(scores, less)
+        m.free(by_hand(quotient, 9, mib, m), exponential)
+    return m
+
+
+def test_attention_whose_softmax_is_written_out_forms_its_scores():
+    finding = one(attended(), "memory-transient")
+    assert finding.title == "Attention forms its N × N scores"
+    assert finding.saving.expected / MIB == pytest.approx(3 * 512, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        attended(product="addmm"),  # of logits, not of scores
+        attended(quotient="mul"),  # no softmax
+        attended(mib=2),  # of something small
+    ],
+)
+def test_other_exponentials_are_no_scores(memory):
+    assert all("scores" not in finding.title for finding in report(memory, "memory-transient").findings)
+
+
 def test_what_every_layer_holds_for_a_while_is_no_moment():
     m = Memory()
     for _ in range(3):

@@ -339,6 +339,19 @@ def test_pageable_copies_before_compute_are_found():
     assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
 
 
+def test_what_goes_up_and_then_comes_down_is_not_both_at_once_for_sure():
+    def there_and_back(trace, at):
+        for k, (kind, stream) in enumerate((("HtoD", 22), ("DtoH", 20))):
+            trace.op("aten::copy_", at + 2000 * k, 1990).copy(
+                at + 2000 * k + 2, 1980, at + 2000 * k + 8, at + 2000 * k + 1978, size=10_000_000, kind=kind, stream=stream
+            )
+        trace.launch(at + 3992, at + 3994, at + 3996)
+
+    saving = found("memcpy", repeat(4000, there_and_back)).saving
+    # Pinned, each takes 180 µs at some 55 GB/s: one after the other at the least.
+    assert saving.low_us <= 4000 - 2 * 180 < saving.high_us
+
+
 def fetched(trace, at):
     """10 MB come to the host in 400 µs, behind 200 µs of a kernel that is waited for with them; the host then works for 600 of its own."""
     trace.launch(at, at + 5, at + 205, dur=4)
@@ -529,6 +542,17 @@ def test_pointwise_kernels_of_other_sizes_do_not_chain():
         trace.op("aten::tanh", host + 10, 3, [[77, 5]]).launch(host + 11, gpu + 40, gpu + 119, "vectorized_elementwise_kernel")
 
     clear("unfused-elementwise", queued(body))
+
+
+def test_interpolations_one_behind_another_are_no_chain_but_one_begins_it():
+    clear("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("mul", "upsample_bilinear2d", "upsample_bicubic2d"))))
+    finding = found("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("tanh", "upsample_bilinear2d", "mul", "add")), gpu=165))
+    assert finding.evidence[0].label == "upsample_bilinear2d → mul → add"
+    assert (
+        found("unfused-elementwise", queued(lambda t, host, gpu: pointwise(t, host, gpu, ("tanh", "upsample_nearest2d", "mul"))))
+        .evidence[0]
+        .label.startswith("tanh")
+    )
 
 
 def test_a_loop_over_one_op_is_no_chain():

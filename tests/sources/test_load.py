@@ -114,7 +114,8 @@ FOREIGN = {
     "x.json": (b"{" + b"\0" * 100, "binary"),
     "y.json": (b'{"rocprofiler-sdk-tool":[{"metadata":{"pid":908,"comm', "rocprofv3"),
     "yb.json": (b'{ "traceEvents":[{}\n,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2,"name":"process_name","sort_index":0}\n]}', "rocprof writes as JSON"),
-    "za.json": (b'[{"name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {}}]', "without Kineto"),
+    "za.json": (b'[{"name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {}}]', "how long each op took"),
+    "zb.json": (b'[{"name": "[MEMCPY] HtoD", "ph": "X", "ts": 1.5, "dur": 2, "pid": 1, "tid": 7, "args": {"correlationId": 1}}]', "another tool wrote them"),
     "z.xplane.pb": (b"\x0a\x10\x01\x02\x03\x00\x05\x06\x07\x08", "protobuf"),
 }
 

@@ -60,8 +60,8 @@ def record(opened: Opened) -> Recording:
     """The recording of one trace."""
     if _BEFORE_KINETO.search(opened.head):
         raise TraceError(
-            "the file is of torch.autograd's profiler without Kineto (PyTorch before 1.8.1, or use_kineto=False): it says how long the GPU took for "
-            "each op, but holds no kernel, launch or stream, so nothing can be judged",
+            "the file is of torch.autograd's profiler without Kineto (PyTorch before 1.8.1, or use_kineto=False): it says how long each op took, "
+            "but holds no kernel, launch or stream, so nothing can be judged",
             _HOW_TO_RECORD,
         )
     if _ROCPROF_EVENTS.search(opened.head):
@@ -234,6 +234,9 @@ def _nothing_to_analyse(collected: _Collected, issues: tuple[ReadIssue, ...]) ->
     counts.update({category or "no category": n for category, n in collected.categories.items()})
     holds = ", ".join(f"{n:,} {name}" for name, n in counts.most_common(8)) or "no spans"
     details = "".join(f"; {issue.detail}" for issue in issues)
+    if set(counts) == {"no category"}:
+        told = "none of which has a category (`cat`), as PyTorch's have: another tool wrote them, and which of them are GPU work is not told"
+        return TraceError(f"the trace has {collected.events:,} events, {told}{details}", _HOW_TO_RECORD)
     return TraceError(f"the trace has {collected.events:,} events but no GPU work and no framework ops ({holds}){details}", _HOW_TO_RECORD)
 
 

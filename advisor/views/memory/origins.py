@@ -34,6 +34,8 @@ class Origin:
     line: int = 0
     """Innermost line that is neither PyTorch's nor an installed package's."""
     function: str = ""
+    caller: str = ""
+    """Where the program called that function: `file:function` of the next of its own frames, "" where there is none."""
     module: str = ""
     """Calls of `forward`, outermost first, as `model.py:attend > linear`."""
     phase: Phase = Phase.FORWARD
@@ -64,6 +66,7 @@ _LIBRARY = re.compile(
     IN_LIBRARY + r"|(^|/)(torch|torchvision|torch_geometric|transformers|accelerate|lightning|timm|einops|triton|jax|jaxlib|flax|optax|numpy)/"
     r"|(^|/)(contextlib|functools|runpy|threading)\.py$"
 )
+_INSTALLED = re.compile(r"(.*/(?:site|dist)-packages/([^/]+)/)")
 _OPTIMIZER = re.compile(r"(^|/)(torch/optim/|optim\w*/|\w*optimi[sz]er\w*\.py|adam(w|ax|_?mini|w?_?8bit)?\.py|sgd\.py|adafactor\.py)")
 _SETS_UP = {"__init__", "_apply", "convert", "load_state_dict", "reset_parameters", "from_pretrained", "_load_state_dict_into_model"}
 
@@ -91,9 +94,9 @@ class Origins:
 def _origin(stack: Stack) -> Origin:
     python = [frame for frame in stack if frame.python]
     native = [frame for frame in stack if not frame.python]
-    # A program may lie in a folder that is called like a library: the file that was started is its own all the same.
-    own = python[-1].file if python and python[-1].name == "<module>" else None
-    user = next((frame for frame in python if frame.file == own or not _LIBRARY.search(frame.file)), None)
+    own = _started(python)
+    mine = [frame for frame in python if (own and frame.file.startswith(own)) or not _LIBRARY.search(frame.file)][:2]
+    user = mine[0] if mine else None
     node = next((m[1] for m in (_NODE.search(frame.name) for frame in native) if m), "")
     recomputes = any(_in_checkpoint(frame) and frame.name in ("recompute_fn", "unpack_hook", "recompute") for frame in python)
     stepping = any(_OPTIMIZER.search(frame.file) and frame.name not in ("zero_grad",) for frame in python)
@@ -102,6 +105,7 @@ def _origin(stack: Stack) -> Origin:
         file=user.file if user else "",
         line=user.line if user else 0,
         function=user.name if user else "",
+        caller=f"{mine[1].file}:{mine[1].name}" if len(mine) > 1 else "",
         module=_module(python),
         phase=_phase(python, native, recomputes, stepping),
         node=node,
@@ -110,6 +114,16 @@ def _origin(stack: Stack) -> Origin:
         checkpointed=any(_in_checkpoint(frame) for frame in python),
         workspace=any(_WORKSPACE.search(frame.name) for frame in native[:14]),
     )
+
+
+def _started(python: list[Frame]) -> str:
+    """How the paths of the program's own files begin, "" where it is not told: the file that was started, which may lie in a folder that is called
+    like a library; of an installed package that was run as a module, all of the package."""
+    file = next((frame.file for frame in reversed(python) if frame.name == "<module>"), "")
+    package = _INSTALLED.match(file)
+    if package is None:
+        return file
+    return "" if _LIBRARY.search(f"/{package[2]}/x") else package[1]
 
 
 def _phase(python: list[Frame], native: list[Frame], recomputes: bool, stepping: bool) -> Phase:

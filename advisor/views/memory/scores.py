@@ -12,6 +12,8 @@ from advisor.views.memory.history import Bools
 
 _SOFTMAX = re.compile(r"^_?(safe_)?softmax$|^softmax$|^_softmax_backward_data$")
 _PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|_unsafe_view|scaled_dot_product)")
+_BACKWARD = re.compile(r"Softmax|Bmm|MaskedFill|Dropout|Div|Mul|Tril|Where|ToCopy|Baddbmm|Unsafe")
+_BACKWARD_BY_HAND = re.compile(_BACKWARD.pattern + r"|Exp|Sub|Sum|Max|Neg")
 ITEM_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes that tensors of one shape have: a mask of bytes beside scores of two or four."""
 SQUARE_LIKE = 4 << 20
@@ -33,17 +35,37 @@ class Scores:
         softmax = np.array([bool(_SOFTMAX.match(o.op)) for o in origins])[a.stack]
         product = np.array([bool(_PRODUCT.match(o.op)) for o in origins])[a.stack]
         place = np.array([f"{o.file}:{o.function}" if o.file else f"~{o.node}" for o in origins])[a.stack]
-        backward = np.array([bool(re.search(r"Softmax|Bmm|MaskedFill|Dropout|Div|Mul|Tril|Where|ToCopy|Baddbmm|Unsafe", o.node)) for o in origins])[a.stack]
+        caller = np.array([o.caller for o in origins])[a.stack]
+        backward, backward_by_hand = (np.array([bool(p.search(o.node)) for o in origins])[a.stack] for p in (_BACKWARD, _BACKWARD_BY_HAND))
         rows = np.zeros(len(a), bool)
-        for size in np.unique(a.requested[softmax & (a.requested >= SQUARE_LIKE)]).tolist():
-            around = np.unique(place[softmax & (a.requested == size)])
-            inside = np.isin(place, around)
+        by_hand = _written_out(attribution, place)
+        for size in np.unique(a.requested[(softmax | by_hand) & (a.requested >= SQUARE_LIKE)]).tolist():
+            of_size, alike = a.requested == size, np.isin(a.requested, _sizes(size))
+            around, written = np.unique(place[softmax & of_size]), np.unique(place[by_hand & of_size])
+            # A softmax of the program's own is called where the products are.
+            inside = np.isin(place, around) | np.isin(place, written) | np.isin(place, np.unique(caller[by_hand & of_size]))
             # Beside a product of the same size: the softmax of logits has none.
-            if not (product & inside & np.isin(a.requested, _sizes(size))).any():
+            if not (product & inside & alike).any():
                 continue
-            alike = np.isin(a.requested, _sizes(size))
-            rows |= alike & (inside | backward)
+            rows |= alike & (inside | (backward_by_hand if len(written) else backward))
         return cls(rows, bool((rows & attribution.of(Category.ACTIVATIONS)).any()))
+
+
+def _written_out(attribution: Attribution, place: np.ndarray) -> Bools:
+    """Exponentials of a softmax that the program writes out: in one function a difference, its exponential and a quotient, of one shape."""
+    a = attribution.device.allocations
+    op = np.array([o.op for o in attribution.origins.of])[a.stack]
+    file = np.array([bool(o.file) for o in attribution.origins.of])[a.stack]
+    found = np.zeros(len(a), bool)
+    seen = set()
+    for row in np.flatnonzero((op == "exp") & file & (a.requested >= SQUARE_LIKE)).tolist():
+        key = str(place[row]), int(a.requested[row])
+        if key not in seen:
+            seen.add(key)
+            here = (place == place[row]) & np.isin(a.requested, _sizes(int(a.requested[row])))
+            if {"sub", "div"} <= {*op[here].tolist()}:
+                found |= here & (op == "exp") & (a.requested == a.requested[row])
+    return found
 
 
 def _sizes(size: int) -> list[int]:

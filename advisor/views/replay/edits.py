@@ -337,6 +337,20 @@ class OnSideStream(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class NextAfter(Edit):
+    """What is launched right after each of these ops, on another stream, starts when that op has ended: as it did while the host waited."""
+
+    ops: Ints
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        ops = self.ops[self.ops + 1 < len(schedule.after)]
+        ops = ops[(schedule.stream[ops + 1] != schedule.stream[ops]) & (schedule.after[ops + 1] == -1)]
+        after = schedule.after.copy()
+        after[ops + 1] = ops
+        return schedule.edit(after=after)
+
+
+@dataclass(frozen=True, eq=False)
 class WithHostTime(Edit):
     """Launching each of these ops costs the host so much more."""
 

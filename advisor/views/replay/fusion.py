@@ -57,6 +57,9 @@ two sets of 6144 points, each the sum of three squared differences: 340 million 
 
 _OPTIMIZER = re.compile(r"Optimizer\.|aten::_(foreach|fused)_")
 _RANDOM = re.compile(r"^aten::(native_dropout|bernoulli_?|rand|rand_like|uniform_|random_|normal_|exponential_)$")
+_NEIGHBOURS = re.compile(r"upsample_(?!nearest)|interpolat|grid_sampl", re.IGNORECASE)
+"""What reads several elements of its input for each that it writes, as interpolating does: all of the input must be there, so it ends what comes before it.
+Taking the nearest is pointwise."""
 _COMPARING = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TABLE = re.compile(r"^aten::(cos|sin|pow|exp|log)_?$")
 _TURNING = re.compile(r"^aten::(cat|stack|roll|flip)$")
@@ -164,12 +167,13 @@ def _takes_complex(work: GpuWork) -> Mask:
 
 
 def runs(work: GpuWork, member: Mask, elements: Ints | None = None) -> list[Ints]:
-    """Positions that follow each other on a stream in one pass of one step, and where elements are given on as many of them (-1: unknown)."""
+    """Positions that follow each other on a stream in one pass of one step, what reads its neighbours first among them, and where elements are given on as many of them (-1: unknown)."""
     found: list[Ints] = []
-    backward = work.backward
+    backward, begins = work.backward, work.named(_NEIGHBOURS) | work.launched_by(_NEIGHBOURS.search)
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero(work.schedule.stream == stream)
         together = member[here][1:] & member[here][:-1] & (np.diff(work.step[here]) == 0) & (backward[here][1:] == backward[here][:-1])
+        together &= ~begins[here][1:]
         if elements is not None:
             n = elements[here]
             together &= (n[1:] == n[:-1]) | (n[1:] < 0) | (n[:-1] < 0)

@@ -44,6 +44,8 @@ _LOADS = re.compile(r"(Module|Library)Load|LinkComplete")
 """Code is loaded once, however briefly: the next launch of the kernel finds it there."""
 
 _CONVOLUTION = re.compile(r"^aten::(cudnn|miopen)_convolution")
+# What TorchScript's fuser makes of a script's ops, with the number of what was compiled.
+_FUSED = re.compile(r"^fused_\w+_\d{6,}$|^(prim::)?(TensorExpr|Cuda|CudaFusion)Group")
 _EVENT_WAIT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
 _STEP = re.compile(r"^ProfilerStep#")
 TRIALS = 3
@@ -77,7 +79,7 @@ class StartUp:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops) -> StartUp:
-        long = (*_once(timeline, launches, ops), *_tuned(timeline), *captures(timeline))
+        long = (*_once(timeline, launches, ops), *_tuned(timeline), *_fused(timeline, ops), *captures(timeline))
         calls = (*long, *(call for call in _cold(timeline, launches) if call not in long))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
 
@@ -202,6 +204,37 @@ def _tuned(timeline: Timeline) -> tuple[tuple[str, float, float], ...]:
         tried = np.searchsorted(at, end[mine]) - np.searchsorted(at, start[mine]) >= TRIALS
         found += [(f"{ops['name'].iat[int(rows[k])]} that tries algorithms", float(start[k]), float(end[k])) for k in mine[tried].tolist()]
     return tuple(found) if _seldom(timeline, np.array([f[1] for f in found])) else ()
+
+
+def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]:
+    """Pauses in which TorchScript compiles: in an op around what its fuser made, right before that runs for the first time."""
+    table = timeline.cpu_ops
+    rows = np.flatnonzero(matches(table, _FUSED))
+    if not len(rows):
+        return ()
+    _, first = np.unique(table["name"].cat.codes.to_numpy()[rows], return_index=True)
+    start, edges = table["start_us"].to_numpy(), _edges(timeline)
+    pid, tid = table["pid"].to_numpy(), table["tid"].to_numpy()
+    found = {}
+    for row in rows[first].tolist():
+        mine = edges[int(pid[row]), int(tid[row])]
+        at, around = row, int(ops.parent[row])
+        while around >= 0:
+            begun = max(float(start[around]), float(mine[max(np.searchsorted(mine, start[at]) - 1, 0)]))
+            if start[at] - begun > LOADING_US:
+                found[begun] = (f"compiling {table['name'].iat[row]} in {table['name'].iat[around]}", begun, float(start[at]))
+            at, around = around, int(ops.parent[around])
+    told = tuple(found.values())
+    if not told or not _seldom(timeline, np.array([one[1] for one in told])):
+        return ()
+    return _idle(timeline, [one[0] for one in told], np.array([one[1] for one in told]), np.array([one[2] for one in told]))
+
+
+def _edges(timeline: Timeline) -> dict[tuple[int, int], Floats]:
+    """By process and thread, when its ops and calls begin and end, in order."""
+    both = pd.concat([frame[["pid", "tid", "start_us", "dur_us"]] for frame in (timeline.cpu_ops, timeline.api_calls)])
+    grouped = both.groupby(["pid", "tid"], sort=False)
+    return {thread: np.sort(np.r_[rows["start_us"].to_numpy(), (rows["start_us"] + rows["dur_us"]).to_numpy()]) for thread, rows in grouped}
 
 
 def _seldom(timeline: Timeline, at_us: Floats) -> bool:

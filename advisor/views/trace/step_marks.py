@@ -81,28 +81,34 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
     stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
     distinct, stem_of_name = np.unique(stems, return_inverse=True)
     worked = _work_before(timeline, launches)
-    found: list[tuple[float, int, Marks]] = []
-    for stem, start, end in _by_stem(frame, stem_of_name):
+    found: list[tuple[float, int, Marks, Ints]] = []
+    for stem, name, start, end in _by_stem(frame, stem_of_name):
         if not distinct[stem] or len(start) < FEWEST_REPEATS or (start[1:] < end[:-1]).any() or not _paces(start, end):
             continue
-        if worked(end[-1]) - worked(start[0]) > 0.6 * worked(np.inf):
-            found.append((float(np.median(end - start)), stem, (start, end)))
+        done = [worked(float(at)) for at in (*start, end[-1])]
+        if done[-1] - done[0] > 0.6 * worked(np.inf) and max(np.diff(done)) <= MOST_OF_ALL * (done[-1] - done[0]):
+            found.append((float(np.median(end - start)), stem, (start, end), name))
     # The longest first: the others need no closer look once it holds.
-    for _, stem, marks in sorted(found, key=lambda one: -one[0]):
+    for _, stem, marks, names in sorted(found, key=lambda one: -one[0]):
         named = stem_of_name == stem
-        if named.sum() == 1 or not _parts_of_a_step(timeline, launches, named, *marks):
+        if named.sum() == 1 or (_as_long(names, *marks) and not _parts_of_a_step(timeline, launches, named, *marks)):
             return marks
     return None
 
 
-def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Floats, Floats]]:
-    """Each stem's ranges by start, in one pass over the rows however many stems there are."""
-    stems = stem_of_name[frame["name"].cat.codes.to_numpy()]
+MOST_OF_ALL = 0.9
+"""Of the work between the first and the last of ranges that repeat: where one holds more, the others are not its like."""
+
+
+def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floats, Floats]]:
+    """Each stem's ranges, their names, starts and ends, by start, in one pass over the rows however many stems there are."""
+    codes = frame["name"].cat.codes.to_numpy()
+    stems = stem_of_name[codes]
     order = np.argsort(stems, kind="stable")
-    start, dur, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], stems[order]
+    start, dur, codes, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], codes[order], stems[order]
     edges = np.flatnonzero(np.diff(np.r_[-1, stems, stems.max() + 1]))
     for first, last in pairwise(edges.tolist()):
-        yield int(stems[first]), start[first:last], start[first:last] + dur[first:last]
+        yield int(stems[first]), codes[first:last], start[first:last], start[first:last] + dur[first:last]
 
 
 def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
@@ -115,6 +121,28 @@ def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], fl
 
 ALIKE = 0.5
 """Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
+
+
+ORDER = 10.0
+"""By this much ranges differ that a program only numbers, as parts of one pass: steps run the same program."""
+
+
+def _as_long(name: Ints, start: Floats, end: Floats) -> bool:
+    """Whether ranges whose names differ by a number are about as long as steps are: at least half of them within an order of magnitude of their
+    median, since a first one may compile. Of numbers that come round again, as parts' do, all but one have such a median."""
+    lasts = np.maximum(end - start, 1e-9)
+    if not _alike(lasts).mean() >= 0.5:
+        return False
+    names, count = np.unique(name, return_counts=True)
+    if np.median(count) < 2:
+        return True
+    return bool((~_alike(np.array([np.median(lasts[name == one]) for one in names]))).sum() <= 1)
+
+
+def _alike(lasts: Floats) -> np.ndarray:
+    usual = float(np.median(lasts))
+    alike: np.ndarray = (lasts * ORDER >= usual) & (lasts <= usual * ORDER)
+    return alike
 
 
 def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, start: Floats, end: Floats) -> bool:

@@ -27,6 +27,9 @@ TAKES_MEMORY, FEWEST_AFTER = 0.05, 2
 """A step that spends a twentieth of a usual one on taking device memory fills the allocator's cache, or grows it, if none of the others
 behind it does: so many of them at the least, or nothing says which is the usual one."""
 
+FEW = 3
+"""In a window of so many steps what one of them does alone is a large part of the mean, and no part of a usual step."""
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -198,12 +201,44 @@ def _warmed(timeline: Timeline, launches: Launches, steps: Steps) -> Steps:
     takes = np.flatnonzero(spent >= TAKES_MEMORY * np.median(steps.periods_us))
     skip = int(takes[-1]) + 1 if len(takes) else 0
     if not skip or steps.steps - skip < max(FEWEST_AFTER, skip):
-        return steps
+        return _without_the_one_that_takes(timeline, rows, steps)
     first = "the first step" if skip == 1 else f"the first {skip} steps"
     left = steps.part(skip, steps.steps)
     return replace(
         left, detail=f"{steps.detail}; {first} left out: {duration(float(spent[:skip].sum()))} went into taking device memory, which later ones hardly do"
     )
+
+
+def _without_the_one_that_takes(timeline: Timeline, rows: Ints, steps: Steps) -> Steps:
+    """The steps of a short window without the one that takes or gives back device memory and is longer by that, nor those on its shorter side. The
+    step that closes the window counts too, where it was recorded as far: two others say what is usual. rows: calls that take or give back memory."""
+    if not 1 < steps.steps <= FEW:
+        return steps
+    calls = timeline.api_calls
+    # By the device's steps: what the host takes before a step's first launch makes the one before it longer.
+    start, dur = calls["start_us"].to_numpy()[rows], calls["dur_us"].to_numpy()[rows]
+    spent = np.histogram(start, steps.edges_us, weights=dur)[0]
+    at = int(np.argmax(spent))
+    usual_us, usually = (float(np.delete(of, at).max()) for of in (steps.periods_us, spent))
+    longer_us = float(steps.periods_us[at]) - usual_us
+    if steps.periods_us[at] <= OUTLIER * usual_us or spent[at] - usually < 0.5 * longer_us:
+        return steps
+    if steps.steps - 1 < FEWEST_AFTER and not _closed_alike(timeline, rows, steps, usually + 0.5 * longer_us):
+        return steps
+    left = steps.part(at + 1, steps.steps) if steps.steps - at - 1 >= at else steps.part(0, at)
+    which, kept = ("first", "second", "third")[at], "one step is" if left.steps == 1 else "two steps are"
+    told = f"{duration(float(spent[at]))} of the {which} of {steps.steps} went into device memory, {duration(usually)} at most of any other: {kept} left"
+    return replace(left, detail=f"{steps.detail}; {told}")
+
+
+def _closed_alike(timeline: Timeline, rows: Ints, steps: Steps, most_us: float) -> bool:
+    """Whether the step that closes the window was recorded for as long as the shortest in it, and spends less than that on device memory."""
+    calls = timeline.api_calls
+    start, dur = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
+    edges = np.r_[steps.host_edges_us, steps.host_end_us + float(np.diff(steps.host_edges_us).min())]
+    made = np.histogram(start, edges)[0]
+    inside = (start[rows] >= edges[-2]) & (start[rows] < edges[-1])
+    return bool(made[-1] >= 0.5 * made[:-1].min()) and float(dur[rows][inside].sum()) < most_us
 
 
 def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:

@@ -106,3 +106,36 @@ def test_unknown_is_said_where_nothing_was_recorded():
     m = Memory()
     m.free(m.alloc(10))
     assert held(m) == {Category.UNKNOWN.value: 10}
+
+
+def between_c(*python):
+    """Frames of the program with the interpreter's around each, as a recording of both has them."""
+    c = [frame("method_vectorcall", "/build/Python/Include/cpython/abstract.h", 114), frame("_PyEval_EvalFrameDefault", "/build/Python/ceval.c", 4213)]
+    allocator = [frame("at::_ops::empty::call(at::Tensor const&)"), frame("cfunction_call", "/build/Python/Objects/methodobject.c", 543)]
+    main = [frame("__libc_start_call_main", "../sysdeps/nptl/libc_start_call_main.h", 58), frame("_start", "../sysdeps/x86_64/start.S", 115)]
+    return [*allocator, *(one for f in python for one in (f, *c)), *main]
+
+
+def origins(*stacks):
+    m = Memory()
+    for stack in stacks:
+        m.alloc(64, stack)
+    return Workspace(m.snapshot()).get(Attribution).origins.of
+
+
+def test_a_place_is_pythons_though_frames_of_the_interpreter_lie_between():
+    torch = frame("forward", "/env/site-packages/torch/nn/modules/linear.py", 134)
+    stack = between_c(torch, frame("attend", "/home/me/model.py", 12), frame("<module>", "/home/me/train.py", 3))
+    assert origins(stack)[0].source == "model.py:12"
+    # Where only the interpreter's lines are known, there is no place.
+    assert not origins(between_c(torch))[0].source
+    # A script needs no suffix.
+    assert origins(between_c(torch, frame("<module>", "/home/me/bin/train", 3)))[0].source == "train:3"
+
+
+def test_an_installed_package_that_was_started_is_the_program():
+    runpy = [frame("_run_code", "/usr/lib/python3.10/runpy.py", 86), frame("_run_module_as_main", "/usr/lib/python3.10/runpy.py", 196)]
+    torch = frame("forward", "/env/site-packages/torch/nn/modules/linear.py", 134)
+    model = frame("forward", "/env/site-packages/trainer/model.py", 340)
+    assert origins(between_c(torch, model, frame("<module>", "/env/site-packages/trainer/train.py", 7), *runpy))[0].source == "model.py:340"
+    assert not origins(between_c(torch, frame("<module>", "/env/site-packages/torch/distributed/run.py", 7), *runpy))[0].source

@@ -150,6 +150,35 @@ def test_two_of_a_kind_are_no_pattern():
     assert ranged(("batch {}", (0, 95)), count=3).get(Steps).basis == "nvtx"
 
 
+def numbered(*lasts, kernel=400):
+    """Ranges of such names and lengths, one after the other, in each of which a kernel runs."""
+    trace, at = Trace(), 0.0
+    for name, us in lasts:
+        trace.note(name, at, us).launch(at + 1, at + 2, at + 2 + min(us / 2, kernel))
+        at += us + 5
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("lasts", "steps"),
+    [
+        ((("part 0", 20), ("part 1", 500_000), ("part 2", 6_000)), False),
+        ((("step 0", 500_000), ("step 1", 900), ("step 2", 1_000), ("step 3", 950)), True),  # the first one compiles
+        ((("part 0", 1_000), ("part 1", 20), ("part 2", 900), ("part 3", 30)) * 3, False),
+        ((("step 0", 20_000), ("step 1", 900), ("step 2", 1_000), ("step 3", 950)) * 3, True),  # epochs
+    ],
+)
+def test_numbered_ranges_whose_lengths_differ_by_orders_are_parts_of_a_step(lasts, steps):
+    assert (numbered(*lasts).get(Steps).basis == "nvtx") == steps
+
+
+def test_ranges_of_which_one_holds_all_the_work_are_no_steps():
+    trace = numbered(("save", 10_000), kernel=5_000)
+    for k in range(8):
+        trace.note("save", 10_100 + 100 * k, 90).launch(10_110 + 100 * k, 10_112 + 100 * k, 10_113 + 100 * k)
+    assert trace.get(Steps).basis != "nvtx"
+
+
 def test_ranges_that_overlap_each_other_are_no_steps():
     assert ranged(("request {}", (0, 150))).get(Steps).basis == "whole"
 
@@ -203,6 +232,49 @@ def filling(taken, steps=7, period=100):
 def test_marked_steps_that_fill_the_allocators_cache_are_warm_up(taken, left):
     steps = filling(taken).get(Steps)
     assert steps.steps == left and ("taking device memory" in steps.detail) == (left < 6)
+
+
+def few(taken, closing=100):
+    """Steps of 100 µs and what each spends on device memory; the last one, `closing` µs of which were recorded, closes the window."""
+    trace, at = Trace(), 0.0
+    for s, us in enumerate(taken):
+        long = 100.0 + us if s < len(taken) - 1 else closing
+        trace.step(at, long - 1, s + 1)
+        if us:
+            trace.call("cudaFree", at + 1, us)
+        for k in range(4):
+            if (begun := at + us + 2 + 20 * k) < at + long:
+                trace.launch(begun, begun + 2, begun + 20)
+        at += long
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ((0, 200, 0), (304, 404)),  # two of three do without: the device waits for the second one's first launch
+        ((10, 200, 10), (314, 424)),  # what each spends is a step's own
+        ((0, 200, 0, 0), (304, 504)),
+        ((0, 0, 200, 0), (404, 504)),
+    ],
+)
+def test_the_only_one_of_few_steps_that_takes_memory_leaves_the_window_and_is_named(taken, left):
+    steps = few(taken).get(Steps)
+    assert (steps.start_us, steps.end_us) == pytest.approx(left, abs=5) and "200 µs of the " in steps.detail and "went into device memory" in steps.detail
+
+
+@pytest.mark.parametrize(
+    ("taken", "closing"),
+    [
+        ((0, 200, 200), 300),  # two of three take it
+        ((0, 200, 0), 15),  # nothing says which of two is usual
+        ((0, 30, 0), 100),  # little of a step
+        ((200, 0, 0), 100),  # before the window
+        ((0, 0, 200, 0, 0, 0), 100),  # enough steps for a mean
+    ],
+)
+def test_other_windows_keep_all_their_steps(taken, closing):
+    assert few(taken, closing).get(Steps).steps == len(taken) - 1
 
 
 def test_time_has_no_origin():
