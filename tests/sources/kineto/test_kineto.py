@@ -37,7 +37,7 @@ CORPUS = [
 @pytest.mark.parametrize("path", [*PUBLIC, *CORPUS], ids=lambda path: path.name[:40])
 def test_real_traces_equal_the_reference(path: Path) -> None:
     if path.name.startswith("ibm_aiu"):
-        with pytest.raises(TraceError, match="no GPU work and no framework ops"):
+        with pytest.raises(TraceError, match="none of which has a category"):
             load(path)
         return
     tables, _ = reference.read_path(path)
