@@ -11,7 +11,6 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.kernel_names import PRODUCTS, Family, family, library_product, tensor_core
-from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
@@ -21,6 +20,7 @@ from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, REACHED, Gain, in_part
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
+from advisor.views.replay.activations import activations, halved
 from advisor.views.replay.edits import Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.double_work import DoubleWork
@@ -54,9 +54,9 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     replayed at the larger of its FLOPs at the rate that large BF16 products reach and its bytes at the bandwidth reached;
     where shapes are unknown, at the ratio of the rates (from TF32 then a low finding; from FP32 on a device that is not named a
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
-    bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host. `low`: TF32 is turned
-    on and nothing more, which gains nothing where it is on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and pointwise ops and norms move half
-    the bytes too. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
+    bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host; what works on nothing but what a matrix
+    product has just made, as a layer's activation does, moves half the bytes. `low`: TF32 is turned on and nothing more, which gains nothing where it is
+    on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and all pointwise ops and norms move half the bytes. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
     idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
     FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
     quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate): medium at most, and only
@@ -101,8 +101,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     if device.compute_capability < TENSOR_CORES or not peaks.flops_per_s(half):
         return Clear(why=f"{peaks.name} has no Tensor Cores for these products")
     low = "tf32" if peaks.flops_per_s("tf32") else half
-    pointwise = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM))
-    halved = WithDurations(pointwise, np.maximum(work.dur_us[pointwise] / 2, SHORTEST_US))
+    pointwise, made = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM)), activations(work, found.shapes, chosen)
+    casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
     where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
     return Found(
         title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
@@ -110,8 +110,8 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
             products.in_precision(low, peaks, reached=True, doubted=True),
-            combine(products.in_precision(half, peaks, reached=True, casts=True), WithHostTime(chosen[products.forward], CAST_HOST_US)),
-            combine(products.in_precision(half, peaks, reached=False), halved),
+            combine(products.in_precision(half, peaks, reached=True, casts=True), halved(work, made), casts),
+            combine(products.in_precision(half, peaks, reached=False), halved(work, pointwise)),
         ),
         removes="arithmetic that Tensor Cores do faster in 16 bits",
         quiet=quiet,

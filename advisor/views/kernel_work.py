@@ -11,6 +11,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
+from advisor.views.trace.shapes import Shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,7 @@ class InSteps:
     roofline: Roofline
     witness: Witness
     program: Program
+    shapes: Shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +34,8 @@ class KernelWork:
     builds: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     @classmethod
-    def in_steps(cls, work: GpuWork, roofline: Roofline, witness: Witness, program: Program) -> KernelWork:
-        return cls(InSteps(work, roofline, witness, program))
+    def in_steps(cls, work: GpuWork, roofline: Roofline, witness: Witness, program: Program, shapes: Shapes) -> KernelWork:
+        return cls(InSteps(work, roofline, witness, program, shapes))
 
     @classmethod
     def measured(cls, measured: MeasuredKernels) -> KernelWork:

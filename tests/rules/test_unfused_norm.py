@@ -103,6 +103,13 @@ def test_other_spellings_are_found(ops):
     assert found("unfused-norm", chain(ops, rest=50), min_saving_share=0.01)
 
 
+@pytest.mark.parametrize(("x", "statistic", "is_norm"), [([1, 1, 2048], [1, 1, 1], True), ([1, 16, 2048], [1, 1, 1], False), ([2048], [1], False)])
+def test_the_norm_of_one_decoded_word(x, statistic, is_norm):
+    """One row has one statistic, with as many axes; one for all rows, or for a vector of anything, is no norm of rows."""
+    ops = tuple((name, *({tuple(X): x, tuple(ROW): statistic}.get(tuple(dims), dims) for dims in shapes)) for name, *shapes in RMS)
+    (found if is_norm else clear)("unfused-norm", chain(ops))
+
+
 W = [2048]
 SQUARES = (("pow", X), ("mean", X))
 FURTHER = {

@@ -18,8 +18,8 @@ from advisor.views.trace.shapes import Shapes
 FURTHEST = 60
 """Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
 
-MIN_SCORES = 128
-"""Scores of one head, below which a fused kernel has nothing to gain: one query by 128 keys."""
+MIN_SCORES = 16
+"""Scores of one head at least: one word that is decoded after fifteen others. Products of smaller matrices are something else."""
 
 MOST_BETWEEN = 12
 """Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""

@@ -191,12 +191,15 @@ def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_row_statistic(whole: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced."""
+    """Whether `row` holds one value for each row of `whole`: the same leading dimensions, the others reduced. Where one word is decoded there
+    is one row, and its statistic has as many axes."""
     kept = list(row)
     while kept and kept[-1] == 1:
         kept.pop()
+    if not kept:
+        return len(row) == len(whole) > 1 and prod(whole) == whole[-1] >= MIN_ROW
     count = prod(kept)
-    return bool(kept) and tuple(kept) == whole[: len(kept)] and prod(whole) >= MIN_ROW * count and count > 1
+    return tuple(kept) == whole[: len(kept)] and prod(whole) >= MIN_ROW * count and count > 1
 
 
 def tensors_of(timeline: Timeline, op: int) -> list[tuple[tuple[int, ...], int]]:

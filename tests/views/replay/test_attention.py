@@ -148,7 +148,7 @@ def test_the_projection_of_the_values_between_the_products_stays():
         (("aten::mm", [[2048, 64], [64, 2048]]), ("aten::_softmax", [[2048, 2048]]), ("aten::mm", [[2048, 2048], [2048, 64]])),
         (FORWARD[0], FORWARD[1]),
         (FORWARD[1], FORWARD[2]),
-        (("aten::bmm", [[B, 8, D], [B, D, 8]]), ("aten::_softmax", [[B, 8, 8]]), ("aten::bmm", [[B, 8, 8], [B, 8, D]])),
+        (("aten::bmm", [[B, 2, D], [B, D, 4]]), ("aten::_softmax", [[B, 2, 4]]), ("aten::bmm", [[B, 2, 4], [B, 4, D]])),
     ],
 )
 def test_what_is_no_attention(ops):
