@@ -48,6 +48,7 @@ from . import (
     written_11,
     written_12,
     written_13,
+    written_14,
 )
 from .base import Setup, Workload
 
@@ -99,6 +100,7 @@ MODULES = (
     written_11,
     written_12,
     written_13,
+    written_14,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
