@@ -47,6 +47,7 @@ from . import (
     written_11,
     written_12,
     written_13,
+    written_15,
 )
 from .base import Setup, Workload
 
@@ -97,6 +98,7 @@ MODULES = (
     written_11,
     written_12,
     written_13,
+    written_15,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
