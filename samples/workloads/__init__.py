@@ -50,6 +50,7 @@ from . import (
     written_12,
     written_13,
     written_14,
+    written_15,
 )
 from .base import Setup, Workload
 
@@ -103,6 +104,7 @@ MODULES = (
     written_12,
     written_13,
     written_14,
+    written_15,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
