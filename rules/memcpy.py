@@ -180,12 +180,14 @@ def _edits(
     # Nor is it known that what is sent on another stream could have begun before.
     ordered = NextAfter(copies.at[np.isin(schedule.op_call[copies.at], held)])
     least = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, used])), pinned, ordered)
-    faster = combine(WithoutWaits(np.setdiff1d(held, theirs)), pinned)
+    read = copies.read_at_once(work, calls) if calls else held[:0]
+    needed = calls.held_by_copies(schedule.op_call[read]) if calls else held[:0]
+    faster = combine(WithoutWaits(np.setdiff1d(held, np.r_[theirs, needed])), pinned)
     # Copies that have a stream to themselves are ahead already.
     beside = copies.at[np.isin(schedule.stream[copies.at], schedule.stream[~np.isin(np.arange(len(work.rows)), copies.at)])]
     # A wait that ends with a collective ends when the other ranks let it: without it this rank waits for them elsewhere.
     own = beside[~calls.waited_for_at(schedule.op_call[beside], theirs)] if calls else beside
-    hidden = combine(faster, packed, OnSideStream(own), made.on_device(calls, replay, kept=False))
+    hidden = combine(faster, packed, OnSideStream(np.setdiff1d(own, read)), made.on_device(calls, replay, kept=False))
     if staged.us:
         ahead, gone = combine(hidden, staged.ahead), combine(waits, WithoutOps(copies.at), staged.gone)
         return Edits(ahead, gone if staged.same else ahead, gone)

@@ -48,6 +48,15 @@ class HostCopies:
         """The copies (positions) that come to the host."""
         return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
 
+    def read_at_once(self, work: GpuWork, calls: HostCalls) -> Ints:
+        """The copies to the host (positions) that the program reads there and then: once the host has them it works by itself for longer than
+        they took, before it calls anything."""
+        down, schedule = self.to_host(work), work.schedule
+        call = schedule.op_call[down]
+        waited = call + np.isin(call + 1, calls.held_by_copies(call))
+        own = np.roll(schedule.host_us - schedule.dispatch_us, -1)[waited]  # the repeat after this one begins with the first call
+        return down[np.isin(waited, calls.held_by_copies(call)) & (own > work.dur_us[down])]
+
     def host_us(self, calls: HostCalls, spans: Spans) -> float:
         """Time a step, inside these spans, in which the host waits for them or moves pageable memory itself."""
         of = calls.schedule.op_call
