@@ -21,6 +21,9 @@ FURTHEST = 60
 MIN_SCORES = 16
 """Scores of one head at least: one word that is decoded after fifteen others. Products of smaller matrices are something else."""
 
+MOST_AS_MANY = 2
+"""Times as many elements as there are scores that a kernel on them works on at most."""
+
 MOST_BETWEEN = 12
 """Kernels between two products of one attention where no shapes tell it: scale, mask, casts, softmax, dropout; each may be two."""
 
@@ -157,17 +160,19 @@ class _Reader:
         ends = [*products[0].at, *products[-1].at]
         if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
             return None
+        if backward and not work.backward[ends].all():
+            return None
         if len({int(p.at[0]) for p in products}) < len(products):
             return None
         span = here[(here >= min(products[0].at)) & (here <= max(products[-1].at))]
         if len(span) > FURTHEST:
             return None
         between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
-        of_scores = self.size[between] * 2 >= scores
+        of_scores = self._of_scores(between, scores)
         if not (self.exponential[between] & of_scores).any() and not (backward and self._softmax_backward(between, of_scores)):
             return None
         own = np.concatenate([p.at for p in products])
-        members = np.union1d(own, span[self.size[span] * 2 >= scores])
+        members = np.union1d(own, span[self._of_scores(span, scores)])
         members = np.setdiff1d(members, span[work.of(Family.GEMM)[span] & ~np.isin(span, own)])
         members = np.union1d(members, self._within(here, own))
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
@@ -189,6 +194,11 @@ class _Reader:
             dropped=any(_DROPOUT.search(name) for name in names),
             axes=max((len(shape) for op in self._calls(own) for shape, _ in self.shapes.inputs(op)), default=0),
         )
+
+    def _of_scores(self, at: Ints, scores: int) -> Mask:
+        """(n,) which kernels work on about as many elements as there are scores: not on all words that may come next."""
+        found: Mask = (self.size[at] * 2 >= scores) & (self.size[at] <= MOST_AS_MANY * scores)
+        return found
 
     def _biased(self, between: Ints, scores: int) -> bool:
         """Whether a bias is added that has a value of its own for each score of each head and sequence."""
