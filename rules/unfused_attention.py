@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +37,14 @@ causal mask takes up to two fifths off it."""
 FUSED_AXES = 4
 """Axes of the tensors that fused kernels take: batch, heads, words, width."""
 
+HOPPER = (9, 0)
+"""Compute capability from which the one call prefers cuDNN in 16 bits, which plans its kernel anew for each length: 48 to 75 ms on an H200
+with torch 2.11, 167 ms with the backward pass, once a length."""
+
+_PLANNED = (
+    "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
+    "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
+)
 _DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
 
@@ -70,7 +79,8 @@ def unfused_attention(
     tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
     little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
-    multiplied, which no fused kernel takes as they are; `high` 0.6.
+    multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on Hopper and later, where cuDNN plans anew for each; `high` 0.6.
+    The call costs the host what one of the products does.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
@@ -88,7 +98,7 @@ def unfused_attention(
     """
     if work.timeline.source.shapes:
         found, times = _by_shapes(written, work, roofline)
-        kept = [one.products[:2] for one in written.found]
+        kept = [one.products[: 2 if one.backward else 1] for one in written.found]
     else:
         found, times = _by_order(work, min_between_share)
         kept = [chain[[0, -1]] for chain in found]
@@ -102,8 +112,8 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     edits = _edits(work, host_time, kept, found, times)
-    deep = any(one.axes > FUSED_AXES for one in written.found)
-    if deep:
+    deep, planned = any(one.axes > FUSED_AXES for one in written.found), _planned(written, work)
+    if deep or planned:
         edits = edits._replace(low=combine())
     return Found(
         summary=f"{_counted(work, found, written)} {spent} of {duration(work.step_us)}, "
@@ -114,12 +124,13 @@ def unfused_attention(
         quiet=f"written-out attention takes {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
-        at_most="medium" if deep else "high",
+        at_most="low" if planned else "medium" if deep else "high",
         fix=Fix(
             title="Use scaled_dot_product_attention",
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
+                *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),
                 *((_CAPPED,) if "aten::tanh" in {work.name(k) for k in members.tolist()} else ()),
@@ -134,6 +145,16 @@ def unfused_attention(
     )
 
 
+def _planned(written: Attentions, work: GpuWork) -> bool:
+    """Whether each step has lengths of its own, as where one word after the other is decoded, so that cuDNN would plan anew in each."""
+    sizes: dict[int, set[tuple[int, int, int]]] = {}
+    for one in written.found:
+        if one.dtype != "float" and work.device_at(int(one.members[0])).compute_capability >= HOPPER:
+            sizes.setdefault(int(work.step[one.members[0]]), set()).add(one.scores)
+    steps_of = Counter(size for own in sizes.values() for size in own)
+    return len(sizes) > 1 and all(min(steps_of[size] for size in own) == 1 for own in sizes.values())
+
+
 def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
     """How many there are, the backward pass of each left out of the number: a model of 12 layers has 12."""
     forward = [one.members for one in written.found if not one.backward]
@@ -143,8 +164,8 @@ def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
 
 
 def _edits(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Ints], times: Floats) -> Edits:
-    """One kernel in place of each, and no ops between the products; its call costs the host what launching two products did, forward and
-    backward: 95 and 87 µs of an H200's host, where a product takes 20 to 60."""
+    """One kernel in place of each, and no ops between the products; its call costs the host what one product did, forward and backward: 19 to
+    36 µs of an H200's host forward, where a product takes 18 to 37, and 160 to 280 with the backward pass, where a product takes 210 to 280."""
     at = np.concatenate(kept)
     gone = np.setdiff1d(np.concatenate(found), at)
     between = host_time.without(host_between(work, found, gone))

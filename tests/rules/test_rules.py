@@ -857,6 +857,24 @@ def test_tensors_of_five_axes_may_gain_nothing_from_the_call():
     assert finding.saving.low_us == 0 and finding.severity == "medium" and any("four axes" in step for step in finding.fix.steps)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "dtype", "planned"), [(range(500, 508), "c10::Half", True), ([512] * 8, "c10::Half", False), (range(500, 508), "float", False)]
+)
+def test_lengths_of_each_step_s_own_are_planned_anew(lengths, dtype, planned):
+    """One word after the other is decoded: on Hopper cuDNN would make a plan for each length, which takes longer than the step."""
+    trace = Trace()
+    for s, keys in enumerate(lengths):
+        trace.step(50 * s, 49, s + 1)
+        sizes = [[64, 64, 128], [64, 128, keys]], [[64, 64, keys]], [[64, 64, keys]], [[64, 64, keys], [64, keys, 128]]
+        for k, (op, dims) in enumerate(zip(("aten::bmm", "aten::mul", "aten::_softmax", "aten::bmm"), sizes, strict=True)):
+            name = {"aten::bmm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}.get(op, "vectorized_elementwise_kernel")
+            at, gpu = 50 * s + 4 * k, 50 + 800 * s + 200 * k
+            trace.op(op, at, 3, dims, [dtype] * len(dims)).launch(at + 1, gpu, gpu + 199, name)
+    finding = found("unfused-attention", trace)
+    assert any("enable_cudnn_sdp" in step for step in finding.fix.steps) == planned
+    assert not planned or (finding.severity, finding.saving.low_us) == ("low", 0)
+
+
 def test_a_pause_inside_attention_is_not_what_fusing_it_gains():
     # Four layers, recorded once. Inside the third op of each the host pauses for 5 ms, for no reason that repeats.
     trace, names = Trace(), {"aten::bmm": "nvjet_sm90_tst", "aten::_softmax": "softmax_warp_forward"}
