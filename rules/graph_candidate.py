@@ -71,7 +71,7 @@ def graph_candidate(
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
     shapes, reads = work.timeline.source.shapes, capturable.reads
     graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
-    between = f"read {counted(len(reads) / steps.steps, 'value')} in between" if len(reads) else "wait nowhere in between"
+    between = f"read {counted(work.a_step(reads), 'value')} in between" if len(reads) else "wait nowhere in between"
     return Found(
         title="A CUDA graph could replay the step" + (" if it read no values" if len(reads) else ""),
         summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and {between}; "

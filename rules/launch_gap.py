@@ -133,7 +133,7 @@ def launch_gap(
     replayed = np.isin(launches.call[inside], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).mean()
     if replayed > 0.5:
         return Clear(why=f"{percent(replayed)} of the GPU's work is replayed from CUDA graphs already; gaps inside a replay come from recording its nodes")
-    if program.framework == "jax" and len(_jitted_calls(work, calls)) / steps.steps < FEWEST_JITTED:
+    if program.framework == "jax" and len(_jitted_calls(work, calls)) / work.schedule.steps < FEWEST_JITTED:
         return Clear(why=f"the GPU waits for launches {percent(share)} of the step, but no second jitted call is seen to launch work in a step")
     # A graph also shortens the way from kernel to kernel. Where steps repeat, the pauses between launches are dispatch too.
     beside = ["dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]

@@ -139,7 +139,7 @@ def memcpy(
     # What the device waits for before a copy it would wait for before the next op, but for the time that the host has more by then.
     # A wait as recorded is shorter by what recording had the host do before it.
     held = len(calls.held_by_copies(work.schedule.op_call[copies.at])) / max(int(calls.waits.sum()), 1) if calls else 0.0
-    seen = exposed + waited + gaps.behind_us(work.timeline.gpu_ops.iloc[rows], steps) + staged.us + held * replay.true_step.recording_us
+    seen = exposed + waited + gaps.behind_us(work.timeline.gpu_ops.iloc[rows]) + staged.us + held * replay.true_step.recording_us
     likely, most = (seen + sum(change.host_us for change in changes(work.schedule, edit)) for edit in (edits.expected, edits.high))
     return Found(
         summary=f"{a_step(work.a_step(copies.at), 'transfer', 'move')} {size(moved / work.schedule.steps)}"

@@ -160,8 +160,9 @@ class _Reader:
         ends = [*products[0].at, *products[-1].at]
         if firsts.count(True) != 1 or not any(firsts[: softmax_after + 1]) or work.step[ends].min() != work.step[ends].max():
             return None
-        if backward and not work.backward[ends].all():
-            return None
+        first = products[firsts.index(True)]
+        if backward and first.rows != first.columns and len({p.rows for p in products}) == 1:
+            return None  # two of the four work on keys, with as many rows: these are layers that decode a word
         if len({int(p.at[0]) for p in products}) < len(products):
             return None
         span = here[(here >= min(products[0].at)) & (here <= max(products[-1].at))]
@@ -179,7 +180,6 @@ class _Reader:
         if biased:
             # One call takes either a causal mask or a bias: into a bias that the program computes the mask has to be written as before.
             members = members[~self._masking(members)]
-        first = products[firsts.index(True)]
         names = [work.name(int(k)) for k in np.setdiff1d(members, own)]
         return WrittenOut(
             members=members,

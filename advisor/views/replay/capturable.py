@@ -37,17 +37,25 @@ class Capturable:
 
     @classmethod
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
-        parts = [work.rows[work.step == s] for s in range(steps.steps)]
+        parts = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
         if not why_not and len(waits):
-            why_not = f"the host waits for the GPU {times(len(waits) / steps.steps)} a step, which no graph can hold"
+            why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
         else:
             reads = waits[:0]
-        return cls(why_not, reads, parts[0], len(kernels) / steps.steps, float(np.median(kernels)))
+        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)))
+
+
+def _launched(steps: Steps, launches: Launches) -> list[Ints]:
+    """Rows of the GPU ops that each step of the window launched, in order: of a long window the replay holds some steps alone."""
+    rows = np.flatnonzero(launches.call >= 0)
+    rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
+    of = steps.of_host_time(launches.start_us[rows])
+    return [rows[of == step] for step in range(steps.steps)]
 
 
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:

@@ -39,7 +39,8 @@ class Gaps:
 
     start_us, end_us: (n,). next_op: (n,) row of the GPU op that ends each gap, -1 at the window's end.
     causes: (n, len(CAUSES)) µs; each row sums to its gap. by_device: total by cause for every device. run_us: the window
-    as it runs when nobody records. recording_us: of `profiler`, what is there because recording slowed the host down.
+    as it runs when nobody records. recording_us: of `profiler`, what is there because recording slowed the host down. replayed_steps: of a long
+    window, those that the replay holds.
     """
 
     start_us: Floats
@@ -49,6 +50,7 @@ class Gaps:
     by_device: dict[int, dict[str, float]]
     run_us: float
     recording_us: float = 0.0
+    replayed_steps: int = 1
 
     @property
     def dur_us(self) -> Floats:
@@ -61,15 +63,15 @@ class Gaps:
         return float(self.causes[cause].sum()) / self.run_us
 
     def waited_for_us(self, rows: Ints, steps: Steps) -> float:
-        """What the device waits, a step, for these GPU ops to be launched; where steps repeat, also in the host's pauses before them."""
+        """What the device waits, a step, for these GPU ops of the steps replayed to be launched; where steps repeat, also in the host's pauses before them."""
         lost = ["launch", "dependency", *(["host"] if steps.repeats and steps.steps > 1 else [])]
-        return float(self.causes[lost].to_numpy()[np.isin(self.next_op, rows)].sum()) / steps.steps
+        return float(self.causes[lost].to_numpy()[np.isin(self.next_op, rows)].sum()) / self.replayed_steps
 
-    def behind_us(self, ops: pd.DataFrame, steps: Steps) -> float:
-        """What the device waits, a step, directly behind these GPU ops."""
+    def behind_us(self, ops: pd.DataFrame) -> float:
+        """What the device waits, a step, directly behind these GPU ops of the steps replayed."""
         ends = np.sort((ops["start_us"] + ops["dur_us"]).to_numpy())
         after = np.searchsorted(ends, self.start_us + ROUNDING_US) > np.searchsorted(ends, self.start_us - ROUNDING_US)
-        return float(self.dur_us[after].sum()) / steps.steps
+        return float(self.dur_us[after].sum()) / self.replayed_steps
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, partition: Partition, host: HostActivity, steps: Steps, replay: Replay) -> Gaps:
@@ -83,7 +85,7 @@ class Gaps:
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
                 kept, recording_us = found, moved_us
-        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us)
+        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us, replay.recorded.steps)
 
 
 def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, pd.DataFrame]:

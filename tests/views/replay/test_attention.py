@@ -89,6 +89,17 @@ def test_one_query_over_a_cache():
     assert one.scores == (B, 1, N)
 
 
+def test_layers_that_decode_a_word_with_heads_as_wide_as_it_has_heard_words_are_no_backward_pass():
+    here, there = [[B, 1, D], [B, D, 80]], [[B, 1, 80], [B, 80, D]]
+    layer = ("aten::bmm", here), ("aten::_softmax", [[B, 1, 80]]), ("aten::bmm", there)
+    found = attentions(*layer, ("aten::add", [[B, D]]), *layer)
+    assert [(one.backward, one.scores, len(one.members)) for one in found] == [(False, (B, 1, 80), 3)] * 2
+    # Another length whose layers stand between: the first's values and the second's scores are no pair.
+    others = ("aten::bmm", [[B, 1, D], [B, D, 20]]), ("aten::_softmax", [[B, 1, 20]]), ("aten::bmm", [[B, 1, 20], [B, 20, D]])
+    assert len(attentions(*layer, *others, *layer)) == 3
+    assert not attentions(("aten::bmm", here), ("aten::_log_softmax", [[B, 32_000]]), ("aten::bmm", there))
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_backward(order):
     (one,) = attentions(*(BACKWARD[k] for k in order), *BACKWARD[2:])

@@ -1,0 +1,26 @@
+"""Which steps one graph could replay."""
+
+from advisor.views.replay.build import MAX_CALLS
+from advisor.views.replay.capturable import Capturable
+from advisor.views.replay.gpu_work import GpuWork
+from tests.build import Trace
+
+
+def steps_of(kernels, count, odd=-1):
+    """Steps of as many small kernels each; one of them may end with another kernel."""
+    trace = Trace()
+    for s in range(count):
+        start = 20.0 * (kernels + 1) * s
+        trace.step(start, 20 * (kernels + 1) - 1, s + 1)
+        for k in range(kernels):
+            at = start + 20 * k
+            trace.launch(at, at + 10, at + 14, "another" if s == odd and k == kernels - 1 else "kernel")
+    return trace
+
+
+def test_a_window_too_long_to_be_replayed_is_compared_whole():
+    kernels = MAX_CALLS // 3
+    trace = steps_of(kernels, 5)
+    same = trace.get(Capturable)
+    assert trace.get(GpuWork).schedule.steps < 4 and not same.why_not and len(same.first) == kernels
+    assert "different kernels" in steps_of(kernels, 5, odd=1).get(Capturable).why_not
