@@ -1,11 +1,10 @@
-"""Public models of talk, poses, sounds and walks, each fix being what its rule's advice says, by an author who has not read the rules.
+"""Public models of talk, poses, photos, streets, sounds and walks, each fix being what its rule's advice says, by an author who has not read the rules.
 
 About a third of the fixes are expected to gain nothing: they are what people try first on such a model.
 """
 
 from __future__ import annotations
 
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from .base import Prefetcher, Setup, Step
 from .public_models import BF16, COMPILED, GRAPHS, How, _call, _casting, _images, _placed, _precision, _timm, _tokens, training
 from .public_models_2 import HALF, SDPA
 from .public_models_4 import _public
-from .public_models_6 import _forever, _root_mean_square
+from .public_models_6 import _forever
 
 Array = np.ndarray[Any, Any]
 
@@ -86,37 +85,6 @@ def mask2former(s: Setup, *, packed: bool = False, **how: Any) -> Step:
             areas = areas.split([high * broad for high, broad in sizes])
             return [area.view(size) for area, size in zip(areas, sizes, strict=True)]
         return [one.cpu() for one in maps]
-
-    return step
-
-
-def umt5(s: Setup, *, prompts: int = 2, norms: bool = False, trimmed: bool = True, **how: Any) -> Step:
-    """UMT5's encoder, six of its layers, reads what a film should show and what it should not; what is behind the last word becomes zero."""
-    from transformers import UMT5Config, UMT5EncoderModel
-
-    way, words, length = How(**how), s.size(256_384, 101), s.size(512, 16)
-    config = UMT5Config(
-        vocab_size=words, d_model=s.size(4096, 32), d_kv=s.size(64, 16), d_ff=s.size(10_240, 64), num_layers=s.size(6, 1),
-        num_heads=s.size(64, 2), feed_forward_proj="gated-gelu", attn_implementation=way.attention,
-    )  # fmt: skip
-    with s.device:
-        model: Any = UMT5EncoderModel(config)
-    for module in model.modules():
-        if norms and type(module).__name__ == "UMT5LayerNorm":
-            module.forward = MethodType(_root_mean_square, module)
-    model = _placed(s, way, model).eval()
-    said = torch.tensor([length // 5, length // 3] * (prompts // 2), device=s.device)
-    mask = (torch.arange(length, device=s.device) < said[:, None]).long()
-    ids = torch.randint(2, words, mask.shape, device=s.device) * mask
-
-    @torch.no_grad()
-    def step() -> Tensor:
-        _precision(way)
-        known = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        if not trimmed:
-            return known * mask[..., None]
-        parts = [one[:last] for one, last in zip(known, mask.gt(0).sum(1), strict=True)]
-        return torch.stack([torch.cat([part, part.new_zeros(length - part.size(0), part.size(1))]) for part in parts])
 
     return step
 
@@ -346,13 +314,6 @@ WORKLOADS = (
         "mask2former_streets", "Mask2Former of transformers on 8 pictures of 512 from pageable memory, FP32, NCHW; maps come back one by one.",
         mask2former, {},
         {"precision": {"autocast": HALF}, "memcpy": {"packed": True}, "memory-layout": {"channels_last": True}},
-    ),
-    _public(
-        "umt5_prompts", "UMT5's encoder of transformers in bf16 on two prompts of 512 words, attention and norms written out; lengths are read.",
-        umt5, {"dtype": BF16},
-        {"unfused-attention": {"attention": SDPA}, "unfused-norm": {"norms": True}, "sync-stall": {"trimmed": False},
-         "low-arithmetic-intensity": {"prompts": 8}},
-        shared={"low-arithmetic-intensity": 4.0},
     ),
     _public(
         "blenderbot_reply", "Blenderbot of transformers, FP32, answers by twelve words with ten beams, whose words Python reads; attention written out.",

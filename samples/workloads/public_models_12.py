@@ -1,18 +1,17 @@
-"""Public models of voices, films, molecules, papers, sounds and clouds of points, by an author who has not read the rules.
+"""Public models of voices, films, molecules, papers, prompts and experts, by an author who has not read the rules.
 
 Each fix is what its rule's advice says; some of them are what people try first on such a model and gain nothing.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .base import Prefetcher, Setup, Step, capture
 from .public_models import BF16, COMPILED, GRAPHS, How, _call, _casting, _placed, _precision, inference, training
@@ -99,65 +98,6 @@ def layoutlmv3(s: Setup, *, padded: int = 0, pinned: bool = False, **how: Any) -
         return model(input_ids=words, bbox=places, attention_mask=mask, pixel_values=page, labels=kinds).loss  # type: ignore[no-any-return]
 
     return training(s, way, model, loss)
-
-
-class _PointBlock(nn.Module):
-    """The TransformerBlock of torch_geometric's example of the Point Transformer."""
-
-    def __init__(self, channels: int, loops: bool) -> None:
-        from torch_geometric.nn import MLP, PointTransformerConv
-
-        super().__init__()
-        self.lin_in, self.lin_out = nn.Linear(channels, channels), nn.Linear(channels, channels)
-        places, weights = MLP([3, 64, channels], norm=None, plain_last=False), MLP([channels, 64, channels], norm=None, plain_last=False)
-        self.conv = PointTransformerConv(channels, channels, pos_nn=places, attn_nn=weights, add_self_loops=loops)
-
-    def forward(self, x: Tensor, places: Tensor, edges: Tensor) -> Tensor:
-        return F.relu(self.lin_out(self.conv(F.relu(self.lin_in(x)), places, edges)))
-
-
-class _PointTransformer(nn.Module):
-    """Every point gets a part, by three blocks of one resolution."""
-
-    def __init__(self, channels: int, parts: int, loops: bool) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Linear(3, channels), nn.BatchNorm1d(channels), nn.ReLU())
-        self.blocks = nn.ModuleList([_PointBlock(channels, loops) for _ in range(3)])
-        self.head = nn.Sequential(nn.Linear(channels, 64), nn.ReLU(), nn.Linear(64, parts))
-
-    def forward(self, places: Tensor, edges: Tensor) -> Tensor:
-        x = self.first(places)
-        for block in self.blocks:
-            x = block(x, places, edges)
-        return self.head(x)  # type: ignore[no-any-return]
-
-
-def _nearest(clouds: Tensor, near: int, itself: bool, at_once: bool) -> Tensor:
-    """The edges from the nearest points of the same cloud."""
-    count, points = clouds.shape[:2]
-    first = 0 if itself else 1
-    if at_once:
-        found = torch.cdist(clouds, clouds).topk(near + 1, largest=False).indices[..., first:]
-    else:
-        found = torch.stack([torch.cdist(cloud, cloud).topk(near + 1, largest=False).indices[:, first:] for cloud in clouds])
-    starts = torch.arange(count, device=clouds.device)[:, None, None] * points
-    own = torch.arange(points, device=clouds.device)[:, None]
-    return torch.stack([(found + starts).flatten(), (own + starts).expand_as(found).flatten()])
-
-
-def point_transformer(s: Setup, *, itself: bool = False, at_once: bool = False, **how: Any) -> Step:
-    """The Point Transformer learns the parts of 16 things of 1024 points each; neighbours are found in each step."""
-    way, parts = How(**how), 50
-    clouds = torch.rand(s.size(16, 2), s.size(1024, 40), 3, device=s.device)
-    labels = torch.randint(parts, (clouds.shape[0] * clouds.shape[1],), device=s.device)
-    model = _PointTransformer(s.size(64, 16), parts, not itself)
-
-    def loss(model: Any) -> Tensor:
-        turned = clouds + 0.01 * torch.randn_like(clouds)
-        edges = _nearest(turned, s.size(16, 4), itself, at_once)
-        return F.cross_entropy(model(turned.flatten(0, 1), edges), labels)
-
-    return training(s, way, model, loss, torch.optim.Adam)
 
 
 # Bound by the host, or by both.
@@ -331,49 +271,6 @@ def gpt_oss(s: Setup, *, everywhere: bool = False, norms: bool = False, **how: A
     return training(s, way, model, lambda model: model(input_ids=ids, labels=ids).loss)
 
 
-def _frames_at_once(self: Any, waveform: Any, mel_filters: Any = None) -> Any:
-    """ClapFeatureExtractor's own, whose loop over frames is NumPy's here."""
-    size = self.fft_window_size
-    window = np.hanning(size + 1)[:-1].astype(np.float32)
-    frames = np.lib.stride_tricks.sliding_window_view(np.pad(waveform, size // 2, mode="reflect"), size)[:: self.hop_length]
-    power = np.abs(np.fft.rfft(frames * window)) ** 2
-    return 10.0 * np.log10(np.maximum(np.float32(1e-10), power @ mel_filters.astype(np.float32)))
-
-
-def clap(s: Setup, *, at_once: bool = False, ahead: bool = False, **how: Any) -> Step:
-    """CLAP finds the captions that fit three sounds of ten seconds; its extractor turns each into a spectrum, frame by frame in NumPy."""
-    from transformers import ClapAudioConfig, ClapAudioModelWithProjection, ClapFeatureExtractor
-
-    way, seconds = How(**how), s.size(10, 1)
-    small: dict[str, Any] = {"depths": [1, 1], "num_attention_heads": [2, 2], "hidden_size": 32, "patch_embeds_hidden_size": 16, "projection_dim": 16}
-    config = ClapAudioConfig(**(small if s.tiny else {}))
-    extractor = ClapFeatureExtractor(max_length_s=seconds, truncation="rand_trunc", padding="repeatpad")
-    if at_once:
-        extractor._np_extract_fbank_features = MethodType(_frames_at_once, extractor)
-    run = _call(s, way, _placed(s, way, ClapAudioModelWithProjection(config)).eval())
-    captions = F.normalize(torch.randn(s.size(200_000, 100), config.projection_dim, device=s.device), dim=-1)
-    draw = np.random.default_rng(0)
-    sounds = [draw.standard_normal(int(seconds * 48_000 * share), dtype=np.float32) for share in (1.5, 0.6, 1.0)]
-
-    def heard() -> Tensor:
-        return extractor(sounds, sampling_rate=48_000, return_tensors="pt")["input_features"].float()  # type: ignore[no-any-return]
-
-    helper = ThreadPoolExecutor(1)
-    waiting = [helper.submit(heard)] if ahead else []
-
-    @torch.no_grad()
-    def step() -> list[list[int]]:
-        _precision(way)
-        features = waiting.pop().result() if ahead else heard()
-        if ahead:
-            waiting.append(helper.submit(heard))
-        with _casting(s, way):
-            found = run(input_features=features.to(s.device)).audio_embeds
-        return (F.normalize(found.float(), dim=-1) @ captions.T).topk(10).indices.tolist()
-
-    return step
-
-
 WORKLOADS = (
     _public(
         "vjepa2_films", "V-JEPA 2 of transformers in bf16 autocast on 4 films of 16 pictures from pageable memory.", vjepa2, {"autocast": BF16},
@@ -384,12 +281,6 @@ WORKLOADS = (
         layoutlmv3, {"autocast": BF16},
         {"unfused-attention": {"attention": SDPA}, "gemm-alignment": {"padded": 3}, "unfused-elementwise": {"compiled": COMPILED},
          "memcpy": {"pinned": True}},
-    ),
-    _public(
-        "point_transformer", "Point Transformer of torch_geometric, training in FP32 on 16 clouds of 1024 points, whose neighbours are found cloud by cloud.",
-        point_transformer, {},
-        {"unfused-elementwise": {"compiled": COMPILED}, "precision": {"autocast": BF16}, "sync-stall": {"itself": True},
-         "small-grid": {"at_once": True}},
     ),
     _public(
         "vits_sentence", "VITS of transformers, FP32, says a sentence of 60 letters: boolean masks pick what goes through the splines.", vits, {},
@@ -410,9 +301,5 @@ WORKLOADS = (
         "gptoss_tuning", "gpt-oss of transformers, training in bf16 on 1024 words: 32 experts one after the other in each layer, norms written out.",
         gpt_oss, {"dtype": BF16},
         {"sync-stall": {"everywhere": True}, "unfused-norm": {"norms": True}, "optimizer-foreach": {"optimizer": "fused"}},
-    ),
-    _public(
-        "clap_search", "CLAP of transformers, FP32, hears 3 sounds whose spectra NumPy makes frame by frame, and looks through 200,000 captions.", clap, {},
-        {"host-bound": {"at_once": True}, "host-bound/ahead": {"ahead": True}, "launch-gap": {"compiled": COMPILED}, "precision": {"autocast": HALF}},
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs by an author who has not read the rules, the tenth set: codes, handwriting, essays, colliding stars, a search engine, beams, orchards, grippers.
+"""Programs by an author who has not read the rules, the tenth set: codes, handwriting, colliding stars, a search engine, beams, orchards, grippers.
 
 Each fix is what its rule's advice says, alone.
 """
@@ -195,68 +195,6 @@ class Pieces:
         for word in text.lower().replace(",", " , ").replace(".", " . ").split():
             numbers += self.of_word(word)
         return numbers[:longest]
-
-
-class Reader(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.all, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor, absent: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.all(self.before(x)).chunk(3, -1))
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(absent[:, None, None], -1e4)
-        x = x + self.out((scores.softmax(-1).to(v.dtype) @ v).transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.between(x))))
-
-
-class Marker(nn.Module):
-    def __init__(self, words: int, longest: int, width: int, heads: int, layers: int) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(longest, width)
-        self.layers = nn.ModuleList(Reader(width, heads) for _ in range(layers))
-        self.last = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 6))
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        absent = numbers == 0
-        x = self.words(numbers) + self.places.weight[: numbers.shape[1]]
-        for layer in self.layers:
-            x = layer(x, absent)
-        present = (~absent)[..., None].to(x.dtype)
-        return self.last((x * present).sum(1) / present.sum(1)).float()
-
-
-def essay_marks(s: Setup, *, ready: bool = False, multiple: int = 1, kept: bool = False) -> Step:
-    """Sixteen essays at a time, a class has written about as much as it was asked to; padded to a multiple, at least to the longest."""
-    count, classes, longest = s.size(16, 2), s.size(128, 3), s.size(512, 32)
-    draw = np.random.default_rng(0)
-    pieces = Pieces(draw, s.size(6000, 20))
-    words = np.array(["".join(draw.choice(SYLLABLES, draw.integers(1, 4))) for _ in range(s.size(8000, 30))])
-
-    def essay(asked: int) -> str:
-        sentences = [" ".join(draw.choice(words, 12)) for _ in range(max(1, int(asked * draw.uniform(0.7, 1.1)) // 12))]
-        return ". ".join(sentences) + "."
-
-    asked = draw.integers(s.size(60, 12), s.size(280, 18), classes)
-    essays = [[essay(each) for _ in range(count)] for each in asked]
-    numbers_of = [[pieces.of_text(text, longest) for text in texts] for texts in essays] if ready else []
-    model = Marker(len(pieces), longest, s.size(768, 16), s.size(12, 2), s.size(6, 1)).to(s.device, BF16 if kept else torch.float32).eval()
-    marker, turn = s.compile(model, mode="reduce-overhead"), [0]
-
-    @torch.no_grad()
-    def step() -> list[list[float]]:
-        turn[0] += 1
-        each = turn[0] % classes
-        numbers = numbers_of[each] if ready else [pieces.of_text(text, longest) for text in essays[each]]
-        width = min(longest, -(-max(map(len, numbers)) // multiple) * multiple)
-        batch = torch.tensor([row + [0] * (width - len(row)) for row in numbers]).to(s.device)
-        with torch.autocast(s.device.type, BF16, enabled=not kept):
-            marks = marker(batch)
-        return marks.cpu().tolist()
-
-    return step
 
 
 # Gravitational waves: a minute of strain against a bank of chirps.
@@ -635,11 +573,6 @@ WORKLOADS = (
         "torch.compile(mode='reduce-overhead') of a stroke; nobody asks; bf16 autocast; eight lines together", handwriting,
         {"launch-gap": {"compiled": True}, "sync-stall": {"asked": False}, "precision": {"autocast": True}, "low-arithmetic-intensity": {"lines": 8}},
         shared={"low-arithmetic-intensity": 8.0},
-    ),
-    _program(
-        "essay_marks", "Marks for 16 essays a step, whose words are cut into pieces in Python; torch.compile(mode='reduce-overhead') and bf16 autocast, padded to the longest.",
-        "padded to multiples of 128; all words cut beforehand; the model in bf16", essay_marks,
-        {"recompilation": {"multiple": 128}, "host-bound": {"ready": True}, "dtype-casts": {"kept": True}},
     ),
     _program(
         "chirp_bank", "A minute of a detector's strain against 128 chirps, one after another, by FFT; each peak is read at once.",
