@@ -16,6 +16,7 @@ from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.attention_plans import AttentionPlans
 from advisor.views.trace.compilation import Compilation, Recompilations, labels_of, why_compiled
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.frames import begins_inside, line_around, matches, spans_of
@@ -41,6 +42,7 @@ def recompilation(
     compilation: Compilation,
     calls: HostCalls,
     program: Program,
+    plans: AttentionPlans,
     *,
     min_steps_share: float = 0.5,
 ) -> Outcome:
@@ -52,21 +54,24 @@ def recompilation(
 
     Why it costs time
     One compilation takes from a tenth of a second to minutes of host time, in which nothing is launched. After
-    `recompile_limit` (8) of them Dynamo gives up and runs the function eagerly.
+    `recompile_limit` (8) of them Dynamo gives up and runs the function eagerly. cuDNN's attention, which
+    `scaled_dot_product_attention` prefers on Hopper and later in 16 bits, plans its kernel for each size it meets, for some 50 ms.
 
     How it is measured
     The union of the compilers' ranges and Python frames on the threads that launch GPU work; where neither was recorded,
     the host's time around calls that load a new GPU module (`cuModuleLoadData`). The step is replayed without that time
     (`low`: half of it stays). Compiling once is start-up, so the rule asks for compilation in `min_steps_share` of the
     steps ({min_steps_share}) and in two of them at least; in a trace without steps for three compilations of one function. Reported
-    from `min_saving_share` of the step ({min_saving_share}). Shapes are said to vary where an op outside compilation has other dims in
+    from `min_saving_share` of the step ({min_saving_share}). So is cuDNN's attention where its calls take the host 5 ms and more: with a plan they take 0.05
+    to 1. Shapes are said to vary where an op outside compilation has other dims in
     each step; without recorded shapes nothing is said of them.
 
     How to fix it
     Where shapes vary: `torch.compile(model, dynamic=True)`, or `torch._dynamo.mark_dynamic(x, dim)` for the one dimension
     that does, or pad to a few sizes. Where a Python number varies (a step counter, a learning rate): make it a tensor.
     Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed. In JAX a new shape or
-    static value compiles again: pad to a few sizes, pass numbers as arrays; `jax_explain_cache_misses` names the argument.
+    static value compiles again: pad to a few sizes, pass numbers as arrays; `jax_explain_cache_misses` names the argument. Where attention is
+    planned again: pad to a few lengths, or `torch.backends.cuda.enable_cudnn_sdp(False)`.
 
     When to ignore it
     When the trace covers the first steps of a run and the set of shapes is small: each is compiled once.
@@ -75,6 +80,8 @@ def recompilation(
     https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html#dealing-with-recompilations
     """
+    if plans.steps >= max(2.0, min_steps_share * steps.steps) and steps.repeats:
+        return _of_attention(timeline, steps, work, host_time, plans)
     compiling, direct = _compiling(timeline, host, host_time, launches, compilation.spans)
     spans = clip(compiling, steps.host_start_us, steps.host_end_us)
     if not len(spans[0]):
@@ -110,6 +117,25 @@ def recompilation(
     )
 
 
+def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: HostTime, plans: AttentionPlans) -> Found:
+    """Where it is not code that is compiled again, but cuDNN's attention that is planned."""
+    spent = duration(host_time.spent_us(plans.spans))
+    ops = timeline.cpu_ops.iloc[plans.calls]
+    return Found(
+        title="Attention is planned again in every step",
+        summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each size that it has not met has one.",
+        edits=Edits(host_time.without(plans.spans, 0.5), *(host_time.without(plans.spans),) * 2),
+        removes="planning inside the steps",
+        evidence=folded(
+            [f"{name.removeprefix('aten::')} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],
+            ops["start_us"].to_numpy(),
+            ops["dur_us"].to_numpy(),
+        ),
+        confidence=0.9,
+        fix=_FEW_LENGTHS,
+    )
+
+
 def _compiling(timeline: Timeline, host: HostActivity, host_time: HostTime, launches: Launches, told: Spans) -> tuple[Spans, bool]:
     """Host time in which code is compiled, and whether the trace says so directly."""
     if len(told[0]):
@@ -130,6 +156,22 @@ def _dimension(varying: tuple[str, str]) -> tuple[int, Floats] | None:
         return None
     at = int(np.argmax(a != b))
     return at, np.array([a[at], b[at]])
+
+
+_FEW_LENGTHS = Fix(
+    title="Plan attention once for each of a few lengths",
+    steps=(
+        "Pad lengths to a few sizes (multiples of 64 or 128): each is planned once.",
+        "Or turn cuDNN's attention off: FlashAttention plans nothing.",
+        "Where one word after the other is decoded, keep the cache at its full length and mask what is not there yet.",
+    ),
+    code=Code(
+        before="out = F.scaled_dot_product_attention(q, k[:, :, :n], v[:, :, :n])  # a new n each step",
+        after="torch.backends.cuda.enable_cudnn_sdp(False)  # once, before the loop\nout = F.scaled_dot_product_attention(q, k[:, :, :n], v[:, :, :n])",
+    ),
+    url="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp",
+    risk="Kernels differ in the last bits. Where lengths are few and planned already, cuDNN's may be the faster ones.",
+)
 
 
 def _fix_of_jax(changed: str) -> Fix:

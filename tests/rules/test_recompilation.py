@@ -120,3 +120,29 @@ def test_three_compilations_of_one_function_in_a_trace_without_steps():
 
     assert found("recompilation", trace(False)).confidence < 0.7
     assert clear("recompilation", trace(True))
+
+
+def decoding(took, planned=range(5)):
+    """A step a word: attention over one word more than before, which takes the host `took` µs where it is planned."""
+    trace = Trace()
+    for s in range(5):
+        call = took if s in planned else 100
+        at = s * (took + 400.0)
+        trace.step(at, took + 399, s + 1)
+        dims = [[1, 32, 1, 128], [1, 32, 1000 + s, 128]]
+        trace.op("aten::scaled_dot_product_attention", at, call + 20, dims).op("aten::_scaled_dot_product_cudnn_attention", at + 5, call + 10, dims)
+        trace.op("aten::_cudnn_attention_forward", at + 8, call, dims).launch(at + call - 5, at + call + 5, at + call + 205, "cudnn_generated_fort_native_sdpa")
+    return trace
+
+
+def test_attention_that_is_planned_for_each_length_is_found():
+    finding = found("recompilation", decoding(50_000))
+    assert finding.title == "Attention is planned again in every step" and finding.severity == "high"
+    assert finding.saving.expected_us == pytest.approx(50_000, rel=0.03) and "in 4 of 4 steps" in finding.summary
+    assert "enable_cudnn_sdp(False)" in finding.fix.code.after and "torch.compile" not in str(finding.fix)
+    assert [(row.count, row.label) for row in finding.evidence[:1]] == [(1, "_scaled_dot_product_cudnn_attention [[1, 32, 1, 128], [1, 32, 1000, 128]]")]
+
+
+@pytest.mark.parametrize(("took", "planned"), [(50_000, [2]), (1_000, range(5))])
+def test_attention_that_has_its_plan_is_none(took, planned):
+    assert clear("recompilation", decoding(took, planned))
