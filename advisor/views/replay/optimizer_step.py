@@ -16,7 +16,6 @@ from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.steps import Steps
 
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _MANY = re.compile(r"_foreach_|multi_tensor_apply")
@@ -40,7 +39,7 @@ class OptimizerStep:
     """Parameters a step, as the repeats of the rarest frequent op tell."""
 
     @classmethod
-    def build(cls, timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity) -> OptimizerStep:
+    def build(cls, timeline: Timeline, work: GpuWork, host: HostActivity) -> OptimizerStep:
         notes = timeline.annotations
         ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
         name = ""
@@ -73,7 +72,7 @@ class OptimizerStep:
         most = max(counts.values())
         each = min(c for c in counts.values() if c >= 0.25 * most)
         periodic = each > 0 and len(chosen) / each <= MOST_OPS_A_PARAMETER
-        return cls(name, "loop" if periodic else "other", chosen, spans, round(each / steps.steps))
+        return cls(name, "loop" if periodic else "other", chosen, spans, round(each / work.schedule.steps))
 
 
 def _adam_runs(timeline: Timeline, work: GpuWork) -> tuple[Ints, Spans]:
