@@ -120,11 +120,11 @@ def recompilation(
 def _of_attention(timeline: Timeline, steps: Steps, work: GpuWork, host_time: HostTime, plans: AttentionPlans) -> Found:
     """Where it is not code that is compiled again, but cuDNN's attention that is planned."""
     spent = duration(host_time.spent_us(plans.spans))
-    ops = timeline.cpu_ops.iloc[plans.calls]
+    ops, gone = timeline.cpu_ops.iloc[plans.calls], host_time.without(plans.spans)
     return Found(
         title="Attention is planned again in every step",
         summary=f"cuDNN plans kernels of attention for {spent} of each {duration(work.step_us)} step, in {plans.steps} of {steps.steps} steps: each size that it has not met has one.",
-        edits=Edits(host_time.without(plans.spans, 0.5), *(host_time.without(plans.spans),) * 2),
+        edits=Edits(host_time.without(plans.spans, 0.5), gone, gone),
         removes="planning inside the steps",
         evidence=folded(
             [f"{name.removeprefix('aten::')} {dims[:60]}" for name, dims in zip(ops["name"], ops["dims"], strict=True)],

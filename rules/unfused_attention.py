@@ -112,7 +112,7 @@ def unfused_attention(
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     edits = _edits(work, host_time, kept, found, times)
-    deep, planned = any(one.axes > FUSED_AXES for one in written.found), _planned(written, work)
+    deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and _planned(written, work)
     if deep or planned:
         edits = edits._replace(low=combine())
     return Found(
