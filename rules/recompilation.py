@@ -55,15 +55,15 @@ def recompilation(
     Why it costs time
     One compilation takes from a tenth of a second to minutes of host time, in which nothing is launched. After
     `recompile_limit` (8) of them Dynamo gives up and runs the function eagerly. cuDNN's attention, which
-    `scaled_dot_product_attention` prefers on Hopper and later in 16 bits, plans its kernel for each size it meets, for some 50 ms.
+    `scaled_dot_product_attention` prefers on H100s, H200s and B200s in 16 bits, plans its kernel for each size it meets, for some 50 ms.
 
     How it is measured
     The union of the compilers' ranges and Python frames on the threads that launch GPU work; where neither was recorded,
     the host's time around calls that load a new GPU module (`cuModuleLoadData`). The step is replayed without that time
     (`low`: half of it stays). Compiling once is start-up, so the rule asks for compilation in `min_steps_share` of the
     steps ({min_steps_share}) and in two of them at least; in a trace without steps for three compilations of one function. Reported
-    from `min_saving_share` of the step ({min_saving_share}). So is cuDNN's attention where its calls take the host 5 ms and more: with a plan they take 0.05
-    to 1. Shapes are said to vary where an op outside compilation has other dims in
+    from `min_saving_share` of the step ({min_saving_share}). So is cuDNN's attention where calls of other sizes in each step take the host 5 ms and more,
+    beside waits for room in a queue: with a plan they take 0.05 to 1. Shapes are said to vary where an op outside compilation has other dims in
     each step; without recorded shapes nothing is said of them.
 
     How to fix it
@@ -80,7 +80,7 @@ def recompilation(
     https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html#dealing-with-recompilations
     """
-    if plans.steps >= max(2.0, min_steps_share * steps.steps) and steps.repeats:
+    if steps.repeats and plans.sizes >= plans.steps >= max(2.0, min_steps_share * steps.steps):
         return _of_attention(timeline, steps, work, host_time, plans)
     compiling, direct = _compiling(timeline, host, host_time, launches, compilation.spans)
     spans = clip(compiling, steps.host_start_us, steps.host_end_us)

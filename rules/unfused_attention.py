@@ -37,9 +37,9 @@ causal mask takes up to two fifths off it."""
 FUSED_AXES = 4
 """Axes of the tensors that fused kernels take: batch, heads, words, width."""
 
-HOPPER = (9, 0)
-"""Compute capability from which the one call prefers cuDNN in 16 bits, which plans its kernel anew for each length: 48 to 75 ms on an H200
-with torch 2.11, 167 ms with the backward pass, once a length."""
+PREFER_CUDNN = (9, 10)
+"""Major compute capabilities of NVIDIA's devices on which the one call prefers cuDNN in 16 bits (`check_prefer_cudnn_attention` of PyTorch), which
+plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 167 ms with the backward pass, once a length."""
 
 _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
@@ -79,7 +79,7 @@ def unfused_attention(
     tiles of scores (128 a side, 64 in FP32; two products forward, five backward) at the rate that fused kernels were measured to reach in that
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
     little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
-    multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on Hopper and later, where cuDNN plans anew for each; `high` 0.6.
+    multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on H100s, H200s and B200s, where cuDNN plans anew for each; `high` 0.6.
     The call costs the host what one of the products does.
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
@@ -149,7 +149,7 @@ def _planned(written: Attentions, work: GpuWork) -> bool:
     """Whether each step has lengths of its own, as where one word after the other is decoded, so that cuDNN would plan anew in each."""
     sizes: dict[int, set[tuple[int, int, int]]] = {}
     for one in written.found:
-        if one.dtype != "float" and work.device_at(int(one.members[0])).compute_capability >= HOPPER:
+        if one.dtype != "float" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN:
             sizes.setdefault(int(work.step[one.members[0]]), set()).add(one.scores)
     steps_of = Counter(size for own in sizes.values() for size in own)
     return len(sizes) > 1 and all(min(steps_of[size] for size in own) == 1 for own in sizes.values())

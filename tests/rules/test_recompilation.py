@@ -122,16 +122,18 @@ def test_three_compilations_of_one_function_in_a_trace_without_steps():
     assert clear("recompilation", trace(True))
 
 
-def decoding(took, planned=range(5)):
-    """A step a word: attention over one word more than before, which takes the host `took` µs where it is planned."""
+def decoding(took, planned=range(5), longer=1, queued=False):
+    """A step a word: attention over as many words more than before, which takes the host `took` µs where it is planned; or all of that in its launch."""
     trace = Trace()
     for s in range(5):
         call = took if s in planned else 100
         at = s * (took + 400.0)
         trace.step(at, took + 399, s + 1)
-        dims = [[1, 32, 1, 128], [1, 32, 1000 + s, 128]]
+        dims = [[1, 32, 1, 128], [1, 32, 1000 + longer * s, 128]]
         trace.op("aten::scaled_dot_product_attention", at, call + 20, dims).op("aten::_scaled_dot_product_cudnn_attention", at + 5, call + 10, dims)
-        trace.op("aten::_cudnn_attention_forward", at + 8, call, dims).launch(at + call - 5, at + call + 5, at + call + 205, "cudnn_generated_fort_native_sdpa")
+        launched, waits = (at + 12, call - 10) if queued else (at + call - 5, 1)
+        trace.op("aten::_cudnn_attention_forward", at + 8, call, dims)
+        trace.launch(launched, at + call + 5, at + call + 205, "cudnn_generated_fort_native_sdpa", dur=waits)
     return trace
 
 
@@ -143,6 +145,7 @@ def test_attention_that_is_planned_for_each_length_is_found():
     assert [(row.count, row.label) for row in finding.evidence[:1]] == [(1, "_scaled_dot_product_cudnn_attention [[1, 32, 1, 128], [1, 32, 1000, 128]]")]
 
 
-@pytest.mark.parametrize(("took", "planned"), [(50_000, [2]), (1_000, range(5))])
-def test_attention_that_has_its_plan_is_none(took, planned):
-    assert clear("recompilation", decoding(took, planned))
+@pytest.mark.parametrize(("took", "how"), [(50_000, {"planned": [2]}), (1_000, {}), (50_000, {"longer": 0}), (5_500, {"queued": True})])
+def test_attention_that_has_its_plan_is_none(took, how):
+    """It is planned once, is short, has had the size before, or waits for room in the launch queue."""
+    assert clear("recompilation", decoding(took, **how))

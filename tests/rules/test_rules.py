@@ -859,12 +859,23 @@ def test_tensors_of_five_axes_may_gain_nothing_from_the_call():
     assert finding.saving.low_us == 0 and finding.severity == "medium" and any("four axes" in step for step in finding.fix.steps)
 
 
+MI300 = replace(H200, name="AMD Instinct MI300X", compute_capability=(9, 4))
+RTX_5090 = replace(H200, name="NVIDIA GeForce RTX 5090", compute_capability=(12, 0))
+
+
 @pytest.mark.parametrize(
-    ("lengths", "dtype", "planned"), [(range(500, 508), "c10::Half", True), ([512] * 8, "c10::Half", False), (range(500, 508), "float", False)]
+    ("lengths", "dtype", "device", "planned"),
+    [
+        (range(500, 508), "c10::Half", H200, True),
+        ([512] * 8, "c10::Half", H200, False),
+        (range(500, 508), "float", H200, False),
+        (range(500, 508), "c10::Half", MI300, False),
+        (range(500, 508), "c10::Half", RTX_5090, False),
+    ],
 )
-def test_lengths_of_each_step_s_own_are_planned_anew(lengths, dtype, planned):
-    """One word after the other is decoded: on Hopper cuDNN would make a plan for each length, which takes longer than the step."""
-    trace = Trace()
+def test_lengths_of_each_step_s_own_are_planned_anew(lengths, dtype, device, planned):
+    """One word after the other is decoded: where the call prefers cuDNN, that makes a plan for each length, which takes longer than the step."""
+    trace = Trace((device,))
     for s, keys in enumerate(lengths):
         trace.step(50 * s, 49, s + 1)
         sizes = [[64, 64, 128], [64, 128, keys]], [[64, 64, keys]], [[64, 64, keys]], [[64, 64, keys], [64, keys, 128]]

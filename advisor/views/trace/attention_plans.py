@@ -16,24 +16,30 @@ from advisor.views.trace.steps import Steps
 _ATTENTION = re.compile(r"^aten::_(scaled_dot_product_)?cudnn_attention(_(forward|backward))?$")
 
 PLANNED_US = 5_000.0
-"""What a call takes the host at least that plans a kernel: 48 to 82 ms on H200s' hosts, torch 2.11; one that has its plan takes 0.05 to 1."""
+"""What a call that plans a kernel takes the host at least, beside what its calls of the runtime take, which may wait for room in a queue: 48 to
+78 ms on H200s' hosts, torch 2.11. One that has its plan takes 0.05 to 1."""
 
 
 @dataclass(frozen=True)
 class AttentionPlans:
     """spans: host time of the calls of cuDNN's attention that plan, on the threads that issue GPU work. calls: their rows of `cpu_ops`, those
-    of the window and not inside another. steps: how many steps hold any."""
+    of the window and not inside another. steps: how many steps hold any. sizes: how many sizes they are for, as many as they are where shapes
+    were not recorded."""
 
     spans: Spans
     calls: Ints
     steps: int
+    sizes: int
 
     @classmethod
     def build(cls, timeline: Timeline, host: HostActivity, steps: Steps) -> AttentionPlans:
-        ops = timeline.cpu_ops
-        chosen = matches(ops, _ATTENTION) & host.on_threads(ops) & (ops["dur_us"].to_numpy() >= PLANNED_US)
+        ops, calls = timeline.cpu_ops, timeline.api_calls
+        start, dur_us = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+        chosen = matches(ops, _ATTENTION) & host.on_threads(ops) & (dur_us >= PLANNED_US)
+        called_us = overlap_with(start[chosen], (start + dur_us)[chosen], spans_of(calls, host.on_threads(calls)))
+        chosen[chosen] = dur_us[chosen] - called_us >= PLANNED_US
         spans = spans_of(ops, chosen)
         inside = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
-        start = ops["start_us"].to_numpy()
-        outermost = chosen & np.isin(start, spans[0]) & steps.issued_at(start)
-        return cls(spans, np.flatnonzero(outermost), int((inside > 0).sum()))
+        outermost = np.flatnonzero(chosen & np.isin(start, spans[0]) & steps.issued_at(start))
+        sizes = ops["dims"].iloc[outermost].nunique() if timeline.source.shapes else len(outermost)
+        return cls(spans, outermost, int((inside > 0).sum()), sizes)
