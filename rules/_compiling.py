@@ -32,7 +32,7 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
             url=url,
             risk=risk,
         )
-    if program.training:
+    if not program.compiles_whole:
         return Fix(
             title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the training step",
             steps=(
@@ -47,6 +47,21 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
                 + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" * optimizes
                 + "\nloss = criterion(model(x), y)\nloss.backward()"
                 + "\noptimizer.step()" * optimizes,
+            ),
+            url=url,
+            risk=risk,
+        )
+    if program.functional:
+        return Fix(
+            title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the function that is mapped",
+            steps=(
+                *(_OF_PASSES if in_passes else ()),
+                "Compile the function that calls torch.func: vmap, grad and jacrev are traced through, so that values and gradients become one graph.",
+                'With mode="reduce-overhead" and fixed shapes, one graph launch replaces all of these.',
+            ),
+            code=Code(
+                before="slope = vmap(grad(energy))\nmoved = slope(state)",
+                after='slope = torch.compile(vmap(grad(energy)), mode="reduce-overhead")\nmoved = slope(state)',
             ),
             url=url,
             risk=risk,

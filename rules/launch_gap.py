@@ -105,7 +105,7 @@ def launch_gap(
     or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: a little less than half
     of the cost of issuing stays (`low`: all of it). A loop over nothing but a recurrent cell,
     and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
-    ({min_saving_share}) is not reported. The profiler's own cost is taken off the host's time before the replay.
+    ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
     Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
@@ -143,7 +143,9 @@ def launch_gap(
     edits = _edits(program, graph, timeline, host_time, compiled, capturable)
     if recurrent.cells:
         edits = edits._replace(expected=recurrent.edit)
-    only_capture = program.training and not recurrent.cells and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
+    only_capture = (
+        not program.compiles_whole and not recurrent.cells and not capturable.why_not and replay.share(replay.corrected, edits.expected) < WORTH_COMPILING
+    )
     if only_capture:
         edits = Edits(combine(), graph, graph)
     next_op = gaps.next_op[big]
@@ -187,7 +189,7 @@ def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: Host
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if capturable.in_passes and not program.compiled:
         return Edits(combine(), CheaperDispatch(IN_PASSES), graph)
-    if program.training:
+    if not program.compiles_whole:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
         return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(SOME_CAPTURE)), graph)

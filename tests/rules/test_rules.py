@@ -143,6 +143,10 @@ def test_the_fix_fits_training_and_compiled_code():
     pointwise = partial(small_kernels, n=400, name="aten::mul", does="vectorized_elementwise_kernel<MulFunctor>")
     training = repeat(10_000, pointwise).note("Optimizer.step#AdamW.step", 9_000, 5)
     assert "fused=True" in found("launch-gap", training).fix.code.after
+    mapped = repeat(100, pointwise).op("autograd::engine::evaluate_function: MulBackward0", 1, 2)
+    for at in range(200, 1000, 100):
+        mapped.op("aten::mv", at, 9).op("aten::movedim", at + 1, 2)
+    assert "torch.func" in found("launch-gap", mapped).fix.steps[0]
     compiled = repeat(100, small_kernels).note("## Call CompiledFxGraph abc ##", 0, 10_000)
     assert "still launched one by one" in found("launch-gap", compiled).fix.steps[0]
 

@@ -70,8 +70,8 @@ class CompiledStep:
     ) -> CompiledStep:  # fmt: skip
         parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
-        a_step = WithHostTime(_first_of_steps(work), parts * COMPILED_PART_US + left * COMPILED_KERNEL_US if program.training else 0.0)
-        overhead = combine(a_step, WithHostTime(_bodies(work, fusion), COMPILED_CALL_US if program.training else COMPILED_INFERENCE_CALL_US))
+        a_step = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else parts * COMPILED_PART_US + left * COMPILED_KERNEL_US)
+        overhead = combine(a_step, WithHostTime(_bodies(work, fusion), COMPILED_INFERENCE_CALL_US if program.compiles_whole else COMPILED_CALL_US))
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
@@ -104,7 +104,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
         WithDurations(moved, np.fmin(work.dur_us[moved] / 2, np.fmax(needed_us, SHORTEST_US))),
         WithDurations(inside, np.full(len(inside), SHORTEST_US)),
     ]
-    if everywhere and (images.by_compiler or not program.training) and (images.in_half or images.pictures):
+    if everywhere and (images.by_compiler or program.compiles_whole) and (images.in_half or images.pictures):
         edits.append(images.likely if images.in_half else images.gone)
     return combine(*edits), np.union1d(moved, inside) if len(inside) else inside
 

@@ -18,6 +18,9 @@ from advisor.views.trace.ops import Ops
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
 # Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward.
 _TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
+_UPDATE = re.compile(r"Optimizer\.|_(foreach|fused)_")
+_TURNED = re.compile(r"^aten::movedim$")
+_TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
@@ -35,6 +38,9 @@ _CUDA_OR_HIP = re.compile(r"(cuda|cu|hip)[A-Z]")
 MOSTLY = 0.5
 """A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
 
+FEWEST_BATCHED = 4
+"""Ops that move an axis inside before a program is said to be mapped over it: one may be a composite's own."""
+
 Framework = Literal["torch", "jax", "cuda"]
 Maker = Literal["nvidia", "amd", "other"]
 
@@ -42,7 +48,7 @@ Maker = Literal["nvidia", "amd", "other"]
 @dataclass(frozen=True)
 class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
-    "cuda" where nothing of a framework shows. server: the inference server that it is, "" where it is none. maker: whose devices, and so
+    "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. server: the inference server that it is, "" where it is none. maker: whose devices, and so
     whose tools, they are."""
 
     training: bool
@@ -50,6 +56,12 @@ class Program:
     framework: Framework = "torch"
     server: str = ""
     maker: Maker = "nvidia"
+    functional: bool = False
+
+    @property
+    def compiles_whole(self) -> bool:
+        """Whether a compiler gets all of a step as one function: nothing is trained, or gradients are taken inside of it."""
+        return not self.training or self.functional
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
@@ -58,12 +70,20 @@ class Program:
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories.to_list()
         return cls(
-            training=_any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any()),
+            training=(training := _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any())),
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
             server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
             maker=_maker(timeline, gpu),
+            functional=training and not _any(_UPDATE, host) and _batched(ops) >= FEWEST_BATCHED,
         )
+
+
+def _batched(ops: Ops) -> int:
+    """How many ops move an axis inside another op, which is what vmap's rules do with the one that it maps over."""
+    turned = np.flatnonzero(ops.named(_TURNED))
+    parent = ops.parent[turned]
+    return int(np.count_nonzero((parent >= 0) & ~ops.named(_TURNING)[parent]))
 
 
 def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:

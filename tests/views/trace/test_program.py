@@ -57,3 +57,21 @@ def test_the_server_is_known_by_its_frames(frame, server):
 @pytest.mark.parametrize(("kernel", "training"), [("sm90_xmma_dgrad_implicit_gemm_tf32", False), ("sm90_xmma_wgrad_implicit_gemm_tf32", True)])
 def test_a_transposed_convolution_runs_the_kernel_of_a_gradient_forward(kernel, training):
     assert program(kernels("cudnn_convolution", kernel)).training is training
+
+
+def mapped(*inside: str, backward: bool = True) -> Trace:
+    """Ops that each move an axis inside, as those of a function that vmap maps do."""
+    made = Trace()
+    for i, name in enumerate(inside):
+        made.op(name, i * 10, 8).op("aten::movedim", i * 10 + 1, 2).launch(i * 10 + 5, i * 10 + 6, i * 10 + 7)
+    return made.op("autograd::engine::evaluate_function: MulBackward0", 90, 5) if backward else made
+
+
+def test_gradients_inside_a_mapped_function_are_compiled_with_it():
+    ops = ["aten::mul", "aten::add", "aten::mv", "aten::sum"]
+    made = program(mapped(*ops))
+    assert made.training and made.functional and made.compiles_whole
+    assert not program(mapped(*ops[:3])).functional, "three may be composites' own"
+    assert not program(mapped(*["aten::moveaxis"] * 4)).functional, "the program's own"
+    assert not program(mapped(*ops).note("Optimizer.step#AdamW.step", 200, 50)).functional, "trained"
+    assert not program(mapped(*ops, backward=False)).functional and program(mapped(*ops, backward=False)).compiles_whole
