@@ -28,6 +28,8 @@ from . import (
     public_models_10,
     public_models_11,
     public_models_12,
+    public_models_13,
+    public_models_14,
     recompilation,
     small_grid,
     spellings,
@@ -51,6 +53,7 @@ from . import (
     written_13,
     written_14,
     written_15,
+    written_16,
 )
 from .base import Setup, Workload
 
@@ -90,6 +93,8 @@ MODULES = (
     public_models_10,
     public_models_11,
     public_models_12,
+    public_models_13,
+    public_models_14,
     written_1,
     written_2,
     written_3,
@@ -105,6 +110,7 @@ MODULES = (
     written_13,
     written_14,
     written_15,
+    written_16,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
