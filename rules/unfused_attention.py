@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,27 +11,18 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
-from advisor.knowledge.op_costs.fused_attention import Scores, attention_us, is_fused, of_causal
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
-from advisor.views.replay.edits import Edits, Fused, combine, gpu_us_removed
+from advisor.views.replay.edits import Edits, combine, gpu_us_removed
+from advisor.views.replay.fused_attention import FASTEST, LIKELY, SLOWEST, FusedAttentions, as_one_kernel
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.host_between import host_between
 from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
-from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-
-SLOWEST, LIKELY, FASTEST = 1.2, 0.7, 0.4
-"""Time of a fused attention kernel, as a share of what the two products took, where its arithmetic is not known."""
-
-SLOWER, FASTER = 1.5, 0.6
-"""The same over the time that its arithmetic takes at the measured rates: it varies with the sizes of head and sequence, and a
-causal mask takes up to two fifths off it."""
 
 FUSED_AXES = 4
 """Axes of the tensors that fused kernels take: batch, heads, words, width."""
@@ -53,7 +43,7 @@ _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.att
 def unfused_attention(
     work: GpuWork,
     written: Attentions,
-    roofline: Roofline,
+    fused: FusedAttentions,
     witness: Witness,
     program: Program,
     host_time: HostTime,
@@ -97,8 +87,7 @@ def unfused_attention(
     Dao et al.: FlashAttention, 2022, https://arxiv.org/abs/2205.14135
     """
     if work.timeline.source.shapes:
-        found, times = _by_shapes(written, work, roofline)
-        kept = [one.products[: 2 if one.backward else 1] for one in written.found]
+        found, kept, times = fused.found, fused.kept, fused.times_us
     else:
         found, times = _by_order(work, min_between_share)
         kept = [chain[[0, -1]] for chain in found]
@@ -111,7 +100,7 @@ def unfused_attention(
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
-    edits = _edits(work, host_time, kept, found, times)
+    edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
     deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and _planned(written, work)
     if deep or planned:
         edits = edits._replace(low=combine())
@@ -161,41 +150,6 @@ def _counted(work: GpuWork, found: list[Ints], written: Attentions) -> str:
     if not forward or len(forward) == len(found):
         return a_step(work.a_step(found), "attention", "take")
     return a_step(work.a_step(forward), "attention", "with the backward pass take", "with the backward pass takes")
-
-
-def _edits(work: GpuWork, host_time: HostTime, kept: list[Ints], found: list[Ints], times: Floats) -> Edits:
-    """One kernel in place of each, and no ops between the products; its call costs the host what one product did, forward and backward: 19 to
-    36 µs of an H200's host forward, where a product takes 18 to 37, and 160 to 280 with the backward pass, where a product takes 210 to 280."""
-    at = np.concatenate(kept)
-    gone = np.setdiff1d(np.concatenate(found), at)
-    between = host_time.without(host_between(work, found, gone))
-    share = [len(k) for k in kept]
-    return Edits(*(combine(Fused(at, gone, np.repeat(us / share, share)), between) for us in times.T))
-
-
-def _by_shapes(written: Attentions, work: GpuWork, roofline: Roofline) -> tuple[list[Ints], Floats]:
-    """The kernels of each, and the time of the one that replaces them: at most, likely, at least. In FP32, and on sequences of few words, it
-    may take longer than they do."""
-    found, times = [], []
-    for one in written.found:
-        peaks = roofline.peaks.get(work.device_at(int(one.members[0])).id)
-        products, whole = float(work.dur_us[one.products].sum()), float(work.dur_us[one.members].sum())
-        # A causal mask is told, not read: tiles beyond it are left out. That none is, is the slow end.
-        heads, queries, keys = one.scores
-        width = one.flops / (8 if one.backward else 4) / max(heads * queries * keys, 1)
-        scores = Scores(heads, queries, keys, width, one.dtype, one.backward, one.masked and not one.causal, one.dropped)
-        masked = peaks and attention_us(scores, peaks)
-        # A library's own call leaves the mask of sequences out where none is padded.
-        known = masked and peaks and attention_us(replace(scores, masked=False), peaks) if one.of_sequences else masked
-        told = of_causal(keys, one.dtype) if one.causal else 1.0
-        slower = SLOWER / told
-        known = known and known * told
-        likely = (max(known * slower, masked or 0.0), known, known * FASTER) if known else (products * SLOWEST, products * LIKELY, products * FASTEST)
-        if not is_fused(one.dtype, round(width)):
-            likely, known = (whole, whole, whole), None
-        found.append(one.members)
-        times.append(likely if known else [min(time, whole) for time in likely])
-    return found, np.array(times)
 
 
 def _by_order(work: GpuWork, min_between_share: float) -> tuple[list[Ints], Floats]:

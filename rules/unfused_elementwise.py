@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints
+from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
@@ -16,9 +16,11 @@ from advisor.rules._ways import for_program, spelt
 from advisor.views.health import FEWEST_OPS
 from advisor.views.replay.attention import Attentions
 from advisor.views.replay.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
-from advisor.views.replay.edits import Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
+from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed
+from advisor.views.replay.fused_attention import FusedAttentions, as_one_kernel
 from advisor.views.replay.fusion import FUSED, Fusion, in_optimizer
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_time import HostTime
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.pointwise_chains import chains_by_order, chains_by_shapes
 from advisor.views.time.roofline import Roofline
@@ -50,6 +52,8 @@ def unfused_elementwise(
     measured: Utilization,
     compiled: CompiledStep | None,
     attentions: Attentions,
+    attention: FusedAttentions,
+    host_time: HostTime,
     witness: Witness,
     program: Program,
     spellings: Spellings,
@@ -76,7 +80,8 @@ def unfused_elementwise(
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
     150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled, and of a loop without
-    products its body, called for 150 µs in every pass (25 in inference): gathers and scatters beside the chains take what their bytes need (half of it next to pointwise work, which they are handed on to; next to nothing where shapes do not tell) and at most half, pointwise work next to them goes, products off
+    products its body, called for 150 µs in every pass (25 in inference): gathers and scatters beside the chains take what their bytes need (half of it next to pointwise work, which they are handed on to; next to nothing where shapes do not tell) and at most half, pointwise work next to them goes, attention
+    whose spelling Inductor knows is one kernel with its products, other products off
     alignment take half, images stay in channels_last (of a training step where Inductor would choose so; in FP32 nothing but their turning goes), and a compiled training step
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a
     fused kernel takes 0.8 times as long as the chain's longest (`low` 1.5, `high` 0.4). Sampled memory counters raise the
@@ -113,10 +118,11 @@ def unfused_elementwise(
         return Clear(why=f"{count} could fuse, which saves {percent(own)} of the step on the GPU; reported from {min_gpu_share:.0%}")
     beside = _beside(work, members)
     slow = bool(work.ops.named(_SLOW_COMPILED).any())
+    likely, fastest = (_compiled(work, host_time, chains, durations[:, k], kernels, attention, k) for k, kernels in ((1, fusion.kernels(chains)), (2, [])))
     edits = Edits(
         combine() if slow else combine(Fused.chains(chains, durations[:, 0]), WithHostTime(np.array([chain[0] for chain in chains]), COMPILED_CALL_US)),
-        combine(Fused.chains(chains, durations[:, 1], fusion.kernels(chains)), *((compiled.overhead, compiled.beside) if compiled else ())),
-        combine(Fused.chains(chains, durations[:, 2]), WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
+        combine(likely, *((compiled.overhead, compiled.beside) if compiled else ())),
+        combine(fastest, WithDurations(beside, work.dur_us[beside] / 2), *((compiled.beside,) if compiled else ())),
     )
     # What a first pass waits for launches, later ones need not.
     waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
@@ -150,6 +156,16 @@ _FIX = Fix(
     url="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     risk="Intermediate results keep more precision inside a fused kernel, so the last bits differ. The first call compiles.",
 )
+
+
+def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats, kernels: list[int], attention: FusedAttentions, column: int) -> Edit:
+    """Each chain as one kernel, or as many as are left of it; attention that the compiler knows is one kernel with its products, and has no chains."""
+    chosen = np.flatnonzero(attention.by_compiler).tolist()
+    found, kept = ([those[i] for i in chosen] for those in (attention.found, attention.kept))
+    inside = np.concatenate([work.op[:0], *found])
+    apart = [i for i, chain in enumerate(chains) if not np.isin(chain, inside).any()] if chosen else range(len(chains))
+    fused = [Fused.chains([chains[i] for i in apart], us[apart], [kernels[i] for i in apart] if kernels else ())] if apart else []
+    return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
 
 
 def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float) -> str:
