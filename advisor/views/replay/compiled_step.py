@@ -52,7 +52,7 @@ UNALIGNED = re.compile(r"align[124](?!\d)")
 class CompiledStep:
     """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
     they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
-    pass. fused: fewer launches, of stretches that become one. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
+    pass. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
     edit: what compiling, with a fused optimizer, does to the launches."""
 
@@ -75,14 +75,22 @@ class CompiledStep:
         edits: list[Edit] = [overhead]
         fused: Edit = combine()
         if fusion.stretches:
-            # Of the launches alone: that the GPU, too, has less to do is another gain.
             chains = [stretch.members for stretch in fusion.stretches]
-            fused = Fused.chains(chains, np.array([stretch.own_us for stretch in fusion.stretches]), fusion.launches)
+            us = _fused_us(work, fusion, roofline) if program.compiles_whole else [stretch.own_us for stretch in fusion.stretches]
+            fused = Fused.chains(chains, np.array(us), fusion.launches)
             edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
         beside, passed = _beside(work, fusion, images, program, roofline, shapes)
         return cls(parts, overhead, fused, beside, passed, combine(*edits))
+
+
+def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
+    """Likely time of each stretch as it is compiled: its own where nothing tells its bytes."""
+    on = work.column("device").tolist()
+    rates = {number: peaks.achievable_bytes_per_s for number, peaks in roofline.peaks.items()}
+    found = [(stretch, rates.get(on[stretch.members[0]])) for stretch in fusion.stretches]
+    return [stretch.fused_us(rate)[1] if rate and stretch.known else stretch.own_us for stretch, rate in found]
 
 
 def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
