@@ -19,6 +19,10 @@ _PRODUCT = Code(
     before="model = torch.compile(model)",
     after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others',
 )
+_INTERPOLATED = Code(
+    before='big = F.interpolate(maps, scale_factor=4, mode="bilinear")  # a thread for each place, which goes over batch and channels',
+    after='maps = maps.contiguous(memory_format=torch.channels_last)\nbig = F.interpolate(maps, scale_factor=4, mode="bilinear")',
+)
 _BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
 _STEPS = {
     Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it, cuBLAS chooses it by size.",
@@ -31,8 +35,8 @@ _STEPS = {
 }
 
 
-def divided(family: Family, tail: bool) -> Fix:
-    """How kernels of a family come to fill the device, or only their last wave."""
+def divided(family: Family, tail: bool, interpolating: bool = False) -> Fix:
+    """How kernels of a family come to fill the device, or only their last wave. interpolating: whether they enlarge images."""
     if tail:
         steps: tuple[str, ...] = (
             "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing.",
@@ -44,6 +48,18 @@ def divided(family: Family, tail: bool) -> Fix:
             code=_PRODUCT,
             url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
             risk="Another batch size changes training: adapt the learning rate.",
+        )
+    if interpolating:
+        return Fix(
+            title="Interpolate in channels_last, or compile it",
+            steps=(
+                "PyTorch's kernel for NCHW has a thread for each place of the result, which goes over batch and channels: few places are few blocks. "
+                "That for channels_last has one for each element.",
+                "torch.compile makes a kernel of it that divides all elements, whatever the layout.",
+            ),
+            code=_INTERPOLATED,
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
+            risk="The result stays in channels_last: what needs another order copies it.",
         )
     steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}

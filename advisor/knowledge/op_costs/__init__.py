@@ -38,6 +38,11 @@ def _same(formula: Formula, names: str) -> dict[str, Formula]:
     return dict.fromkeys(names.split(), formula)
 
 
+_NEIGHBOURS = {
+    "nearest1d": 1, "nearest2d": 1, "nearest3d": 1, "linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16,
+}  # fmt: skip
+"""Elements that each one of an enlarged image is made from."""
+
 _TABLE: dict[Family, dict[str, Formula]] = {
     Family.GEMM: {
         "mm": p.mm, "addmm": p.addmm, "_addmm_activation": p.addmm, "_int_mm": p.int_mm, "_scaled_mm": p.scaled_mm,
@@ -107,6 +112,8 @@ _TABLE: dict[Family, dict[str, Formula]] = {
         **_same(s.elementwise(1, result="bool"), "logical_not isnan isinf isfinite"),
         "where": s.where,
         "native_dropout": s.native_dropout,
+        **{f"upsample_{name}{back}": of(neighbours) for name, neighbours in _NEIGHBOURS.items() for back, of in
+           (("", s.interpolate), ("_backward", s.interpolate_backward))},
     },
     Family.REDUCTION: {
         "sum": s.reduction(dtype=3, result="long int"),

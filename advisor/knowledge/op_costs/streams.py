@@ -97,6 +97,27 @@ def stream(flops: float, like: int = 0, outputs: int = 1) -> Formula:
     return formula
 
 
+def interpolate(neighbours: int) -> Formula:
+    """`upsample_*(x, output_size, …)`: x read, the result written, a multiply-add for each neighbour of an element."""
+
+    def formula(op: Inputs) -> Numbers:
+        x = op.tensor(0)
+        made = prod(x.shape[:2]) * prod(op.required(1, list))
+        return 2.0 * neighbours * made, float(x.bytes + made * x.itemsize)
+
+    return formula
+
+
+def interpolate_backward(neighbours: int) -> Formula:
+    """`upsample_*_backward(grad, output_size, input_size, …)`: the gradient read, that of the input written."""
+
+    def formula(op: Inputs) -> Numbers:
+        grad = op.tensor(0)
+        return 2.0 * neighbours * grad.numel, float(grad.bytes + prod(op.required(2, list)) * grad.itemsize)
+
+    return formula
+
+
 def native_dropout(op: Inputs) -> Numbers:
     """Reads x, writes the result and a mask of one byte an element."""
     x = op.tensor(0)
