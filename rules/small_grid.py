@@ -74,7 +74,8 @@ def small_grid(
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
     `torch.compile` divides long rows by itself: on an H200 a softmax of 8 × 4 M went from 1.07 to 0.09 ms, a running sum of
     4 × 2 M from 3.2 to 0.08, the kernels of the backward pass of a LayerNorm of 50 k × 512 from 0.28 to 0.05. Products:
-    split-K (`max-autotune`); attention of few queries: split-KV; own kernels: one more grid axis.
+    split-K (`max-autotune`); attention of few queries: split-KV; own kernels: one more grid axis. `F.interpolate` in NCHW has a thread for each
+    place of the result, whatever the batch and channels: in channels_last, or compiled, it has one for each element.
 
     When to ignore it
     When the work is serial, when other streams or processes fill the device meanwhile, or where a few µs of latency is

@@ -546,3 +546,15 @@ def test_an_odd_length_costs_fused_attention_time_only_with_a_mask():
     for masked, times in ((False, 1.0), (True, UNALIGNED)):
         even, odd = (attention_us(Scores(1024, n, n, 64, "c10::Half", masked=masked), h200) for n in (200, 197))
         assert odd == pytest.approx(times * even)
+
+
+def test_what_interpolates_reads_one_size_and_writes_another() -> None:
+    """32 x 768 maps of 16 x 12 made four times as large in FP16, each element from four; and the way back, from three channels."""
+    types = ["c10::Half", "ScalarList", "Scalar", "Scalar", "Scalar"]
+    read, written = 32 * 768 * 16 * 12, 32 * 768 * 64 * 48
+    there = cost("aten::upsample_bilinear2d", [[32, 768, 16, 12], [], [], [], []], types, ["", "[64, 48]", "False", "4.", "4."])
+    assert there == (8 * written, 2 * (read + written))
+    by_scale = cost("aten::upsample_bilinear2d", [[32, 768, 16, 12], [], [], []], ["c10::Half", "", "Scalar", "ScalarList"], ["", "", "False", "[4., 4.]"])
+    assert by_scale is None, "the op inside has the size"
+    back = ["float", "ScalarList", "ScalarList", "Scalar", "Scalar"]
+    assert cost("aten::upsample_nearest2d_backward", [[1, 3, 8, 8], [], [], [], []], back, ["", "[8, 8]", "[1, 3, 4, 4]", "", ""]) == (2 * 192, 4 * (192 + 48))

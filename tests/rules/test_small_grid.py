@@ -1,5 +1,7 @@
 """small-grid: few blocks, a last wave of few; quiet on kernels that are short, fast enough, shared or meant to be so."""
 
+import json
+
 import pytest
 
 from advisor.recordings.timeline import Device
@@ -13,14 +15,17 @@ REST = 500.0
 FULL = {"grid_blocks": 4096, "block_threads": 128, "registers": 32, "shared_bytes": 0}
 
 
-def kernel(us=1000.0, blocks=8, name=SOFTMAX, op="aten::_softmax", dims=ROWS, beside=0.0, threads=1024, registers=32, shared=0):
+def kernel(
+    us=1000.0, blocks=8, name=SOFTMAX, op="aten::_softmax", dims=ROWS, beside=0.0, threads=1024, registers=32, shared=0,
+    second="-1",
+):  # fmt: skip
     """One such kernel a step and another that fills the device; `beside` µs of a kernel on another stream at its start."""
 
     def body(trace, host, gpu):
         grid = {"grid_blocks": blocks, "block_threads": threads, "registers": registers, "shared_bytes": shared}
         if op:
             trace.op(op, host, 4, [dims, [], []] if dims else None, ["c10::BFloat16", "Scalar", "Scalar"] if dims else None)
-            trace.rows["cpu_ops"][-1]["concrete"] = '["", "-1", "False"]'
+            trace.rows["cpu_ops"][-1]["concrete"] = json.dumps(["", second, "False"])
         trace.launch(host + 1, gpu, gpu + us, name, **grid)
         if beside:
             trace.launch(host + 2, gpu, gpu + beside, "elementwise_kernel", stream=9, **FULL)
@@ -37,6 +42,18 @@ def test_a_softmax_of_few_long_rows_is_found():
     assert finding.saving.low_us < finding.saving.expected_us <= finding.saving.high_us
     assert finding.evidence[0].label.endswith("8 blocks on 132 multiprocessors") and finding.confidence > 0.8
     assert "torch.compile" in finding.fix.code.after
+
+
+def test_maps_enlarged_place_by_place_are_found():
+    """PyTorch's kernel for NCHW has a thread for each of 64 x 48 places: 3 blocks. The bytes of 32 x 768 maps take 40 µs."""
+    name = "void at::native::(anonymous namespace)::upsample_bilinear2d_out_frame<c10::Half, float>"
+    enlarged = kernel(us=8000.0, blocks=3, name=name, op="aten::upsample_bilinear2d", dims=[32, 768, 16, 12], second="[64, 48]")
+    enlarged.rows["cpu_ops"] = [
+        row | {"types": row["types"].replace('["c10::BFloat16", "Scalar"', '["c10::BFloat16", "ScalarList"')} for row in enlarged.rows["cpu_ops"]
+    ]
+    finding = found("small-grid", enlarged)
+    assert finding.saving.expected_us == pytest.approx(8000 - 8000 * 3 / 132 - 5, abs=2)
+    assert "channels_last" in finding.fix.code.after and finding.severity == "high"
 
 
 def test_a_run_that_something_else_held_up_is_not_the_grids_doing():

@@ -8,8 +8,10 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
 from advisor.views.replay.fusion import Fusion
+from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import FEWEST_PASSES
 from advisor.views.replay.simulate import period_us
+from advisor.views.time.roofline import Roofline
 from tests.build import Trace
 
 EACH, SIZE = 50, [[64, 64]]
@@ -119,3 +121,19 @@ def test_messages_of_a_graph_network_are_never_written(between, passed):
     after = compiled.beside.apply(schedule).dur_us[:3]
     assert after[[0, 2]] == pytest.approx(76.8 / 4.27 / (2 if passed else 1), rel=0.02)
     assert after[1] == pytest.approx(SHORTEST_US if passed else 100)
+
+
+@pytest.mark.parametrize("kernel", ["upsample_bilinear2d_out_frame", "upsample_gen2d_aa_out_frame"])
+def test_a_kernel_that_interpolates_is_made_anew(kernel):
+    """8 x 64 maps of 64 x 64 made twice as large in FP32: 41.9 MB, at the bandwidth that an H200 reaches; what filters stays."""
+    trace = Trace()
+    for s in range(3):
+        at = 10_000 * s
+        trace.step(at, 9_999, s + 1).op("aten::upsample_bilinear2d", at, 18, [[8, 64, 64, 64], [], []], ["float", "ScalarList", "Scalar"])
+        trace.rows["cpu_ops"][-1]["concrete"] = '["", "[128, 128]", "False"]'
+        trace.launch(at + 5, at + 10, at + 5_010, kernel)
+    work, step = trace.get(GpuWork), trace.get(CompiledStep)
+    rate = trace.get(Roofline).peaks[0].achievable_bytes_per_s
+    moved = 4 * 8 * 64 * (64 * 64 + 128 * 128)
+    expected = 5000 if "aa" in kernel else 1.5 * moved / rate * 1e6
+    assert step.beside.apply(work.schedule).dur_us == pytest.approx(np.full(len(work.rows), expected))
