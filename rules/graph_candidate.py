@@ -18,6 +18,10 @@ from advisor.views.trace.steps import Steps
 
 _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
 
+_EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
+FEWEST_ALIKE = 3
+"""Passes a step before they are a loop."""
+
 
 @rule("graph-candidate", relies_on=("host",), min_saving_share=0.03)
 def graph_candidate(
@@ -47,7 +51,8 @@ def graph_candidate(
     the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
     whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
     values that are read (`item`, a tensor as a condition), these have to go first, and the saving is that of both. It is replayed
-    with one graph launch a step (`low`: six tenths of the cost of issuing; with reads, nothing); reported from
+    with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
+    shapes, as where words or samples are made one by one (`low`: six tenths of the cost of issuing; with reads or in passes, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
@@ -65,12 +70,28 @@ def graph_candidate(
     if share < min_idle_share:
         return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
-    if capturable.why_not and not len(capturable.reads):
+    # Without shapes a cache that grows looks like a state that does not.
+    in_passes = work.timeline.source.shapes and capturable.alike >= FEWEST_ALIKE and capturable.piece >= min_ops
+    if capturable.why_not and not len(capturable.reads) and not in_passes:
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
     shapes, reads = work.timeline.source.shapes, capturable.reads
     graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
+    if in_passes:
+        return Found(
+            title="A CUDA graph could replay each pass",
+            summary=f"A step waits for the GPU between {counted(capturable.alike, 'pass', 'passes')} that launch the same {capturable.piece:.0f} kernels with the same shapes; "
+            f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+            edits=Edits(combine(), graph, graph),
+            removes="launching the same kernels anew",
+            quiet="a graph could replay the launches of each pass",
+            evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
+            confidence=0.5,
+            at_most="info",
+            counted=False,
+            fix=msgspec.structs.replace(CAPTURE, steps=(_EACH, *CAPTURE.steps)),
+        )
     between = f"read {counted(work.a_step(reads), 'value')} in between" if len(reads) else "wait nowhere in between"
     return Found(
         title="A CUDA graph could replay the step" + (" if it read no values" if len(reads) else ""),

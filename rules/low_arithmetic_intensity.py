@@ -46,7 +46,7 @@ def low_arithmetic_intensity(
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
     min_step_share: Share = 0.2,
-    min_launch_share: float = 0.5,
+    min_launch_share: float = 0.4,
 ) -> Outcome:
     """Matrix products do too little work for what they read
 
@@ -67,7 +67,7 @@ def low_arithmetic_intensity(
     Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays, more requests share what the
     host issues: a low finding, as no trace tells whether there are more.
     The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
-    host's part are shared; attention over each request's own cache is not.
+    host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
     How to fix it
     Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script). Where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,18 +17,23 @@ from advisor.views.replay.value_waits import read_only
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
+NEARLY_ALL = 0.9
+"""Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up."""
+
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. reads: positions of the calls that wait inside the
     steps, if they all read a value and nothing else keeps the steps from being captured. first: rows of the GPU ops of the first step.
-    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one."""
+    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. alike: how many of a step's pieces
+    launch the same kernels as another, where these are nearly all of its work and nothing but waits keeps the step from being captured; else 0."""
 
     why_not: str
     reads: Ints
     first: Ints
     pieces: float
     piece: float
+    alike: float = 0.0
 
     @property
     def in_passes(self) -> bool:
@@ -42,12 +48,30 @@ class Capturable:
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
+        other = bool(why_not)
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
         else:
             reads = waits[:0]
-        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)))
+        alike = _alike(work, ended) / work.schedule.steps if len(waits) and not len(reads) and not other else 0.0
+        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), alike)
+
+
+def _alike(work: GpuWork, piece: Ints) -> int:
+    """How many pieces launch the same kernels from ops of the same dims as another of the window; 0 where they are not nearly all of the work.
+    piece: (n,) of each kernel."""
+    rows = work.rows[work.kernel]
+    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[rows], _dims(work)[work.ops.of_gpu[rows]]
+    edges = np.flatnonzero(np.diff(piece)) + 1
+    signs = [(tuple(n.tolist()), tuple(d.tolist())) for n, d in zip(np.split(names, edges), np.split(dims, edges), strict=True)]
+    again = [sign for sign, count in Counter(signs).items() for _ in range(count) if count > work.schedule.steps]
+    return len(again) if sum(len(sign[0]) for sign in again) >= NEARLY_ALL * len(rows) else 0
+
+
+def _dims(work: GpuWork) -> Ints:
+    """(n_cpu + 1,) code of each op's dims; the last: outside any op."""
+    return np.r_[work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64), -1]
 
 
 def _launched(steps: Steps, launches: Launches) -> list[Ints]:
@@ -84,7 +108,6 @@ def _between(work: GpuWork, calls: HostCalls) -> Ints:
 def _same(work: GpuWork, parts: list[Ints]) -> bool:
     """Whether all steps launch the same kernels in the same order, from ops of the same dims."""
     names = work.timeline.gpu_ops["name"].cat.codes.to_numpy()
-    dims = work.timeline.cpu_ops["dims"].cat.codes.to_numpy().astype(np.int64)
-    of_op = np.r_[dims, -1]  # row -1: launched outside any op
+    of_op = _dims(work)
     first, of_gpu = parts[0], work.ops.of_gpu
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])

@@ -258,9 +258,14 @@ class WithoutHostTime(Edit):
         return schedule.edit(host_us=dispatch + own, dispatch_us=dispatch)
 
 
+OF_EACH_US = 1000.0
+"""A longer pause between two launches is no dispatch."""
+
+
 @dataclass(frozen=True, eq=False)
 class Batched(Edit):
-    """One step serves `items` as it served one: per item, the host's part and these ops are shared."""
+    """One step serves `items` as it served one: per item, the host's part and these ops are shared, but for what the program works
+    for each in one stretch of `OF_EACH_US` or more: its words, pictures or sounds made ready, its answer written."""
 
     items: float
     ops: Ints
@@ -268,8 +273,10 @@ class Batched(Edit):
     def apply(self, schedule: Schedule) -> Schedule:
         dur = schedule.dur_us.copy()
         dur[self.ops] /= self.items
+        own = schedule.host_us - schedule.dispatch_us
+        of_each = np.where(own >= OF_EACH_US, own, 0.0)
         return schedule.edit(
-            host_us=schedule.host_us / self.items,
+            host_us=of_each + (schedule.host_us - of_each) / self.items,
             dispatch_us=schedule.dispatch_us / self.items,
             call_us=schedule.call_us / self.items,
             tail_us=schedule.tail_us / self.items,

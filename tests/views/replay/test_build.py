@@ -316,6 +316,19 @@ def test_batching_shares_what_is_shared():
     assert every(schedule, Batched(16, weights)) == pytest.approx(80 / 16 + 20, abs=0.1)
 
 
+def test_what_is_made_ready_for_each_request_is_not_shared():
+    # 2 ms of the program's own work, then 20 launches of 20 µs: of sixteen requests each keeps the 2 ms.
+    trace = Trace()
+    for s in range(STEPS):
+        at = 2400.0 * s
+        trace.step(at, 2399, s + 1)
+        for k in range(20):
+            t = at + 2000 + 20 * k
+            trace.op("aten::mm", t, 18).launch(t + 5, t + 10, t + 12, "gemm", dur=5)
+    schedule = of(trace)
+    assert every(schedule, Batched(16, np.arange(len(schedule.dur_us)))) == pytest.approx(2000 + 400 / 16, rel=0.01)
+
+
 def test_a_long_window_is_replayed_by_its_middle():
     trace, calls = Trace(), 300
     for s in range(MAX_CALLS // calls + 20):
