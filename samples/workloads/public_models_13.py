@@ -190,34 +190,6 @@ def starcoder2(s: Setup, *, batch: int = 1, static: bool = False, **how: Any) ->
     return step
 
 
-def mask_rcnn(s: Setup, *, read: bool = True, **how: Any) -> Step:
-    """Mask R-CNN of torchvision learns to cut people out of two pictures, which lie on the device; its four losses are joined and read."""
-    from torchvision.models.detection import MaskRCNN, maskrcnn_resnet50_fpn
-    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
-
-    side, people = s.size(640, 64), s.size(6, 2)
-    if s.tiny:
-        backbone = resnet_fpn_backbone(backbone_name="resnet18", weights=None, trainable_layers=5)
-        model: nn.Module = MaskRCNN(
-            backbone, 5, min_size=side, max_size=side, rpn_pre_nms_top_n_train=40, rpn_post_nms_top_n_train=12, box_batch_size_per_image=8
-        )
-    else:
-        model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=91, min_size=side)
-    pictures = [torch.rand(3, side, side, device=s.device) for _ in range(2)]
-    targets = []
-    for _ in pictures:
-        corner = torch.rand(people, 2, device=s.device) * side / 2
-        boxes = torch.cat([corner, corner + side / 8 + torch.rand(people, 2, device=s.device) * side / 4], 1)
-        labels = torch.ones(people, dtype=torch.long, device=s.device)
-        masks = torch.randint(2, (people, side, side), dtype=torch.uint8, device=s.device)
-        targets.append({"boxes": boxes, "labels": labels, "masks": masks})
-
-    def loss(model: Any) -> Tensor:
-        return sum(model(pictures, targets).values(), torch.zeros((), device=s.device))
-
-    return training(s, How(read_loss=read, **how), model, loss, torch.optim.SGD, momentum=0.9, weight_decay=1e-4)
-
-
 class _Authors(nn.Module):
     """torch_geometric's example hetero_conv_dblp: two layers of one SAGEConv for each kind of edge."""
 
@@ -324,10 +296,6 @@ WORKLOADS = (
         "starcoder2_completion", "StarCoder2 of transformers in bf16 says ten words after 256, attention written out.", starcoder2, {"dtype": BF16},
         {"launch-gap": {"static": True}, "low-arithmetic-intensity": {"batch": 8}, "unfused-attention": {"attention": SDPA}},
         shared={"low-arithmetic-intensity": 8.0},
-    ),
-    _public(
-        "maskrcnn_people", "Mask R-CNN of torchvision, training in FP32 on two pictures of 640, NCHW; the loss is read.", mask_rcnn, {},
-        {"precision": {"autocast": BF16}, "memory-layout": {"channels_last": True}, "sync-stall": {"read": False}},
     ),
     _public(
         "heterosage_authors", "SAGEConv for each of six kinds of edge of torch_geometric, training in FP32 on a graph of DBLP's size; a boolean mask picks, the loss is read.",
