@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.knowledge.kernel_names import Family
 from advisor.report.model import Code, Fix
 
@@ -23,6 +25,10 @@ _INTERPOLATED = Code(
     before='big = F.interpolate(maps, scale_factor=4, mode="bilinear")  # a thread for each place, which goes over batch and channels',
     after='maps = maps.contiguous(memory_format=torch.channels_last)\nbig = F.interpolate(maps, scale_factor=4, mode="bilinear")',
 )
+_COMPILED = Code(
+    before='big = F.interpolate(volumes, scale_factor=2, mode="trilinear")',
+    after='enlarge = torch.compile(F.interpolate)\nbig = enlarge(volumes, scale_factor=2, mode="trilinear")',
+)
 _BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
 _STEPS = {
     Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it, cuBLAS chooses it by size.",
@@ -35,8 +41,28 @@ _STEPS = {
 }
 
 
-def divided(family: Family, tail: bool, interpolating: bool = False) -> Fix:
-    """How kernels of a family come to fill the device, or only their last wave. interpolating: whether they enlarge images."""
+_BY_PLACES = re.compile(r"upsample_(linear1d|bilinear2d|bicubic2d|trilinear3d)_out_frame")
+"""PyTorch's kernels that enlarge images with a thread for each place of the result. For channels_last only that of bilinear2d has another."""
+
+
+def _interpolated(in_channels_last: bool) -> Fix:
+    return Fix(
+        title="Interpolate in channels_last, or compile it" if in_channels_last else "Compile what interpolates",
+        steps=(
+            "PyTorch's kernel has a thread for each place of the result, which goes over batch and channels: few places are few blocks.",
+            *(("That for channels_last has one for each element.",) if in_channels_last else ()),
+            "torch.compile makes a kernel of it that divides all elements, whatever the layout.",
+        ),
+        code=_INTERPOLATED if in_channels_last else _COMPILED,
+        url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
+        risk="In channels_last the result stays so: what needs another order copies it."
+        if in_channels_last
+        else "The last bits differ. The first call compiles.",
+    )
+
+
+def divided(family: Family, tail: bool, kernel: str = "") -> Fix:
+    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name."""
     if tail:
         steps: tuple[str, ...] = (
             "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing.",
@@ -49,18 +75,8 @@ def divided(family: Family, tail: bool, interpolating: bool = False) -> Fix:
             url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
             risk="Another batch size changes training: adapt the learning rate.",
         )
-    if interpolating:
-        return Fix(
-            title="Interpolate in channels_last, or compile it",
-            steps=(
-                "PyTorch's kernel for NCHW has a thread for each place of the result, which goes over batch and channels: few places are few blocks. "
-                "That for channels_last has one for each element.",
-                "torch.compile makes a kernel of it that divides all elements, whatever the layout.",
-            ),
-            code=_INTERPOLATED,
-            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
-            risk="The result stays in channels_last: what needs another order copies it.",
-        )
+    if of_places := _BY_PLACES.search(kernel):
+        return _interpolated(in_channels_last=of_places[1] == "bilinear2d")
     steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
     return Fix(

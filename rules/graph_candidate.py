@@ -71,7 +71,7 @@ def graph_candidate(
         return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
-    in_passes = work.timeline.source.shapes and capturable.alike >= FEWEST_ALIKE and capturable.piece >= min_ops
+    in_passes = work.timeline.source.shapes and capturable.alike >= FEWEST_ALIKE and capturable.each >= min_ops
     if capturable.why_not and not len(capturable.reads) and not in_passes:
         return Clear(why=capturable.why_not)
     if count < min_ops:
@@ -81,7 +81,7 @@ def graph_candidate(
     if in_passes:
         return Found(
             title="A CUDA graph could replay each pass",
-            summary=f"A step waits for the GPU between {counted(capturable.alike, 'pass', 'passes')} that launch the same {capturable.piece:.0f} kernels with the same shapes; "
+            summary=f"A step waits for the GPU between {counted(capturable.alike, 'pass', 'passes')} that launch the same {capturable.each} kernels with the same shapes; "
             f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
             edits=Edits(combine(), graph, graph),
             removes="launching the same kernels anew",

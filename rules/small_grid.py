@@ -122,7 +122,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
-        fix=for_program(found.program, "small-grid", divided(max(spent, key=lambda f: spent[f]), not few[worst], "upsample" in work.kernel_name(worst))),
+        fix=for_program(found.program, "small-grid", divided(max(spent, key=lambda f: spent[f]), not few[worst], work.kernel_name(worst))),
     )
 
 

@@ -59,10 +59,12 @@ def test_waits_and_allocations_cannot_be_captured():
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
 
 
-def words(count, n=20, grows=False, shapes=True):
-    """A step that makes words one by one, each by n kernels, and copies each to the host."""
+def words(count, n=20, grows=False, shapes=True, first=0):
+    """A step that makes words one by one, each by n kernels, the first by as many more, and copies each to the host."""
 
     def body(trace, at):
+        for k in range(first):
+            trace.op("aten::add", at - 20 * (k + 1), 18, [[4, 4]]).launch(at - 20 * k - 10, at - 20 * k - 5, at - 20 * k - 1, dur=4)
         for word in range(count):
             dims = [[8 + word * grows, 64]] if shapes else None
             for k in range(n):
@@ -70,7 +72,7 @@ def words(count, n=20, grows=False, shapes=True):
                 trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, dur=4)
             trace.copy(t + 20, 15, t + 22, t + 24, kind="DtoH", size=8)
 
-    return repeat((20 * n + 40) * count + 20, body)
+    return repeat((20 * n + 40) * count + 20 * (first + 1), body)
 
 
 def test_passes_that_are_alike_are_a_graph_each():
@@ -78,6 +80,7 @@ def test_passes_that_are_alike_are_a_graph_each():
     assert "3 passes that launch the same 20 kernels" in finding.summary and "Capture one pass" in finding.fix.steps[0]
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
+    assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
     assert "which no graph can hold" in clear("graph-candidate", words(2))
     assert "which no graph can hold" in clear("graph-candidate", words(3, n=19))
     assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True)), "a cache that grows"

@@ -44,16 +44,20 @@ def test_a_softmax_of_few_long_rows_is_found():
     assert "torch.compile" in finding.fix.code.after
 
 
-def test_maps_enlarged_place_by_place_are_found():
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [("bilinear2d_out_frame", "channels_last"), ("bicubic2d_out_frame", "torch.compile(F.interpolate)"), ("nearest2d_out_frame", "torch.stack")],
+)
+def test_maps_enlarged_place_by_place_are_found(kind, after):
     """PyTorch's kernel for NCHW has a thread for each of 64 x 48 places: 3 blocks. The bytes of 32 x 768 maps take 40 µs."""
-    name = "void at::native::(anonymous namespace)::upsample_bilinear2d_out_frame<c10::Half, float>"
+    name = f"void at::native::(anonymous namespace)::upsample_{kind}<c10::Half, float>"
     enlarged = kernel(us=8000.0, blocks=3, name=name, op="aten::upsample_bilinear2d", dims=[32, 768, 16, 12], second="[64, 48]")
     enlarged.rows["cpu_ops"] = [
         row | {"types": row["types"].replace('["c10::BFloat16", "Scalar"', '["c10::BFloat16", "ScalarList"')} for row in enlarged.rows["cpu_ops"]
     ]
     finding = found("small-grid", enlarged)
     assert finding.saving.expected_us == pytest.approx(8000 - 8000 * 3 / 132 - 5, abs=2)
-    assert "channels_last" in finding.fix.code.after and finding.severity == "high"
+    assert after in finding.fix.code.after and finding.severity == "high"
 
 
 def test_a_run_that_something_else_held_up_is_not_the_grids_doing():

@@ -17,16 +17,16 @@ from advisor.views.replay.value_waits import read_only
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-NEARLY_ALL = 0.9
-"""Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up."""
+NEARLY_ALL = 0.8
+"""Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
 
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. reads: positions of the calls that wait inside the
     steps, if they all read a value and nothing else keeps the steps from being captured. first: rows of the GPU ops of the first step.
-    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. alike: how many of a step's pieces
-    launch the same kernels as another, where these are nearly all of its work and nothing but waits keeps the step from being captured; else 0."""
+    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. alike: how many of a step's pieces launch the same kernels,
+    where these are nearly all of its work and nothing but waits keeps it from being captured; each: how many kernels such a piece launches."""
 
     why_not: str
     reads: Ints
@@ -34,6 +34,7 @@ class Capturable:
     pieces: float
     piece: float
     alike: float = 0.0
+    each: int = 0
 
     @property
     def in_passes(self) -> bool:
@@ -54,19 +55,19 @@ class Capturable:
             reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
         else:
             reads = waits[:0]
-        alike = _alike(work, ended) / work.schedule.steps if len(waits) and not len(reads) and not other else 0.0
-        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), alike)
+        count, each = _alike(work, ended) if len(waits) and not len(reads) and not other and len(ended) else (0, 0)
+        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), count / work.schedule.steps, each)
 
 
-def _alike(work: GpuWork, piece: Ints) -> int:
-    """How many pieces launch the same kernels from ops of the same dims as another of the window; 0 where they are not nearly all of the work.
+def _alike(work: GpuWork, piece: Ints) -> tuple[int, int]:
+    """How many pieces of the window launch the same kernels from ops of the same dims, and how many kernels; zeros where they are not nearly all of the work.
     piece: (n,) of each kernel."""
     rows = work.rows[work.kernel]
     names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[rows], _dims(work)[work.ops.of_gpu[rows]]
     edges = np.flatnonzero(np.diff(piece)) + 1
-    signs = [(tuple(n.tolist()), tuple(d.tolist())) for n, d in zip(np.split(names, edges), np.split(dims, edges), strict=True)]
-    again = [sign for sign, count in Counter(signs).items() for _ in range(count) if count > work.schedule.steps]
-    return len(again) if sum(len(sign[0]) for sign in again) >= NEARLY_ALL * len(rows) else 0
+    kinds = Counter((n.tobytes(), d.tobytes(), len(n)) for n, d in zip(np.split(names, edges), np.split(dims, edges), strict=True))
+    (*_, kernels), count = max(kinds.items(), key=lambda kind: kind[0][-1] * kind[1])
+    return (count, kernels) if kernels * count >= NEARLY_ALL * len(rows) else (0, 0)
 
 
 def _dims(work: GpuWork) -> Ints:

@@ -124,8 +124,8 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
 
 def _as_fast_as_memory(work: GpuWork, at: Ints, roofline: Roofline) -> Edit:
     """Kernels that a compiler makes anew: they move their bytes at the bandwidth that is reached, where these are known."""
-    us = np.fmax(LIKELY * roofline.limit_us[work.rows[at]], SHORTEST_US)
-    return WithDurations(at, np.fmin(work.dur_us[at], us))
+    us = np.maximum(LIKELY * roofline.limit_us[work.rows[at]], SHORTEST_US)
+    return WithDurations(at, np.fmin(work.dur_us[at], us))  # its own where the limit is NaN
 
 
 def _next_to(work: GpuWork, those: Mask, shapes: Shapes) -> Mask:
