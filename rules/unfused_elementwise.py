@@ -130,7 +130,7 @@ def unfused_elementwise(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
-        + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us),
+        + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
@@ -168,10 +168,11 @@ def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats
     return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
 
 
-def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float) -> str:
-    """What of the chains is another finding's too, and what the gain holds that is none of theirs."""
+def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float, known: bool) -> str:
+    """What of the chains is another finding's too, and what the gain holds that is none of theirs. known: whether the compiler knows the attention."""
     attention_us = work.us_a_step(inside)
-    told = f" {duration(attention_us)} of it are inside attention, which one call fuses whole." if attention_us >= WORTH_SAYING * spent else ""
+    fuses = "a compiler makes one kernel with its products" if known else "one call fuses whole"
+    told = f" {duration(attention_us)} of it are inside attention, which {fuses}." if attention_us >= WORTH_SAYING * spent else ""
     if len(passed):
         return told + f" Gathers and scatters with pointwise work between take {duration(work.us_a_step(passed))}, which a compiler fuses too."
     return told or (f" Beside them a compiler saves {duration(beside_us)}." if beside_us >= WORTH_SAYING * spent else "")
