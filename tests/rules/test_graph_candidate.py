@@ -59,7 +59,7 @@ def test_waits_and_allocations_cannot_be_captured():
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
 
 
-def words(count, n=20, grows=False, shapes=True, first=0):
+def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_"):
     """A step that makes words one by one, each by n kernels, the first by as many more, and copies each to the host."""
 
     def body(trace, at):
@@ -70,7 +70,7 @@ def words(count, n=20, grows=False, shapes=True, first=0):
             for k in range(n):
                 t = at + (20 * n + 40) * word + 20 * k
                 trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, dur=4)
-            trace.copy(t + 20, 15, t + 22, t + 24, kind="DtoH", size=8)
+            trace.op(copied_by, t + 19.5, 16).copy(t + 20, 15, t + 22, t + 24, kind="DtoH", size=8)
 
     return repeat((20 * n + 40) * count + 20 * (first + 1), body)
 
@@ -85,6 +85,7 @@ def test_passes_that_are_alike_are_a_graph_each():
     assert "which no graph can hold" in clear("graph-candidate", words(3, n=19))
     assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True)), "a cache that grows"
     assert "which no graph can hold" in clear("graph-candidate", words(3, shapes=False)), "one might"
+    assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::nonzero")), "a size, which happens to be alike"
 
 
 def test_values_that_are_read_have_to_go_first_and_sizes_cannot():

@@ -13,7 +13,7 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import read_only
+from advisor.views.replay.value_waits import read_only, sizing
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
@@ -55,7 +55,9 @@ class Capturable:
             reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
         else:
             reads = waits[:0]
-        count, each = _alike(work, ended) if len(waits) and not len(reads) and not other and len(ended) else (0, 0)
+        # That a size came out alike in each recorded pass does not bind the next.
+        passes = len(waits) and not len(reads) and not other and len(ended) and not sizing(work.ops, calls, waits).any()
+        count, each = _alike(work, ended) if passes else (0, 0)
         return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), count / work.schedule.steps, each)
 
 

@@ -65,7 +65,7 @@ def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: 
     """
     cpu, python, ops = work.timeline.cpu_ops, work.timeline.python_calls, work.ops
     reading = _waiting(ops, calls.op[waits])
-    doomed = reading | _judging(ops, calls, waits[_inside(ops, calls, waits, _SIZING_OPS)])
+    doomed = reading | _judging(ops, calls, waits[sizing(ops, calls, waits)])
     if also is not None:
         doomed |= also
     gone = np.zeros(len(work.op), bool)
@@ -84,6 +84,11 @@ def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
     return _inside(ops, calls, waits, _READING_OPS)
+
+
+def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for a size that later shapes follow."""
+    return _inside(ops, calls, waits, _SIZING_OPS)
 
 
 def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
