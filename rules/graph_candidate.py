@@ -90,7 +90,7 @@ def graph_candidate(
             confidence=0.5,
             at_most="info",
             counted=False,
-            fix=msgspec.structs.replace(CAPTURE, steps=(_EACH, *CAPTURE.steps)),
+            fix=msgspec.structs.replace(CAPTURE, title="Capture one pass and replay it", steps=(_EACH, *CAPTURE.steps)),
         )
     between = f"read {counted(work.a_step(reads), 'value')} in between" if len(reads) else "wait nowhere in between"
     return Found(
