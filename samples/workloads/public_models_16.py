@@ -110,7 +110,7 @@ def _laid_out(form: Form, length: int) -> tuple[list[int], list[list[int]], list
             ids.append(piece)
             boxes.append([min(1000, max(0, int(1000 * edge))) for edge in box])
             labels.append(-100 if at else label)
-    ids, boxes, labels = ids[: length - 1] + [2], boxes[: length - 1] + [[1000] * 4], labels[: length - 1] + [-100]
+    ids, boxes, labels = [*ids[: length - 1], 2], [*boxes[: length - 1], [1000] * 4], [*labels[: length - 1], -100]
     more = length - len(ids)
     return ids + [1] * more, boxes + [[0] * 4] * more, labels + [-100] * more, [1] * len(ids) + [0] * more
 
@@ -129,7 +129,7 @@ def lilt(s: Setup, *, prepared: bool = False, **how: Any) -> Step:
 
     way, count, length = How(**how), s.size(8, 2), s.size(512, 24)
     config = LiltConfig(
-        vocab_size=s.size(50_265, 101), hidden_size=s.size(768, 32), num_hidden_layers=s.size(8, 1), num_attention_heads=s.size(12, 2),
+        vocab_size=s.size(50_265, 101), hidden_size=s.size(768, 48), num_hidden_layers=s.size(8, 1), num_attention_heads=s.size(12, 2),
         intermediate_size=s.size(3072, 64), max_position_embeddings=length + 2, pad_token_id=1, num_labels=7,
     )  # fmt: skip
     model = LiltForTokenClassification(config)
