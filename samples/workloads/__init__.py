@@ -56,6 +56,8 @@ from . import (
     written_14,
     written_15,
     written_16,
+    written_17,
+    written_18,
 )
 from .base import Setup, Workload
 
@@ -115,6 +117,8 @@ MODULES = (
     written_14,
     written_15,
     written_16,
+    written_17,
+    written_18,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
