@@ -27,6 +27,10 @@ FEW, LIKELY, MANY = 4, 16, 64
 """How many requests are batched at the least, likely and at the most; up to about a quarter of the ridge point the weights
 are still most of the traffic, so the step takes as long as before."""
 
+TOGETHER = 8
+"""The likely number where launches bind a step. Weights that are read at the bandwidth ask for as many rows as there are; here a few requests fill what
+the device idles, and a service seldom holds more at the same time."""
+
 OF_A_NETWORK = 0.1
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
 
@@ -66,7 +70,7 @@ def low_arithmetic_intensity(
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
     Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays, more requests share what the
     host issues: a low finding, as no trace tells whether there are more.
-    The saving is the time of one request when 16 share a step (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
+    The saving is the time of one request when 16 share a step, 8 where launches bind it (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
     host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
     How to fix it
@@ -136,6 +140,7 @@ def _of_products(
         confidence=0.75,
         per="request",
         fix=_fix(
+            LIKELY,
             f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
             f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
@@ -150,29 +155,30 @@ def _of_launches(work: GpuWork, witness: Witness, shared: Ints, waits: float) ->
     return Found(
         title="A step serves too few requests to keep the device busy",
         summary=f"The GPU waits for launches {percent(waits)} of each {duration(work.step_us)} step: for several requests at once the host issues no more.",
-        edits=Edits(Batched(FEW, nothing), Batched(LIKELY, shared), Batched(MANY, shared)),
+        edits=Edits(Batched(FEW, nothing), Batched(TOGETHER, shared), Batched(MANY, shared)),
         removes="issuing the same kernels again for every request",
         evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
         confidence=0.75,
         per="request",
         status="possible",
         possible_why="whether there are more requests, or pieces of one, at the same time is not in a trace",
-        decide_with=f"run one step on {LIKELY} of them",
+        decide_with=f"run one step on {TOGETHER} of them",
         fix=_fix(
-            f"Give a step several requests, or several pieces of one (windows, tiles, candidates). The saving is per request, with {LIKELY} in a step; "
+            TOGETHER,
+            f"Give a step several requests, or several pieces of one (windows, tiles, candidates). The saving is per request, with {TOGETHER} in a step; "
             f"a step of {duration(work.step_us)} itself does not shrink.",
             "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
         ),
     )
 
 
-def _fix(*steps: str) -> Fix:
+def _fix(together: int, *steps: str) -> Fix:
     return Fix(
         title="Batch requests together",
         steps=steps,
         code=Code(
             before="for request in requests:\n    out = model(request.unsqueeze(0))",
-            after="for group in batches_of(requests, 16):\n    out = model(torch.stack(group))",
+            after=f"for group in batches_of(requests, {together}):\n    out = model(torch.stack(group))",
         ),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
         risk="A request waits for others to arrive; memory for activations and caches grows with the batch.",

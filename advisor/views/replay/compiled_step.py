@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Mask
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
@@ -48,6 +48,9 @@ _INTERPOLATING = re.compile(r"upsample_(?!gen2d_aa)")
 """In the names of kernels that enlarge images, but for those that filter: Inductor has no kernel for these. PyTorch's own for NCHW has a thread for each
 place of the result, which goes over batch and channels: 8.3 ms for 32 x 768 maps of 16 x 12 made four times as large, whose bytes take 0.04."""
 
+_BRANCH = re.compile(r"^aten::is_nonzero$")
+"""What `if tensor:` asks of a tensor."""
+
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """In the names of CUTLASS kernels: elements that are loaded at once."""
 
@@ -72,7 +75,7 @@ class CompiledStep:
         cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
         roofline: Roofline, shapes: Shapes,
     ) -> CompiledStep:  # fmt: skip
-        parts = 1 + len(_breaks(work, calls)) / work.schedule.steps
+        parts = 1 + _breaks(work, calls) / work.schedule.steps
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
         a_step = WithHostTime(_first_of_steps(work), 0.0 if program.compiles_whole else parts * COMPILED_PART_US + left * COMPILED_KERNEL_US)
         overhead = combine(a_step, WithHostTime(_bodies(work, fusion), COMPILED_INFERENCE_CALL_US if program.compiles_whole else COMPILED_CALL_US))
@@ -158,22 +161,34 @@ def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
     return first[first <= last_backward[work.step[first]]]
 
 
-def _breaks(work: GpuWork, calls: HostCalls) -> Ints:
-    """Reads of a value (positions of the calls that wait) with forward work of their step before and after them: a compiled graph
-    ends there. What is sent to the device ends none."""
+def _breaks(work: GpuWork, calls: HostCalls) -> int:
+    """How often a value is read with forward work of its step before and after it: a compiled graph ends there. What is sent to the device
+    ends none. A branch on a value that the host drew itself, as dropping whole layers does, ends one without a wait."""
     up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
     reads = calls.waits & ~calls.waits_of_copies(up)
     reads[up] = False
     backward = work.backward
     forward = work.kernel & ~backward & ~in_optimizer(work)
     if not backward.any():  # where the forward pass ends was not recorded
-        return np.empty(0, np.int64)
-    found = []
+        return 0
+    start_us = calls.timeline.api_calls["start_us"].to_numpy()[calls.rows]
+    branches_us = _branches_us(work, calls, reads)
+    found = 0
     for step in np.unique(work.step):
         mine = work.step == step
         first_backward = work.schedule.op_call[mine & backward].min(initial=len(calls.rows))
         at = work.schedule.op_call[mine & forward]
         at = at[at < first_backward]
         if len(at):
-            found.append(np.flatnonzero(reads[at.min() : at.max()]) + at.min())
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+            first, last = at.min(), at.max()
+            found += np.count_nonzero(reads[first:last])
+            found += np.count_nonzero((branches_us > start_us[first]) & (branches_us < start_us[last]))
+    return found
+
+
+def _branches_us(work: GpuWork, calls: HostCalls, reads: Mask) -> Floats:
+    """When the program branched on tensors for which it need not wait: those of the host."""
+    waited = np.unique(work.ops.outermost[calls.op[reads & (calls.op >= 0)]])
+    branches = np.flatnonzero(work.ops.named(_BRANCH))
+    found: Floats = work.timeline.cpu_ops["start_us"].to_numpy()[branches[~np.isin(work.ops.outermost[branches], waited)]]
+    return found

@@ -11,10 +11,11 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
+from advisor.knowledge.grouped_convolutions import SLOWER, falls_back
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import distinct
-from advisor.views.replay.edits import Edit, WithDurations
+from advisor.views.replay.edits import Edit, Longer, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
@@ -37,6 +38,8 @@ CAST = 1.0
 UNSEEN = 2.0
 """Times as long as their rate says that products take whose sizes were not recorded, at most."""
 
+_CONVOLUTION = re.compile(r"^aten::\w*convolution")
+_BACKWARD = re.compile(r"^aten::\w*convolution\w*_backward$")
 _MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
 
@@ -46,7 +49,8 @@ class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
     others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
-    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these."""
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that the
+    library computes on CUDA cores in 16 bits."""
 
     at: Ints
     dur_us: Floats
@@ -59,6 +63,7 @@ class WideProducts:
     others: tuple[str, ...]
     op: Ints
     refused: Mask
+    in_groups: Mask
 
     def of_ops(self, ops: Collection[int]) -> WideProducts:
         """Those that these ops launched."""
@@ -75,6 +80,7 @@ class WideProducts:
             forward=self.forward[chosen],
             op=self.op[chosen],
             refused=self.refused[chosen],
+            in_groups=self.in_groups[chosen],
         )
 
     @classmethod
@@ -88,7 +94,7 @@ class WideProducts:
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], single & reduced.any(),
+            work.op[at], single & reduced.any(), _in_groups(work, at) & (texts[at] == "tf32"),
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
@@ -112,8 +118,22 @@ class WideProducts:
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        kept = (self.now == name) | (self.refused & reached)
-        return WithDurations(self.at, np.where(kept, self.dur_us, faster))
+        slower = self.in_groups & (name != "tf32") & reached
+        kept = (self.now == name) | (self.refused & reached) | slower
+        return combine(WithDurations(self.at, np.where(kept, self.dur_us, faster)), Longer(self.at[slower], SLOWER * self.dur_us[slower]))
+
+
+def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
+    """(n,) the convolutions that leave the Tensor Cores in 16 bits."""
+    dims = work.timeline.cpu_ops["dims"].cat
+    found = np.zeros(len(chosen), bool)
+    for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):  # a backward pass is handed the gradient first
+        at = np.flatnonzero(work.launched_by(pattern.search)[chosen])
+        codes = dims.codes.to_numpy()[work.op[chosen[at]]]
+        for code in distinct(codes).tolist():
+            image, weight = [*arguments.numbers(dims.categories[code])[first:], [], []][:2]
+            found[at[codes == code]] = all(isinstance(n, int) for n in (*image, *weight)) and falls_back(image, weight)
+    return found
 
 
 def _units(work: GpuWork, chosen: Ints) -> Ints:
