@@ -698,8 +698,8 @@ def network(trace, at, us=4):
 def test_where_launches_bind_an_inference_step_more_requests_share_them():
     finding = found("low-arithmetic-intensity", repeat(200, network))
     assert finding.severity == "low" and finding.status == "possible" and finding.saving.per == "request"
-    # The host's 200 µs and the pointwise kernels are one sixteenth each; the product's 4 µs each request's own.
-    assert finding.saving.expected_us == pytest.approx(200 - 200 / 16, abs=4)
+    # The host's 200 µs and the pointwise kernels are one eighth each; the product's 4 µs each request's own.
+    assert finding.saving.expected_us == pytest.approx(200 - 200 / 8, abs=4)
 
 
 def test_what_shares_launches_has_two_sides():
