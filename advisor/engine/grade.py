@@ -14,7 +14,6 @@ from advisor.report.model import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clea
 from advisor.report.numbers import percent, whole_clauses
 from advisor.views.replay.true_step import TrueStep
 
-
 NOTHING, UNSURE = 0.005, 0.15
 """A fix whose interval begins at less than the first share of the step may gain nothing, and is nothing to drop other work for unless it likely gains
 the second. Of the ledger's 22 findings between that share and medium's whose interval began there four gained nothing, of all others of medium or above one in twenty."""

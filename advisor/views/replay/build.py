@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, union
+from advisor.knowledge import recording_cost
 from advisor.knowledge.kernel_names import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
 from advisor.report.model import Basis, Saving
@@ -91,15 +92,19 @@ class Replay:
         return max(0.0, 1 - period_us(edit.apply(schedule)) / before) if before > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
-        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
+        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be. What is expected is the mean over
+        that time, and not what its likely value gives: a fix of the GPU's work may gain nothing at it and much below. The three values that are
+        replayed stand for the others by their weights (Gauss's, for ends that lie so many deviations off).
 
         at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it. likely_at_most_us: the
         same of the expected fix, where the one at the high end takes more away.
         """
         every = (self.corrected, self.fastest, self.slowest)
-        middle = self.share(self.corrected, edits.expected)
+        likely, fast, slow = (self.share(schedule, edits.expected) for schedule in every)
+        outer = 1 / (2 * recording_cost.spread().deviations ** 2)
+        middle = likely if self.hidden else (1 - 2 * outer) * likely + outer * (fast + slow)
         if self.hidden and not self._gives_the_host_work(edits.expected):
-            middle = (middle + self.share(self.fastest, edits.expected)) / 2
+            middle = (likely + fast) / 2
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
         # What a replay that falls short of the step leaves unexplained, no fix of it shortens.
