@@ -18,6 +18,10 @@ OF_THE_HOST = 0.5
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
 
 
+UNSURE = 0.15
+"""A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings of medium or above that
+likely gain less and whose interval begins at nothing, one fix in five gained nothing, of all others one in twenty."""
+
 COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
 
 
@@ -41,10 +45,10 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     elif any(change.host_us < 0 for change in made) and replay.share(replay.slowest, edits.expected) < LOW_SHARE:
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
-        if not on_host or finding.saving.low >= LOW_SHARE * replay.step_us:
+        likely = finding.saving.expected >= UNSURE * replay.step_us
+        if finding.saving.low >= LOW_SHARE * replay.step_us or (likely and not on_host):
             return found
-        at_most: Severity = "medium" if finding.saving.expected >= 2 * MEDIUM_SHARE * replay.step_us else "low"
-        return found._replace(finding=msgspec.structs.replace(finding, severity=at_most))
+        return found._replace(finding=msgspec.structs.replace(finding, severity="medium" if likely else "low"))
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
     return found._replace(finding=possible)

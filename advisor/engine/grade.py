@@ -14,10 +14,6 @@ from advisor.report.model import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clea
 from advisor.report.numbers import percent, whole_clauses
 from advisor.views.replay.true_step import TrueStep
 
-NOTHING, UNSURE = 0.005, 0.15
-"""A fix whose interval begins at less than the first share of the step may gain nothing, and is nothing to drop other work for unless it likely gains
-the second. Of the ledger's 22 findings between that share and medium's whose interval began there four gained nothing, of all others of medium or above one in twenty."""
-
 
 @dataclass(frozen=True)
 class Weight:
@@ -39,8 +35,7 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
         return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
     severity = severity_of(weight.saving, weight.whole)
     capped: Severity = "low" if found.status == "possible" else "high"
-    unsure: Severity = "low" if isinstance(weight.saving, Saving) and share < UNSURE and weight.saving.low <= NOTHING * weight.whole else "high"
-    at_most = max(found.at_most, capped, unsure, key=SEVERITIES.index)
+    at_most = max(found.at_most, capped, key=SEVERITIES.index)
     finding = Finding(
         rule=rule.id,
         title=found.title or rule.title,

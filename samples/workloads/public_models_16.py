@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .base import Prefetcher, Setup, Step
-from .public_models import BF16, COMPILED, GRAPHS, How, _casting, _placed, _precision, inference, training
+from .public_models import BF16, COMPILED, How, _casting, _placed, _precision, inference, training
 from .public_models_2 import HALF, SDPA
 from .public_models_4 import _public
 
@@ -252,13 +252,12 @@ WORKLOADS = (
     ),
     _public(
         "mimi_reply", "Mimi of transformers, FP32, makes two seconds of one reply's sound from codes.", mimi, {},
-        {"launch-gap": {"compiled": GRAPHS}, "low-arithmetic-intensity": {"batch": 8}, "precision": {"dtype": HALF}},
+        {"low-arithmetic-intensity": {"batch": 8}, "precision": {"dtype": HALF}},
         shared={"low-arithmetic-intensity": 8.0},
     ),
     _public(
         "clipseg_prompts", "CLIPSeg of transformers, FP32, marks what four prompts say in one picture of 352; attention written out.", clipseg, {},
-        {"graph-candidate": {"graph": True}, "precision": {"tf32": True}, "unfused-attention": {"attention": SDPA},
-         "low-arithmetic-intensity": {"pictures": 4}},
+        {"precision": {"tf32": True}, "unfused-attention": {"attention": SDPA}, "low-arithmetic-intensity": {"pictures": 4}},
         shared={"low-arithmetic-intensity": 4.0},
     ),
 )  # fmt: skip

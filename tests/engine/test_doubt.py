@@ -121,6 +121,24 @@ def test_what_may_gain_nothing_is_no_more_than_medium():
     assert (finding.status, finding.severity) == ("found", "medium")
 
 
+@pytest.mark.parametrize(
+    ("low_us", "expected_us", "on_host", "severity"),
+    [
+        (0.0, 20.0, False, "low"),  # of steps of 160 µs: an eighth
+        (0.0, 32.0, False, "high"),
+        (4.0, 20.0, False, "high"),
+        (0.0, 20.0, True, "low"),
+        (0.0, 32.0, True, "medium"),
+        (4.0, 32.0, True, "high"),
+    ],
+)
+def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, on_host, severity):
+    found, replay, source = held(low_us=low_us, expected_us=expected_us)
+    if not on_host:
+        found = found._replace(edits=Edits.same(WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)))
+    assert doubted(found, replay, source).finding.severity == severity
+
+
 @pytest.mark.parametrize(("brief", "severity"), [(True, "low"), (False, "medium")])
 def test_the_hosts_time_of_what_little_is_left_behind_a_start_is_low(brief, severity):
     found, replay, _ = held()

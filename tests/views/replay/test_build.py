@@ -304,6 +304,22 @@ def test_a_change_for_the_worse_saves_nothing():
     assert replay.saving(Edits(worse, worse, worse), "").high_us == 0
 
 
+def test_what_is_expected_is_the_mean_over_what_the_hosts_time_may_be():
+    # The GPU needs 60 µs of a step; the host likely 100, so that less work on the GPU gains nothing, but 40 or 250 may be as well.
+    trace = Trace()
+    for s in range(STEPS):
+        trace.step(100.0 * s, 99, s + 1).op("aten::mm", 100 * s, 98).launch(100 * s + 20, 100 * s + 30, 100 * s + 90, "gemm", dur=4)
+    replay = trace.get(Replay)
+    host = [replay.recorded.edit(host_us=replay.recorded.host_us * of) for of in (1.0, 0.4, 2.5)]
+    replay = replace(replay, corrected=host[0], fastest=host[1], slowest=host[2])
+    halved = WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)
+    likely, fast, slow = (replay.share(schedule, halved) for schedule in host)
+    assert likely == slow == 0.0 and fast > 0.2 and not replay.hidden
+    expected = replay.saving(Edits(halved, halved, halved), "").expected_us / replay.step_us
+    # 1.35 standard deviations on either side stand for 0.27 each.
+    assert expected == pytest.approx(0.274 * fast, rel=0.01)
+
+
 def test_batching_shares_what_is_shared():
     # 16 requests in a step: per request a sixteenth of the weights' time and of the host's, the attention's time stays.
     trace, free = Trace(), 0.0

@@ -19,7 +19,7 @@ from tests.build import Trace
 EACH, SIZE = 50, [[64, 64]]
 
 
-def training(reads_in_forward=False, reads_at_end=False):
+def training(reads_in_forward=False, reads_at_end=False, branches=False):
     """Three steps of four pointwise kernels and a product, launched 50 µs apart, and two products backward."""
     trace = Trace()
     for s in range(3):
@@ -32,6 +32,10 @@ def training(reads_in_forward=False, reads_at_end=False):
         if reads_in_forward:
             trace.op("aten::item", at + 5 * EACH, 20).call("cudaStreamSynchronize", at + 5 * EACH + 2, 10)
             trace.op("aten::mm", at + 6 * EACH, 20, SIZE).launch(at + 6 * EACH + 5, at + 6 * EACH + 12, at + 6 * EACH + 15, "gemm")
+        if branches:  # `if torch.rand([]) < 0.1:`, of which the device knows nothing
+            trace.op("aten::rand", at + 1.98 * EACH, 0.3).op("aten::is_nonzero", at + 1.99 * EACH, 0.3)
+        if reads_in_forward and branches:
+            trace.op("aten::is_nonzero", at + 5 * EACH - 1, 22)
         for k in range(2):
             t = at + EACH * (8 + k)
             trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2)
@@ -52,7 +56,16 @@ def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
     assert period_us(after) > period_us(before), "a small step is slower compiled"
 
 
-@pytest.mark.parametrize(("trace", "parts"), [(training(), 1), (training(reads_in_forward=True), 2), (training(reads_at_end=True), 1)])
+@pytest.mark.parametrize(
+    ("trace", "parts"),
+    [
+        (training(), 1),
+        (training(reads_in_forward=True), 2),
+        (training(reads_at_end=True), 1),
+        (training(branches=True), 2),
+        (training(reads_in_forward=True, branches=True), 3),  # the branch on a value of the device waits for it, and is that wait
+    ],
+)
 def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
     assert trace.get(CompiledStep).parts == parts
 

@@ -1,0 +1,48 @@
+"""Which convolutions in groups leave the Tensor Cores in 16 bits, as measured; and what that costs a fix."""
+
+import pytest
+
+from advisor.knowledge.grouped_convolutions import SLOWER, falls_back
+from tests.rules.test_rules import found, queued
+
+WAV2VEC = [16, 768, 299], [768, 48, 128]
+
+
+@pytest.mark.parametrize(
+    ("image", "weight", "expected"),
+    [
+        (*WAV2VEC, True),
+        ([16, 768, 1, 299], [768, 48, 1, 128], True),  # as cuDNN is asked for it
+        ([16, 512, 299], [512, 32, 128], False),
+        ([8, 1024, 299], [1024, 64, 128], False),  # HuBERT large
+        ([16, 2048, 299], [2048, 128, 128], True),
+        ([16, 768, 299], [768, 48, 31], False),
+        ([16, 768, 299], [768, 768, 128], False),  # one group
+        ([32, 384, 28, 28], [384, 1, 7, 7], False),  # depthwise
+        ([32, 256, 28, 28], [256, 8, 3, 3], False),
+        ([], [], False),
+        ([16, 768, 299], [768, 0, 128], False),
+    ],
+)
+def test_long_filters_of_unusual_width_leave_the_tensor_cores(image, weight, expected):
+    assert falls_back(image, weight) is expected
+
+
+def convolution_beside_a_product(weight):
+    """100 µs of a TF32 convolution and 1000 µs of an FP32 product that takes 16 bits well, a step."""
+
+    def step(trace, host, gpu):
+        dims = [[16, 768, 1, 299], weight]
+        trace.op("aten::cudnn_convolution", host, 20, dims, ["float"] * 2).launch(host + 5, gpu, gpu + 99, "cutlass_tensorop_s1688fprop_analytic_tf32_128x64")
+        name = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
+        trace.op("aten::mm", host + 22, 20, [[2048, 2048]] * 2, ["float"] * 2).launch(host + 30, gpu + 100, gpu + 1099, name)
+
+    return queued(step, gpu=1100)
+
+
+def test_what_they_lose_in_16_bits_is_part_of_the_fix():
+    kept, slower = (found("precision", convolution_beside_a_product([768, channels, 1, 128])).saving for channels in (64, 48))
+    assert kept.expected_us - slower.expected_us == pytest.approx((SLOWER - 1) * 99, abs=99), (
+        "the one becomes faster, by less than its 99 µs; the other so many times slower"
+    )
+    assert slower.high_us == pytest.approx(kept.high_us, abs=99)
