@@ -56,19 +56,17 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     quarter, `low` half, `high` a sixteenth); at 0.3 of the rate where sizes are no multiple of 16 bytes, 0.13 where odd in 16
     bits; and with the casts of operands that autocast adds in the forward pass, on the GPU and on the host; what works on nothing but what a matrix
     product has just made, as a layer's activation does, moves half the bytes. `low`: TF32 is turned on and nothing more, which gains nothing where it is
-    on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and all pointwise ops and norms move half the bytes. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
+    on already, and half of the gain in rate where shapes are unknown. `high`: the BF16 peak, and all pointwise ops and norms move half the bytes. Convolutions on CUDA cores beside others in TF32 keep their time but for `high`: the library was free to take Tensor Cores; so do long ones in groups (over 4096 products a place, as wav2vec's), which would leave them in 16 bits. Of a kernel that was measured by itself the counters tell: fused multiply-adds on CUDA cores, Tensor Cores
     idle, and the gain is a share of its own time; of a kernel of one's own that keeps them busy for less than 0.6, of the time for which it does. What works on
     FP64 and takes `min_busy_share` is replayed without half of its bytes at the bandwidth reached (where these are not known, in three
     quarters of its time; products at the rate of FP32; `low`: nothing, `high`: half, products at TF32's rate): medium at most, and only
     possible where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
-    `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves
-    the bytes too and needs no loss scaling.
+    `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves the bytes too and needs no loss scaling.
 
     When to ignore it
-    When the computation needs FP32: ill-conditioned solves, some physics and statistics. Check the result, not the loss
-    alone.
+    When the computation needs FP32: ill-conditioned solves, some physics and statistics. Check the result, not the loss alone.
 
     References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
@@ -119,7 +117,7 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
         at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
-        fix=for_program(found.program, "precision", _fix(half, on_cuda_cores)),
+        fix=for_program(found.program, "precision", _fix(half, on_cuda_cores, bool(products.in_groups.any()))),
     )
 
 
@@ -219,11 +217,13 @@ def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
     return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]
 
 
-def _fix(half: str, on_cuda_cores: bool) -> Fix:
+def _fix(half: str, on_cuda_cores: bool, in_groups: bool = False) -> Fix:
     dtype = "bfloat16" if half == "bf16" else "float16"
     steps = [f"Run the forward pass under torch.autocast with {dtype}" + ("." if half == "bf16" else " and scale the loss (torch.amp.GradScaler).")]
     if half == "bf16" and on_cuda_cores:
         steps.append('Or keep FP32 storage and turn TF32 on: torch.set_float32_matmul_precision("high").')
+    if in_groups:
+        steps.append("Leave the long convolution in groups out (torch.autocast(..., enabled=False) around it): in 16 bits cuDNN computes it on CUDA cores.")
     steps.append("Hold the result against an FP32 run before you trust it.")
     return Fix(
         title="Let Tensor Cores do the products",

@@ -133,19 +133,6 @@ class WithDurations(Edit):
         return schedule.edit(dur_us=dur)
 
 
-@dataclass(frozen=True, eq=False)
-class Longer(Edit):
-    """These ops take that long; never less than they did: what a fix costs elsewhere."""
-
-    ops: Ints
-    dur_us: Floats
-
-    def apply(self, schedule: Schedule) -> Schedule:
-        dur = schedule.dur_us.copy()
-        dur[self.ops] = np.maximum(dur[self.ops], self.dur_us)
-        return schedule.edit(dur_us=dur)
-
-
 ASYNC_LATENCY_US = 10.0
 """From the call of an asynchronous copy to its start on an idle stream, at most, as the captures show."""
 

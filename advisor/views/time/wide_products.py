@@ -11,11 +11,11 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.grouped_convolutions import SLOWER, falls_back
+from advisor.knowledge.grouped_convolutions import falls_back
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import distinct
-from advisor.views.replay.edits import Edit, Longer, WithDurations, combine
+from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace import arguments
@@ -49,8 +49,8 @@ class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
     others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
-    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that the
-    library computes on CUDA cores in 16 bits."""
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that
+    stay in TF32, as they would leave the Tensor Cores in 16 bits."""
 
     at: Ints
     dur_us: Floats
@@ -118,9 +118,8 @@ class WideProducts:
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        slower = self.in_groups & (name != "tf32") & reached
-        kept = (self.now == name) | (self.refused & reached) | slower
-        return combine(WithDurations(self.at, np.where(kept, self.dur_us, faster)), Longer(self.at[slower], SLOWER * self.dur_us[slower]))
+        kept = (self.now == name) | ((self.refused | self.in_groups) & reached)
+        return WithDurations(self.at, np.where(kept, self.dur_us, faster))
 
 
 def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
