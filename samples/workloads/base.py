@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,6 +104,19 @@ class Workload:
             case["alone"] = alone
         case["kineto"] = {side: self.path(side) for side in times_ms if side in self.recorded()}
         return case
+
+
+def written(name: str, what: str, fix: str, make: Callable[..., Step], alone: Mapping[str, Mapping[str, Any]], **more: Any) -> Workload:
+    """A program written by hand. Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
+    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
+    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
+
+
+def written_pair(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: Mapping[str, Any], **more: Any) -> Workload:
+    """Likewise, with a fixed side that `change` makes, where it changes anything; fixes of `alone` are given by changes too."""
+    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
+    fixed = partial(make, **change) if change else None
+    return Workload(name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=fixed, alone=alone, fixed_quiet=False, **more)
 
 
 class Prefetcher:

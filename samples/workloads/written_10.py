@@ -6,8 +6,7 @@ Each fix is what its rule's advice says, alone; about a third are what people tr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 from .public_models import BF16, COMPILED, GRAPHS, How, _casting, _images, _optimizer, _precision, _timm, _tokens, _vision, inference, training
 from .public_models_4 import _public
 
@@ -508,14 +507,6 @@ def packed_talks(s: Setup, *, before: bool = False, on_gpu: bool = False, fused:
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
     _public(
         "pegasus_headlines", "Pegasus of transformers, training in bf16 autocast on 8 x 160 words under AdamW(foreach=False), the loss read in each step.",
@@ -546,37 +537,37 @@ WORKLOADS = (
         "deeper_graph", "DeeperGCN of torch_geometric, ten layers on 12,000 nodes, training in FP32: known nodes are chosen by a mask.", deep_graph, {},
         {"sync-stall": {"masked": False}, "optimizer-foreach": {"optimizer": "fused"}, "precision": {"autocast": BF16}},
     ),
-    _program(
+    written_pair(
         "heston_paths", "unfused-elementwise", "Six million paths of price and variance over fifty days; draws are float64, made FP32; paths are checked each day.",
         "torch.compile of a day", heston_paths, {"compiled": True},
         alone={"dtype-casts": {"wide": False}, "sync-stall": {"checked": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "radar_pulses", "memcpy", "Range and speed from 2 x 16 antennas' pulses, int16 in pageable memory; pulses are turned to the last axis and back.",
         "pinned memory, the next frame copied ahead", radar_pulses, {"ahead": True},
         alone={"unfused-elementwise": {"compiled": True}, "memory-layout": {"moved": False}},
     ),
-    _program(
+    written_pair(
         "genome_reads", "data-loading", "A 1-D network on 160 reads, each made one-hot letter by letter in the training process.",
         "num_workers=8, persistent_workers and pin_memory", genome_reads, {"workers": True},
         alone={"host-bound": {"looked_up": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written_pair(
         "ward_monitor", "launch-gap", "Two layers of LSTMCell, hour by hour over two days of 96 patients, training in FP32.",
         "nn.LSTM", ward_monitor, {"cells": False},
         alone={"graph-candidate": {"graphed": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "pupil_answers", "unfused-attention", "Answers of 192 pupils to 200 exercises each, training in FP32 without TF32, attention and layer norm written out.",
         "F.scaled_dot_product_attention", pupil_answers, {"sdpa": True},
         alone={"unfused-norm": {"norms": True}, "precision": {"autocast": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "tanimoto_screen", "unfused-elementwise", "320 fingerprints against 200,000, FP32 without TF32; the likeness is a chain over all pairs.",
         "torch.compile of the likeness", tanimoto_screen, {"compiled": True},
         alone={"precision/tf32": {"tf32": True}, "memcpy": {"ahead": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "packed_talks", "host-bound", "Talks are packed into 12 rows of 384 word by word in each step, their mask is made by numpy and copied.",
         "talks packed before training", packed_talks, {"before": True},
         alone={"memcpy": {"on_gpu": True}, "optimizer-foreach": {"fused": True}},

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -515,60 +514,52 @@ def two_flights(s: Setup, *, last: bool = False, autocast: bool = False, ahead: 
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "flood_plain", "unfused-elementwise", "Twelve moments of shallow water over 2560 x 2560 cells; each one's length is read, the ground is float64.",
         "torch.compile of a moment", flood_plain, {"compiled": True},
         alone={"sync-stall": {"read": False}, "dtype-casts": {"wide": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "van_routes", "graph-candidate", "An attention model finds 256 routes through forty cities, city by city, FP32.",
         "the step as a CUDA graph", van_routes, {"graphed": True},
         alone={"launch-gap": {"compiled": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "malware_bytes", "memcpy", "MalConv, training in FP32 on 24 files of 307,200 bytes, which come as int64 from pageable memory.",
         "pinned memory, the next files copied ahead", malware_bytes, {"ahead": True},
         alone={"precision": {"autocast": True}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "sleep_stages", "data-loading", "A convolutional and recurrent network on 32 pieces of a night, which numpy filters in the training process.",
         "num_workers=8, persistent_workers and pin_memory", sleep_stages, {"workers": True},
         alone={"sync-stall": {"read": False}, "precision": {"autocast": True}},
     ),
-    _program(
+    written_pair(
         "ore_body", "unfused-elementwise", "A Gaussian process of 4096 samples learns its scales: a kernel of two parts written out, and a Cholesky root.",
         "torch.compile of the kernel", ore_body, {"compiled": True},
         alone={"sync-stall": {"checked": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "word_tree", "host-bound", "A tree of 20,000 words in Poincaré's ball: Python draws 20 others for each of 256 words, the ball is checked.",
         "others drawn before training", word_tree, {"drawn": True},
         alone={"launch-gap": {"compiled": True}, "sync-stall": {"checked": False}},
     ),
-    _program(
+    written_pair(
         "field_harvests", "unfused-norm", "A transformer over 48 dates of 4096 fields, training in bf16 autocast, attention and layer norm written out.",
         "F.layer_norm", field_harvests, {"norms": True},
         alone={"unfused-attention": {"sdpa": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "speech_lattice", "graph-candidate", "A transducer's loss over 64 frames and 16 letters, diagonal by diagonal, training in FP32; log softmax written out.",
         "the step as a CUDA graph", speech_lattice, {"graphed": True},
         alone={"unfused-norm": {"library": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "city_epidemic", "memcpy", "Fifteen days of an epidemic among 300,000 people; luck is drawn on the host, four numbers are read each day.",
         "luck drawn on the GPU", city_epidemic, {"on_gpu": True}, alone={"sync-stall": {"read": False}},
     ),
-    _program(
+    written_pair(
         "two_flights", "memory-layout", "What was built between two flights: a U-Net with one encoder for both, FP32 with TF32 convolutions, NCHW.",
         "channels_last", two_flights, {"last": True}, alone={"precision": {"autocast": True}, "memcpy": {"ahead": True}}, gpu_bound=True,
     ),

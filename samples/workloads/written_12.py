@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -629,64 +628,58 @@ def football_runs(s: Setup, *, sdpa: bool = False, norms: bool = False) -> Step:
     return step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "private_xrays", "DP-SGD by vmap(grad) on 256 X-rays, FP32 with TF32: clipping and noise written out over each picture's gradients.",
         "bf16 autocast of the network; torch.compile of clipping and noise", private_xrays,
         {"precision": {"autocast": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "relaxation_maps", "Fifteen rounds of Levenberg and Marquardt's method for 36,864 points by vmap(jacrev), with a test for the end in each.",
         "a CUDA graph of all rounds; torch.compile(mode='reduce-overhead') of a round; no test for the end", relaxation_maps,
         {"graph-candidate": {"asked": False, "graphed": True}, "launch-gap": {"compiled": True}, "sync-stall": {"asked": False}},
     ),
-    _program(
+    written(
         "face_margins", "ArcFace's head over 85,742 people, training with TF32 products: the margin is a chain over all of them, gradients are filled with zeros.",
         "torch.compile of the margin; 85,744 people; zero_grad(set_to_none=True)", face_margins,
         {"unfused-elementwise": {"compiled": True}, "gemm-alignment": {"people": 85_744}, "grad-zeroing": {"filled": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "species_tree", "Felsenstein's pruning over a tree of 56 species, node by node, and its gradient, FP32; each node is asked whether it must be scaled.",
         "scale each fourth node unasked; a generation's nodes together; TF32 products", species_tree,
         {"sync-stall": {"asked": False}, "host-bound": {"together": True}, "precision/tf32": {"tf32": True}},
     ),
-    _program(
+    written(
         "heart_service", "A residual network in FP32 on one electrocardiogram a call; numpy takes drift and spikes out of lead after lead.",
         "sixteen patients a call; all leads at once by running sums; pinned memory and non_blocking", heart_service,
         {"low-arithmetic-intensity": {"patients": 16}, "host-bound": {"at_once": True}, "memcpy": {"pinned": True}},
         shared={"low-arithmetic-intensity": 16.0},
     ),
-    _program(
+    written(
         "harbour_sounds", "A residual network on 64 spectrograms with a reversed gradient for the hydrophones, fp16 with a GradScaler, NCHW, a loader without workers.",
         "channels_last; bf16 without a scaler; num_workers=8 and pin_memory", harbour_sounds,
         {"memory-layout": {"last": True}, "amp-scaler-sync": {"scaled": False}, "data-loading": {"workers": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "lung_motion", "A field of shifts over 9.6 million voxels, fitted by edges, bends and folds, all written out; the loss is read in each step.",
         "torch.compile of the loss; the loss not read", lung_motion, {"unfused-elementwise": {"compiled": True}, "sync-stall": {"read": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "cell_map", "Four rounds of t-SNE over all pairs of 8192 cells in FP32, with torch.cuda.empty_cache() after each.",
         "torch.compile of a round's gradient; no empty_cache(); TF32 products", cell_map,
         {"unfused-elementwise": {"compiled": True}, "allocator": {"empties": False}, "precision/tf32": {"tf32": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "falling_cloth", "A frame of a cloth of 160 x 160 knots: eight moments, threads pulled colour by colour, and a question whether the ball is touched.",
         "a CUDA graph of the frame; pushed out of the ball unasked", falling_cloth,
         {"graph-candidate": {"asked": False, "graphed": True}, "sync-stall": {"asked": False}},
     ),
-    _program(
+    written(
         "slide_pieces", "Features of 24 pieces of a slide in bf16, NCHW, one after another, each from pageable memory and fetched by .cpu().",
         "all pieces together; channels_last; pinned memory, non_blocking both ways", slide_pieces,
         {"low-arithmetic-intensity": {"together": True}, "memory-layout": {"last": True}, "memcpy": {"pinned": True}},
     ),
-    _program(
+    written(
         "football_runs", "Attention among 23 on a field, by einsum with a learnt bias of distances, layer norm written out, training with TF32 products.",
         "F.scaled_dot_product_attention with the bias as its mask; F.layer_norm", football_runs,
         {"unfused-attention": {"sdpa": True}, "unfused-norm": {"norms": True}}, gpu_bound=True,

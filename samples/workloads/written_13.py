@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import remove_parametrizations
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -646,60 +645,54 @@ def angle_shadows(s: Setup, *, together: bool = False, graphed: bool = False, re
     return capture(step, s) if graphed else step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "ray_shapes", "A picture of 640 x 640 rays through a SIREN's distances, TF32 products: 24 passes, each over the rays that nonzero() finds still under way.",
         "all rays in each pass; bf16 autocast; torch.compile of the network", ray_shapes,
         {"sync-stall": {"masked": True}, "precision": {"autocast": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "molecule_energies", "Attention among up to 90 atoms of 32 molecules with a bias from 128 bells of each distance, all written out, training in bf16 autocast.",
         "F.scaled_dot_product_attention with the bias as its mask; torch.compile of the bells; padded to 96 atoms", molecule_energies,
         {"unfused-attention": {"sdpa": True}, "unfused-elementwise": {"compiled": True}, "gemm-alignment": {"more": 6}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "splice_sites", "A dilated residual network over 24 strands of 7000 letters, training in FP32 with TF32 convolutions; numpy makes letters one-hot in this process.",
         "bf16 autocast; num_workers=8 and pin_memory; channels_last as pictures one pixel high", splice_sites,
         {"precision": {"autocast": True}, "data-loading": {"workers": True}, "memory-layout": {"flat": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "bermudan_option", "Two million paths of two shares, then a regression over those in the money for each of 24 days, chosen by a mask; empty_cache() after it.",
         "all paths, weighted, and no check of the solution; torch.compile of a day; no empty_cache()", bermudan_option,
         {"sync-stall": {"weighted": True}, "unfused-elementwise": {"compiled": True}, "allocator": {"empties": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "mesh_weather", "Eight rounds of messages along 81,900 edges, training in fp16 with a GradScaler, layer norm written out, gradients filled with zeros.",
         "F.layer_norm; AdamW(fused=True); zero_grad(set_to_none=True)", mesh_weather,
         {"unfused-norm": {"norms": True}, "amp-scaler-sync": {"fused": True}, "grad-zeroing": {"filled": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "spiking_digits", "Two layers of spiking neurons over 25 moments, training through a surrogate's slope, TF32 products, moment by moment.",
         "the step as a CUDA graph; torch.compile of a moment; bf16 autocast", spiking_digits,
         {"graph-candidate": {"graphed": True}, "unfused-elementwise": {"compiled": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written(
         "arm_reach", "A tick of 4096 arms of seven joints: three rounds of damped least squares by vmap(jacrev), FP32; each asks whether all have arrived.",
         "torch.compile(mode='reduce-overhead') of the jacobian; nobody asks, solve_ex; TF32 products", arm_reach,
         {"launch-gap": {"compiled": True}, "sync-stall": {"asked": False}, "precision/tf32": {"tf32": True}},
     ),
-    _program(
+    written(
         "voice_service", "HiFi-GAN's generator on 48 frames a call, FP32 with TF32 convolutions, its weights normed in each call.",
         "torch.compile(mode='reduce-overhead'); bf16 autocast; norms of weights taken once; four callers together", voice_service,
         {"launch-gap": {"compiled": True}, "precision": {"autocast": True}, "host-bound": {"baked": True}, "low-arithmetic-intensity": {"callers": 4}},
         shared={"low-arithmetic-intensity": 4.0},
     ),
-    _program(
+    written(
         "cell_placement", "Six rounds of analytical placement of 150,000 cells: wires by scatters, crowds by FFT, Adam; length and overflow are read in each.",
         "the overflow stays on the GPU; torch.compile of wires and crowds; Adam(fused=True)", cell_placement,
         {"sync-stall": {"read": False}, "unfused-elementwise": {"compiled": True}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written(
         "angle_shadows", "Two rounds of SIRT on a slice of 256 x 256, turned to one of 48 angles after another by affine_grid and grid_sample.",
         "all angles in one batch; the step as a CUDA graph; grids made once", angle_shadows,
         {"small-grid": {"together": True}, "graph-candidate": {"graphed": True}, "host-bound": {"ready": True}},

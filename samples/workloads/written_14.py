@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -575,29 +574,23 @@ def plankton_camera(s: Setup, *, workers: bool = False, scaled: bool = True, las
     return step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "tomogram_particles", "A U-Net in three dimensions on two cubes of 80, training in FP32 with TF32 convolutions; cross entropy written out, empty_cache() in each step.",
         "bf16 autocast; channels_last_3d; no empty_cache(); F.cross_entropy", tomogram_particles,
         {"precision": {"autocast": True}, "memory-layout": {"last": True}, "allocator": {"empties": False}, "unfused-norm": {"library": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "splat_painting", "1024 soft strokes over 256 x 256 pixels, all pairs written out and laid over each other by running sums, training in FP32; the loss is read.",
         "torch.compile of the strokes; bf16 autocast; the loss not read", splat_painting,
         {"unfused-elementwise": {"compiled": True}, "precision": {"autocast": True}, "sync-stall": {"log": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "quake_trigger", "Four hours of six seismograms, int32 from pageable memory: five running sums of 1,440,000 float64 each, ratios and kurtosis between them.",
         "running sums of 1200 pieces at once; torch.compile of the trigger; pinned memory and non_blocking", quake_trigger,
         {"small-grid": {"pieces": 1200}, "unfused-elementwise": {"compiled": True}, "memcpy": {"pinned": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "tavern_talk", "One word of one player's talk a step in bf16, by a decoder whose FP32 weights are cast in each product; attention to 1500 words written out.",
         "weights kept in bf16; eight players a step; F.scaled_dot_product_attention; a vocabulary of 32,008 instead of 32,003", tavern_talk,
         {
@@ -606,23 +599,23 @@ WORKLOADS = (
         },
         shared={"low-arithmetic-intensity": 8.0}, gpu_bound=True,
     ),
-    _program(
+    written(
         "trial_hospitals", "Hamiltonian Monte Carlo in FP32: ten leaps of 64 chains by vmap(grad), each asked whether all are finite.",
         "torch.compile(mode='reduce-overhead') of a leap; nobody asks; TF32 products", trial_hospitals,
         {"launch-gap": {"compiled": True}, "sync-stall": {"asked": False}, "precision/tf32": {"tf32": True}},
     ),
-    _program(
+    written(
         "copy_tape", "A neural Turing machine learns to copy 20 vectors, moment by moment: 41 moments forward and backward with TF32 products, RMSprop.",
         "torch.compile of a moment; the step as a CUDA graph; bf16 autocast", copy_tape,
         {"launch-gap": {"compiled": True}, "graph-candidate": {"graphed": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written(
         "speaker_check", "ECAPA-TDNN on three seconds of one caller a call, FP32 with TF32; numpy makes mel energies frame by frame, and their triangles in each call.",
         "triangles made once and all frames at once; torch.compile(mode='reduce-overhead'); bf16 autocast; eight callers together", speaker_check,
         {"host-bound": {"ready": True}, "launch-gap": {"compiled": True}, "precision": {"autocast": True}, "low-arithmetic-intensity": {"callers": 8}},
         shared={"low-arithmetic-intensity": 8.0},
     ),
-    _program(
+    written(
         "plankton_camera", "A residual network on 64 pictures, fp16 with a GradScaler, NCHW; a loader without workers decompresses, shrinks and turns them.",
         "num_workers=8, persistent_workers and pin_memory; bf16 without a scaler; channels_last", plankton_camera,
         {"data-loading": {"workers": True}, "amp-scaler-sync": {"scaled": False}, "memory-layout": {"last": True}},

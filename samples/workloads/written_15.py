@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -556,46 +556,40 @@ def gripper_policy(s: Setup, *, foreach: bool = False, graphed: bool = False, au
     return capture(step, s) if graphed else step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "code_decoder", "Five rounds of belief propagation with learnt weights over the 378 edges of a code's graph, 16,384 words, training in FP32.",
         "torch.compile of a round; TF32 products; the step as a CUDA graph", code_decoder,
         {"unfused-elementwise": {"compiled": True}, "precision/tf32": {"tf32": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "handwriting", "A line of handwriting in 96 strokes by three LSTM cells, a soft window and a mixture; each stroke is asked whether the line is written.",
         "torch.compile(mode='reduce-overhead') of a stroke; nobody asks; bf16 autocast; eight lines together", handwriting,
         {"launch-gap": {"compiled": True}, "sync-stall": {"asked": False}, "precision": {"autocast": True}, "low-arithmetic-intensity": {"lines": 8}},
         shared={"low-arithmetic-intensity": 8.0},
     ),
-    _program(
+    written(
         "chirp_bank", "A minute of a detector's strain against 128 chirps, one after another, by FFT; each peak is read at once.",
         "peaks are read when all are known; 32 chirps in one call; pinned memory and non_blocking", chirp_bank,
         {"sync-stall": {"at_end": True}, "small-grid": {"together": 32}, "memcpy": {"pinned": True}},
     ),
-    _program(
+    written(
         "search_terms", "SPLADE on 64 texts of 128 words, 30,522 terms at each, training in bf16 autocast; attention, terms and the contrast among pages written out.",
         "torch.compile of the terms; 30,528 terms; F.scaled_dot_product_attention; F.cross_entropy", search_terms,
         {"unfused-elementwise": {"compiled": True}, "gemm-alignment": {"more": 6}, "unfused-attention": {"sdpa": True}, "unfused-norm": {"library": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "beam_plan", "Twenty rounds of projected gradients for 4000 beams through 120,000 voxels, FP32; what the plan costs is read in each.",
         "bf16 autocast; what beams reach in bf16; the cost is not read; eight plans together", beam_plan,
         {"precision": {"autocast": True}, "precision/stored": {"kept": BF16}, "sync-stall": {"asked": False}, "low-arithmetic-intensity": {"plans": 8}},
         shared={"low-arithmetic-intensity": 8.0}, gpu_bound=True,
     ),
-    _program(
+    written(
         "orchard_counts", "CSRNet on 16 pieces of photographs, training in fp16 with a GradScaler, NCHW; pieces and bells are made in this process, sums are read in each step.",
         "num_workers=8 and pin_memory; channels_last; bf16 without a scaler; sums not read", orchard_counts,
         {"data-loading": {"workers": True}, "memory-layout": {"last": True}, "amp-scaler-sync": {"scaled": False}, "sync-stall": {"read": False}},
     ),
-    _program(
+    written(
         "gripper_policy", "A one-dimensional U-Net that takes noise from 16 moves of 256 hands, training with TF32; a running mean of weights, tensor by tensor.",
         "torch._foreach_lerp_; the step as a CUDA graph; bf16 autocast", gripper_policy,
         {"optimizer-foreach": {"foreach": True}, "graph-candidate": {"graphed": True}, "precision": {"autocast": True}},

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 
@@ -621,44 +621,38 @@ def satellite_fields(s: Setup, *, last: bool = False, scaled: bool = True, fille
     return step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "protein_contacts", "A Potts model of 253 places with 21 letters each, 4096 relatives a step, training in FP32; the likelihood of each letter is written out.",
         "TF32 products; 5320 letters of all places; F.cross_entropy", protein_contacts,
         {"precision/tf32": {"tf32": True}, "gemm-alignment": {"more": 7}, "unfused-norm": {"library": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "glider_terrain", "Six moments of four particle filters of a million guesses: softmax and running sums over all of them, and a question whether to draw anew.",
         "softmax and running sums in 1024 pieces; torch.compile of how guesses move and weigh; nobody asks, where() chooses", glider_terrain,
         {"small-grid": {"pieces": 1024}, "unfused-elementwise": {"compiled": True}, "sync-stall": {"asked": False}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "river_regrets", "One iteration of CFR+ over a tree of bets, 1081 hands at each of its spots, by recursion; the game's worth is read in each.",
         "the iteration as a CUDA graph; torch.compile of regret matching and of what is learnt; the worth is not read", river_regrets,
         {"graph-candidate": {"graphed": True}, "unfused-elementwise": {"compiled": True}, "sync-stall": {"log": False}},
     ),
-    _program(
+    written(
         "furrow_depth", "Depth from two pictures of 384 x 640 in sixteen rounds of a gated unit, FP32 with TF32 convolutions, NCHW; empty_cache() after each pair.",
         "torch.compile(mode='reduce-overhead') of a round; no empty_cache(); bf16 autocast; channels_last", furrow_depth,
         {"launch-gap": {"compiled": True}, "allocator": {"empties": False}, "precision": {"autocast": True}, "memory-layout": {"last": True}},
     ),
-    _program(
+    written(
         "fact_rotations", "RotatE over 40,943 things in FP32: 512 facts with 256 wrong ones each, turned and compared by a chain, under Adam.",
         "torch.compile of the distance; Adam(fused=True); bf16 autocast", fact_rotations,
         {"unfused-elementwise": {"compiled": True}, "optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, gpu_bound=True,
     ),
-    _program(
+    written(
         "money_mules", "GraphSAGE on 512 accounts: Python draws whom they paid account by account, numpy gathers 56,832 rows, which are copied; the loss is read.",
         "neighbours drawn by numpy all at once; what is known of accounts stays on the GPU; the loss is not read", money_mules,
         {"host-bound": {"together": True}, "memcpy": {"kept": True}, "sync-stall": {"read": False}},
     ),
-    _program(
+    written(
         "live_subtitles", "A Conformer of 14 layers with memories hears 64 frames of one caller a call, bf16 autocast over FP32 weights, attention written out.",
         "the call as a CUDA graph; weights in bf16; F.scaled_dot_product_attention; eight callers together", live_subtitles,
         {
@@ -667,7 +661,7 @@ WORKLOADS = (
         },
         shared={"low-arithmetic-intensity": 8.0},
     ),
-    _program(
+    written(
         "satellite_fields", "EDSR on 16 pieces of 96 x 96 and ten bands, training in fp16 with a GradScaler, NCHW; the loss is written out, gradients are filled with zeros.",
         "channels_last; bf16 without a scaler; set_to_none=True; torch.compile of the loss", satellite_fields,
         {"memory-layout": {"last": True}, "amp-scaler-sync": {"scaled": False}, "grad-zeroing": {"filled": False}, "unfused-elementwise": {"compiled": True}},

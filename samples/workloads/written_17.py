@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 
@@ -477,14 +475,8 @@ def magnetic_film(s: Setup, *, compiled: bool = False, once: bool = False, ahead
     return step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "sign_skeletons", "An adaptive graph network over 64 clips of 27 joints, training in FP32 with TF32 convolutions, NCHW; numpy stretches clips in this process; the loss is read.",
         "bf16 autocast; channels_last; eight workers and pinned memory; the loss is not read; torch.softmax", sign_skeletons,
         {
@@ -493,7 +485,7 @@ WORKLOADS = (
         },
         gpu_bound=True,
     ),
-    _program(
+    written(
         "reach_spikes", "LFADS on 70 moments of 128 reaches, training in FP32 with TF32 products: two encoders both ways, cell by cell; three numbers are read.",
         "nn.GRU for the encoders; the training step as a CUDA graph; bf16 autocast; Adam(fused=True); nothing is read", reach_spikes,
         {
@@ -501,7 +493,7 @@ WORKLOADS = (
             "optimizer-foreach": {"fused": True}, "sync-stall": {"read": False},
         },
     ),
-    _program(
+    written(
         "recipe_expansion", "Three highway networks of 46,175 recipes in FP32 on one molecule a call; Python counts its surroundings, the fifty best are read one by one.",
         "surroundings counted by numpy; the fifty best fetched at once; weights in bf16; a pinned row; sixteen molecules together", recipe_expansion,
         {
@@ -510,7 +502,7 @@ WORKLOADS = (
         },
         shared={"low-arithmetic-intensity": 16.0},
     ),
-    _program(
+    written(
         "magnetic_film", "Three moments of a magnetic film of 2048 x 2048, by chains and FFTs in FP32; constants are FP64, each step's film is fetched, its speed read.",
         "torch.compile of both chains; constants made FP32 once; pinned pictures on a side stream; the speed is not read; moments as a CUDA graph", magnetic_film,
         {

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written
 
 BF16 = torch.bfloat16
 
@@ -421,19 +421,13 @@ def letter_drafts(s: Setup, *, cast: bool = False, asked: bool = True, compiled:
     return step
 
 
-def _program(name: str, what: str, fix: str, make: Callable[..., Step], alone: dict[str, dict[str, Any]], **more: Any) -> Workload:
-    """Each fix of `alone` is given by what it changes, and is timed by itself against the slow side."""
-    fixes = {fix: partial(make, **changed) for fix, changed in alone.items()}
-    return Workload(name=name, rule=None, folder="written", what=what, fix=fix, make_slow=make, alone=fixes, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written(
         "battery_ageing", "Two GRU layers over 100 cycles of 256 battery cells, a Python loop over nn.GRUCell, three quantiles after each cycle; training with TF32.",
         "nn.GRU; the step as a CUDA graph; fused AdamW; bf16 autocast", battery_ageing,
         {"launch-gap": {"library": True}, "graph-candidate": {"graphed": True}, "optimizer-foreach": {"fused": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written(
         "leaf_views", "VICReg of a ResNet-18 on two views of 256 pressed leaves, recoloured on the GPU, training with TF32 in NCHW; three losses are read in each step.",
         "torch.compile of the recolouring; channels_last; bf16 autocast; losses not read; fused SGD", leaf_views,
         {
@@ -441,7 +435,7 @@ WORKLOADS = (
             "optimizer-foreach": {"fused": True},
         }, gpu_bound=True,
     ),
-    _program(
+    written(
         "wide_painting", "Two turns of a guided diffusion sampler on four tiles that overlap, one after another, bf16 in NCHW; attention and group norms written out.",
         "F.scaled_dot_product_attention; F.group_norm; channels_last; all tiles in one call; the window stays on the GPU", wide_painting,
         {
@@ -449,7 +443,7 @@ WORKLOADS = (
             "memcpy": {"kept": True},
         }, gpu_bound=True,
     ),
-    _program(
+    written(
         "letter_drafts", "Speculative decoding: two layers draft four words, six layers correct them, six rounds for one letter; FP32 weights under bf16 autocast, each word is read.",
         "weights cast once; words not read; torch.compile(mode='reduce-overhead') of both models; eight letters together", letter_drafts,
         {"dtype-casts": {"cast": True}, "sync-stall": {"asked": False}, "launch-gap": {"compiled": True}, "low-arithmetic-intensity": {"letters": 8}},

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count, pairwise
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 
@@ -834,127 +833,120 @@ def embed_and_fetch(s: Setup, *, how: str = "cpu", half: bool = False) -> Step:
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    fixed = partial(make, **change) if change else None
-    return Workload(name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=fixed, alone=alone, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "column_tables", "launch-gap", "A small transformer on 40 categorical columns, each with a table of its own, under AdamW(foreach=False).",
         "one table with an offset for each column", column_tables, {"together": True},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, top=("launch-gap", "optimizer-foreach", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "click_tables", "optimizer-foreach", "Eight tables of 450,000 x 64 in FP32 with dense gradients, under Adam(foreach=False).",
         "fused=True", click_tables, {"adam": "fused"},
         alone={"optimizer-foreach/foreach": {"adam": "foreach"}, "launch-gap": {"pairs": True}, "precision": {"autocast": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "load_forecast", "launch-gap", "Training of an nn.LSTMCell called for each of 120 hours.", "nn.LSTM", load_forecast, {"whole": True},
         alone={"graph-candidate": {"graphed": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "window_batches", "data-loading", "Windows of a series cut one by one in the training process, 512 a batch, for a small network.",
         "num_workers=4", window_batches, {"workers": 4},
         alone={"data-loading/gpu": {"on_gpu": True}, "memcpy": {"pin": True}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "burgers_pinn", "graph-candidate", "Burgers' equation by a small network with second derivatives, under Adam(foreach=False).",
         "the step as a CUDA graph", burgers_pinn, {"graphed": True},
         alone={"optimizer-foreach": {"fused": True}, "precision/tf32": {"tf32": True}}, top=("launch-gap", "graph-candidate", "optimizer-foreach"),
     ),
-    _program(
+    written_pair(
         "mask_spectrograms", "sync-stall", "Spectrograms masked clip by clip, where .item() reads each random number from the GPU.",
         "draw on the host", mask_spectrograms, {"masks": "host"},
         alone={"launch-gap": {"masks": "together"}, "precision": {"autocast": True}}, top=("sync-stall", "launch-gap"), with_stack=True,
     ),
-    _program(
+    written_pair(
         "dice_focal", "unfused-elementwise", "Dice and focal loss over 19 classes of 512 x 512 with a one-hot target, forwards and backwards.",
         "torch.compile of the loss", segmentation_loss, {"compiled": True},
         alone={"dtype-casts": {"widen": False}, "memory-layout": {"last": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "supervised_contrast", "unfused-elementwise", "Supervised contrastive loss over all pairs of 8192 in FP32 without TF32; the loss is read in each step.",
         "torch.compile of the loss", supervised_contrast, {"compiled": True},
         alone={"precision/tf32": {"tf32": True}, "sync-stall": {"item": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "coupling_flow", "graph-candidate", "Training of a flow of 16 couplings on 1024 rows, whose networks are 250 wide.",
         "the step as a CUDA graph", coupling_flow, {"graphed": True},
         alone={"unfused-elementwise": {"compiled": True}, "gemm-alignment": {"width": 256}}, top=("graph-candidate", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "expert_search", "sync-stall", "32 experts in bf16, each of which finds its tokens by torch.where.",
         "sort the tokens and read the counts once", expert_search, {"how": "sorted"},
         alone={"launch-gap": {"how": "padded"}}, top=("sync-stall", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "adaptive_ode", "sync-stall", "An ODE by Bogacki and Shampine's pair: `if ratio.item() <= 1` accepts each of 40 steps.",
         "torch.where", adaptive_ode, {"branch": False},
         alone={"launch-gap": {"compiled": True}, "graph-candidate": {"branch": False, "graphed": True}}, top=("sync-stall", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "viterbi_path", "sync-stall", "Viterbi decoding of eight sentences that follows the pointers back by .item().",
         "copy the pointers to the host first", viterbi, {"trace": "host"},
         alone={"sync-stall/gpu": {"trace": "gpu"}, "graph-candidate": {"graphed": True}}, top=("sync-stall", "launch-gap"), with_stack=True,
     ),
-    _program(
+    written_pair(
         "crf_likelihood", "launch-gap", "Training of a CRF whose forward algorithm is a loop over 72 words.",
         "torch.compile of one word's step", crf_likelihood, {"compiled": True},
         alone={"graph-candidate": {"graphed": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "lloyd_kmeans", "unfused-elementwise", "Four rounds of k-means: 500,000 rows to 512 centres in FP32 without TF32, with a test for the end in each.",
         "torch.compile of the assignment", lloyd, {"compiled": True},
         alone={"precision/tf32": {"tf32": True}, "sync-stall": {"stops": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "gpt_50257_words", "gemm-alignment", "bf16 training of six layers with 50,257 words, an RMSNorm of its own and a loss in FP32.",
         "50,304 words", gpt_50257_words, {"words": 50304},
         alone={"unfused-norm": {"rms": True}, "optimizer-foreach": {"fused": True}, "dtype-casts": {"widen": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "image_vae", "precision", "Training of a convolutional VAE in FP32; three losses are read in each step.",
         "bf16 autocast", image_vae, {"autocast": True}, alone={"memory-layout": {"last": True}, "sync-stall": {"log": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "two_optimizers", "optimizer-foreach", "A small GAN, two Adams with foreach=False.", "fused=True", two_optimizers, {"fused": True},
         alone={"graph-candidate": {"graphed": True}, "memory-layout": {"last": True}, "precision": {"autocast": True}},
         top=("optimizer-foreach", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "distil_words", "unfused-elementwise", "Distillation over 32,000 words in FP32 with both logits from bf16.",
         "torch.compile of the loss", distil_words, {"compiled": True},
         alone={"missed-overlap": {"beside": True}, "optimizer-foreach": {"foreach": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "farthest_points", "launch-gap", "The 256 farthest points of 32 clouds, one after another.",
         "torch.compile of one choice", farthest_points, {"compiled": True},
         alone={"graph-candidate": {"graphed": True}, "precision": {"half": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "state_scan", "launch-gap", "A state-space layer scanned in a loop over 256 words.", "two cumulative sums", state_scan, {"parallel": True},
         alone={"graph-candidate": {"graphed": True}, "precision": {"half": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "attention_weights", "unfused-attention", "bf16 training with nn.MultiheadAttention, which returns weights that nobody reads.",
         "need_weights=False", attention_weights, {"weights": False},
         alone={"optimizer-foreach": {"fused": True}, "gemm-alignment": {"aligned": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "frozen_autocast", "dtype-casts", "Inference under bf16 autocast with frozen FP32 weights, which are cast again in each call.",
         "weights in bf16", frozen_autocast, {"cast": True},
         alone={"graph-candidate": {"graphed": True}, "sync-stall": {"checked": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "largest_fall", "small-grid", "Running sum and maximum of four paths of a million steps in FP64: a block for each path.",
         "scan 1024 pieces, then join them", largest_fall, {"chunks": 1024},
         alone={"precision": {"single": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "embed_and_fetch", "memcpy", "Embeddings of 67 MB a batch are fetched by .cpu().",
         "into pinned memory", embed_and_fetch, {"how": "pinned"},
         alone={"missed-overlap": {"how": "aside"}, "dtype-casts": {"half": True}}, top=("memcpy", "missed-overlap", "sync-stall"),

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Setup, Step, capture
-from .written_3 import BF16, _mlp, _program
+from .base import Setup, Step, capture, written_pair
+from .written_3 import BF16, _mlp
 
 FP16 = torch.float16
 
@@ -821,66 +821,66 @@ def customers_left(s: Setup, *, workers: int = 0, once: bool = False, fused: boo
 
 
 WORKLOADS = (
-    _program(
+    written_pair(
         "sac_update", "graph-candidate", "One update of a soft actor-critic on 256 transitions: three losses, three Adams, gradients filled with zeros, targets moved one by one.",
         "the update as a CUDA graph", sac_update, {"graphed": True},
         alone={"optimizer-foreach": {"fused": True}, "optimizer-foreach/targets": {"together": True}, "grad-zeroing": {"zeros": False}, "precision": {"autocast": True}},
         top=("graph-candidate", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "guided_patches", "unfused-attention", "Four steps of a guided diffusion transformer in bf16, attention written out; the network is asked twice in each.",
         "scaled_dot_product_attention", guided_patches, {"sdpa": True},
         alone={"low-arithmetic-intensity": {"together": True}, "unfused-elementwise": {"compiled": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "poisson_gradients", "unfused-elementwise", "Forty rounds of conjugate gradients on a grid of 2048 x 2048 in FP64, with a test for the end in each.",
         "torch.compile of a round", poisson_gradients, {"compiled": True},
         alone={"sync-stall": {"every": 20}, "precision": {"single": True}, "graph-candidate": {"every": 0, "graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "utterance_features", "launch-gap", "Spectrograms of 48 utterances that are copied and worked on one by one, then a small encoder.",
         "pad them first and compute all at once", utterance_features, {"together": True},
         alone={"memcpy": {"pinned": True}, "memcpy/packed": {"packed": True}, "precision/tf32": {"tf32": True}}, top=("launch-gap", "memcpy"),
     ),
-    _program(
+    written_pair(
         "growing_beams", "launch-gap", "Beam search of 12 words whose cache grows by torch.cat, is put in order layer by layer, and whose words are read by .tolist().",
         "one cache for all layers", growing_beams, {"one_cache": True},
         alone={"sync-stall": {"lists": False}, "unfused-attention": {"sdpa": True}, "precision": {"autocast": True}}, top=("launch-gap", "sync-stall"),
     ),
-    _program(
+    written_pair(
         "retrieve_rerank", "launch-gap", "The 100 nearest of 400,000 documents in FP32, a re-ranker query by query, and memory given back after each request.",
         "re-rank all queries at once", retrieve_rerank, {"batched": True},
         alone={"sync-stall": {"late": True}, "allocator": {"empties": False}, "precision": {"half": True}, "low-arithmetic-intensity": {"queries": 64}},
         shared={"low-arithmetic-intensity": 4.0}, top=("launch-gap", "sync-stall", "allocator"),
     ),
-    _program(
+    written_pair(
         "edge_convolutions", "memory-layout", "Training of edge convolutions over 20 neighbours in 32 clouds of 1024 points, FP32; edges are turned round to NCHW.",
         "leave the edges as they lie, channels last", edge_convolutions, {"last": True},
         alone={"precision": {"autocast": True}, "unfused-elementwise": {"compiled": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "ellipse_picture", "unfused-elementwise", "A picture of 256 x 256 fitted by 384 blurred ellipses, all pixels against all; the loss is read in each step.",
         "torch.compile of the rendering", ellipse_picture, {"compiled": True},
         alone={
             "sync-stall": {"read": False}, "sync-stall/cumprod": {"logs": True}, "optimizer-foreach": {"fused": True}, "precision": {"autocast": True},
         }, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "low_rank_tuning", "dtype-casts", "Low-rank adaptation of two bf16 blocks with adapters in FP32; gradients of two small batches are added and clipped by hand.",
         "adapters in bf16 where they are multiplied", low_rank_tuning, {"widen": False},
         alone={"sync-stall": {"by_hand": False}, "unfused-norm": {"rms": True}, "low-arithmetic-intensity": {"micro": 1}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "quantisation_aware", "unfused-elementwise", "Training of six convolutions in FP32 whose weights and inputs are rounded to 256 levels; each range is checked.",
         "torch.compile of the rounding", quantisation_aware, {"compiled": True},
         alone={"sync-stall": {"checked": False}, "memory-layout": {"last": True}, "precision": {"autocast": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "queue_contrast", "precision", "Contrast of 256 pictures against a queue of 65,536 keys in FP32; the queue's pointer is read from the GPU.",
         "bf16 autocast", queue_contrast, {"autocast": True},
         alone={"sync-stall": {"on_host": True}, "optimizer-foreach": {"together": True}, "memory-layout": {"last": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "kalman_tracks", "sync-stall", "Kalman filters of 2048 tracks over 36 moments in FP64; torch.linalg.inv checks each inverse.",
         "torch.linalg.inv_ex", kalman_tracks, {"how": "inv_ex"},
         alone={
@@ -888,22 +888,22 @@ WORKLOADS = (
             "precision": {"single": True},
         }, top=("sync-stall", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "written_weights", "launch-gap", "Training of a network that writes the weights of 20 small networks, run one after another.",
         "baddbmm over all of them", written_weights, {"batched": True},
         alone={"graph-candidate": {"graphed": True}, "precision": {"autocast": True}, "optimizer-foreach": {"fused": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "confusion_on_host", "host-bound", "Evaluation of a segmentation: 22 MB of logits are fetched, argmax and the confusion table are numpy's.",
         "the table on the GPU", confusion_on_host, {"where": "gpu"},
         alone={"host-bound/argmax": {"where": "argmax"}, "memcpy": {"pinned": True}, "precision": {"autocast": True}}, top=("host-bound", "memcpy"),
     ),
-    _program(
+    written_pair(
         "patch_forecast", "unfused-attention", "Training on 321 channels cut into patches, attention written out, FP16 with a GradScaler, AdamW(foreach=False).",
         "scaled_dot_product_attention", patch_forecast, {"sdpa": True},
         alone={"amp-scaler-sync": {"scaled": False}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "customers_left", "data-loading", "Rows of a list of dicts made into tensors one by one in the training process, 512 a batch.",
         "make the tensors once", customers_left, {"once": True},
         alone={"data-loading/workers": {"workers": 4}, "memcpy": {"pin": True}, "optimizer-foreach": {"fused": True}, "precision": {"autocast": True}},

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .base import Setup, Step, Workload, capture
+from .base import Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 
@@ -709,88 +709,81 @@ def price_forecaster(s: Setup, *, autocast: bool = False, tf32: bool = False, mu
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    fixed = partial(make, **change) if change else None
-    return Workload(name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=fixed, alone=alone, fixed_quiet=False, **more)
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "flower_loader", "memcpy", "A convolutional network in bf16 on batches of 38.5 MB from a DataLoader of six workers without pinned memory.",
         "pin_memory=True and non_blocking=True", flower_loader, {"pin": True},
         alone={"data-loading": {"workers": 12}, "missed-overlap": {"pin": True, "ahead": True}},
     ),
-    _program(
+    written_pair(
         "soft_actor_critic", "sync-stall", "Soft actor-critic, small networks: each of three losses is asserted to be finite and read before its backward.",
         "neither assert nor .item()", soft_actor_critic, {"log": False},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}, "graph-candidate": {"log": False, "graphed": True}},
         top=("sync-stall", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "timed_vocoder", None, "Training of a WaveNet in bf16 autocast with three torch.cuda.synchronize() and an empty_cache() in each step.",
         "each alone", timed_vocoder, {},
         alone={"allocator": {"empty": False}, "sync-stall": {"waits": False}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "masked_sound", "sync-stall", "A masked autoencoder of spectrograms in bf16 autocast that picks patches by boolean masks in five places.",
         "gather and scatter by index", masked_sound, {"masks": False},
         alone={"optimizer-foreach": {"fused": True}, "launch-gap": {"compiled": True}}, top=("sync-stall", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "sine_picture", "memcpy", "A network of sines learns a picture from 262,144 jittered points, which the host makes in each step.",
         "make them on the GPU", sine_picture, {"where": "gpu"},
         alone={"memcpy/pinned": {"where": "pinned"}, "precision": {"autocast": True}, "unfused-elementwise": {"compiled": True}},
     ),
-    _program(
+    written_pair(
         "music_positions", "unfused-attention", "fp16 inference with causal attention and skewed relative positions written out.",
         "scaled_dot_product_attention with the positions as its mask", music_positions, {"fused": True},
         alone={"dtype-casts": {"widen": False}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "query_ranker", "unfused-elementwise", "bf16 inference on 256 texts of 64 words; GELU's tanh form and attention are written out.",
         "F.gelu(approximate='tanh')", query_ranker, {"gelu": "library"},
         alone={"unfused-elementwise/compiled": {"gelu": "compiled"}, "unfused-attention": {"fused": True}, "graph-candidate": {"graphed": True}},
         gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "denoise_photos", "unfused-norm", "Blocks of NAFNet in bf16 on eight photos, whose norm over channels is written out.",
         "torch.compile of the norm", denoise_photos, {"norm": "compiled"},
         alone={"unfused-norm/library": {"norm": "library"}, "memory-layout": {"last": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "station_heads", "optimizer-foreach", "Training of a trunk with 24 small heads, called one by one, under NAdam(foreach=False).",
         "foreach=True", station_heads, {"foreach": True},
         alone={"launch-gap": {"together": True}, "precision": {"autocast": True}}, top=("optimizer-foreach", "launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "pose_hourglass", "memory-layout", "Training of an hourglass in bf16 autocast on 64 pictures, NCHW; loss and hits are read in each step.",
         "channels_last", pose_hourglass, {"last": True},
         alone={"sync-stall": {"log": False}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "hard_triplets", "host-bound", "Metric learning in bf16 autocast, NCHW, whose hardest pairs numpy looks for between forward and backward.",
         "look for them on the GPU", hard_triplets, {"where": "gpu"},
         alone={"memcpy": {"where": "pinned"}, "memory-layout": {"last": True}, "optimizer-foreach": {"fused": True}}, with_stack=True,
     ),
-    _program(
+    written_pair(
         "gene_counts", "gemm-alignment", "An autoencoder in bf16 of 4096 cells with 20,001 genes each and a Poisson loss.",
         "20,032 genes", gene_counts, {"multiple": 64},
         alone={"optimizer-foreach": {"fused": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "leaky_neurons", "launch-gap", "Training of 256 spiking neurons over 40 moments in a Python loop.",
         "torch.compile of one moment", leaky_neurons, {"compiled": True},
         alone={"graph-candidate": {"graphed": True}, "launch-gap/before": {"before": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "payment_scores", "graph-candidate", "A small transformer in FP32 scores one payment a call and returns a float.",
         "a CUDA graph", payment_scores, {"graphed": True},
         alone={"low-arithmetic-intensity": {"rows": 32}, "launch-gap": {"compiled": True}, "precision": {"half": True}},
         shared={"low-arithmetic-intensity": 32.0}, top=("graph-candidate", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "price_forecaster", "precision", "Training of a residual MLP in FP32 without TF32 on 333 inputs; its gradients are filled with zeros.",
         "bf16 autocast", price_forecaster, {"autocast": True},
         alone={"precision/tf32": {"tf32": True}, "gemm-alignment": {"multiple": 16}, "grad-zeroing": {"fills": False}}, gpu_bound=True,

@@ -6,17 +6,15 @@ Each timed fix is what the advice of its rule says and nothing else; global swit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 
@@ -548,61 +546,53 @@ def phase_hologram(s: Setup, *, graphed: bool = False, compiled: bool = False) -
     return capture(step, s) if graphed else step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "triangle_pairs", "unfused-attention", "Triangles of a protein's 384 x 384 pairs in bf16; attention with a bias and layer norms are written out.",
         "F.scaled_dot_product_attention with the bias as its mask", triangle_pairs, {"fused": True},
         alone={"unfused-norm": {"library": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "preference_pairs", "unfused-norm", "Direct preference optimisation over 32,000 words in bf16 autocast; log_softmax is written out in FP32, twice.",
         "F.cross_entropy(reduction='none')", preference_pairs, {"library": True},
         alone={"optimizer-foreach": {"fused": True}, "sync-stall": {"log": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "spin_circuit", "memory-layout", "A circuit on 24 spins; after each gate the amplitudes are put back in order by contiguous().",
         "no contiguous()", spin_circuit, {"rearranged": False},
         alone={"sync-stall": {"checked": False}, "memcpy": {"where": "gpu"}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "ray_fields", "precision", "Training of a radiance field in FP32 without TF32 on 4096 rays of 96 points.",
         "bf16 autocast of the network", ray_fields, {"autocast": True},
         alone={"unfused-elementwise": {"compiled": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "protein_writer", "low-arithmetic-intensity", "Four wide layers in FP32 write one residue of four proteins a call.",
         "32 proteins a call", protein_writer, {"rows": 32},
         alone={"precision": {"autocast": True}, "graph-candidate": {"graphed": True}}, requests=8.0, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "line_reader", "host-bound", "A convolutional and recurrent network reads 64 lines; all chances are fetched and decoded letter by letter in Python.",
         "decode on the GPU", line_reader, {"on_gpu": True},
         alone={"memcpy": {"ahead": True}, "memory-layout": {"last": True}}, with_stack=True,
     ),
-    _program(
+    written_pair(
         "arm_policy", "launch-gap", "A robot's policy for two cameras in FP32, one call at a time: convolutions, four encoder and three decoder layers.",
         "torch.compile(mode='reduce-overhead')", arm_policy, {"compiled": True},
         alone={"graph-candidate": {"graphed": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "basket_goods", "data-loading", "Training of a small transformer on baskets; the dataset draws wrong goods one by one in the training process.",
         "num_workers=8, persistent_workers and pin_memory", basket_goods, {"workers": 8},
         alone={"precision": {"autocast": True}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "photon_walk", "sync-stall", "16,384 photons scattered twenty times: boolean masks, `if not alive.any()`, and random numbers drawn by numpy.",
         "torch.where and no any()", photon_walk, {"masks": False},
         alone={"memcpy": {"on_gpu": True}, "unfused-elementwise": {"compiled": True}}, top=("sync-stall", "launch-gap", "memcpy", "host-bound"),
     ),
-    _program(
+    written_pair(
         "phase_hologram", "graph-candidate", "Sixty rounds of Gerchberg and Saxton's algorithm on a hologram of 384 x 384.",
         "the step as a CUDA graph", phase_hologram, {"graphed": True},
         alone={"unfused-elementwise": {"compiled": True}}, top=("launch-gap", "graph-candidate"),

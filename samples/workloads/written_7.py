@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 
@@ -946,106 +946,98 @@ def drum_stems(s: Setup, *, autocast: bool = False, workers: int = 0, ahead: boo
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "lattice_fluid", "unfused-elementwise", "Twelve moments of a fluid by the lattice Boltzmann method on 1024 x 2048 cells around a pillar.",
         "torch.compile of the collision", lattice_fluid, {"compiled": True},
         alone={"graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "ising_sweeps", "graph-candidate", "Forty sweeps of Metropolis over 512 x 512 spins, which are int8 and made floats for each half.",
         "the step as a CUDA graph", ising_sweeps, {"graphed": True},
         alone={"unfused-elementwise": {"compiled": True}, "dtype-casts": {"floats": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "maml_waves", "graph-candidate", "MAML on sine waves: three tasks with three inner steps each, through second derivatives, under Adam(foreach=False).",
         "the step as a CUDA graph", maml_waves, {"graphed": True},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "prototype_episodes", "sync-stall", "Prototypes of twenty letters by a boolean mask each, and the share of right answers read, under Adam(foreach=False).",
         "a product with the masks, and no reading", prototype_episodes, {"masks": False},
         alone={"memory-layout": {"last": True}, "optimizer-foreach": {"fused": True}}, top=("sync-stall", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "wgan_penalty", "precision", "A Wasserstein GAN with gradient penalty on 192 pictures of 64 x 64, FP32 convolutions that take TF32, NCHW.",
         "bf16 autocast", wgan_penalty, {"autocast": True}, alone={"memory-layout": {"last": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "lidar_scans", "data-loading", "A PointNet on laser scans that numpy turns, crops and thins out in the training process.",
         "num_workers=8, persistent_workers and pin_memory", lidar_scans, {"workers": 8},
         alone={"memcpy": {"ahead": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written_pair(
         "lambda_lists", "unfused-elementwise", "LambdaRank over all pairs of 160 documents of 1024 queries; loss and NDCG are read in each step.",
         "torch.compile of the loss", lambda_lists, {"compiled": True},
         alone={"sync-stall": {"log": False}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "feed_server", "launch-gap", "A small transformer puts 200 posts in order for one reader a call; Python hashes eight features of each post.",
         "torch.compile(mode='reduce-overhead')", feed_server, {"compiled": True},
         alone={"host-bound": {"prepared": True}, "unfused-attention": {"sdpa": True}}, top=("launch-gap", "host-bound", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "bayes_by_backprop", "unfused-elementwise", "Bayes by backprop in FP32 without TF32: 21 million weights drawn in each step, and their divergence written out.",
         "torch.compile of the drawing", bayes_by_backprop, {"compiled": True},
         alone={"precision/tf32": {"tf32": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "drone_control", "sync-stall", "Sixty rounds of ADMM for 256 quadratic programmes, with two readings a round to stop early; bounds are made on the host.",
         "no test for the end", drone_control, {"checked": False},
         alone={"launch-gap": {"compiled": True}, "memcpy": {"on_gpu": True}}, top=("sync-stall", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "feature_distillation", "memory-layout", "Distillation of a residual network's features in bf16 autocast, NCHW; three losses are read in each step.",
         "channels_last", feature_distillation, {"last": True}, alone={"sync-stall": {"log": False}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "unrolled_mri", "precision", "Training of five unrolled rounds that rebuild slices from 16 coils: FFTs, complex products, and small FP32 networks.",
         "bf16 autocast of the networks", unrolled_mri, {"autocast": True},
         alone={"memory-layout": {"last": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "perceiver_pixels", "unfused-attention", "bf16 training of 512 latents that attend to 16,384 pixels, attention written out, layer norms in FP32.",
         "F.scaled_dot_product_attention", perceiver_pixels, {"sdpa": True},
         alone={"dtype-casts": {"narrow": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "world_model_frames", "unfused-norm", "bf16 inference on frames that attend in space and along time; RMSNorm, of queries and keys too, and attention written out.",
         "F.rms_norm", world_model_frames, {"library": True}, alone={"unfused-attention": {"sdpa": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "traffic_cameras", "memcpy", "A detector in bf16, NCHW, on sixteen frames of 720 x 1280 in bytes from pageable memory; the cars are counted in each step.",
         "pinned batches, copied ahead on a stream of their own", traffic_cameras, {"ahead": True},
         alone={"memory-layout": {"last": True}, "sync-stall": {"log": False}}, top=("memcpy", "memory-layout"),
     ),
-    _program(
+    written_pair(
         "word_vectors", "host-bound", "Word vectors by negative sampling; numpy draws 40,960 wrong words by their frequency in each step; Adam(foreach=False).",
         "draw the words beforehand", word_vectors, {"drawn": True}, alone={"memcpy": {"ahead": True}, "optimizer-foreach": {"fused": True}},
     ),
-    _program(
+    written_pair(
         "style_pictures", "unfused-norm", "Eight pictures of 512 x 512 put in a painter's style, FP32 with TF32 convolutions, NCHW; instance norm written out.",
         "F.instance_norm", style_pictures, {"library": True}, alone={"memory-layout": {"last": True}, "precision": {"autocast": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "channel_forecast", "launch-gap", "Training of two linear layers for each of 32 channels of a series, one after another, under Adam(foreach=False).",
         "one baddbmm over channels", channel_forecast, {"together": True},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, top=("launch-gap", "optimizer-foreach"),
     ),
-    _program(
+    written_pair(
         "replay_frames", "host-bound", "Double Q-learning on 512 transitions that numpy gathers from a memory of frames in each step.",
         "the memory on the GPU", replay_frames, {"on_gpu": True}, alone={"memcpy": {"ahead": True}, "optimizer-foreach": {"fused": True}},
         top=("host-bound", "memcpy"),
     ),
-    _program(
+    written_pair(
         "drum_stems", "precision", "Training of a Wave-U-Net in FP32 with TF32 convolutions on excerpts cut in memory by a loader without workers.",
         "bf16 autocast", drum_stems, {"autocast": True}, alone={"data-loading": {"workers": 8}, "memcpy": {"ahead": True}}, gpu_bound=True,
     ),

@@ -6,8 +6,7 @@ Each fix is what its rule's advice says, alone; about a third are what people tr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import pairwise
 from types import MethodType
 from typing import Any
@@ -18,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 from .public_models import BF16, COMPILED, GRAPHS, How, _casting, _images, _placed, _precision, _timm, _tokens, inference, training
 from .public_models_4 import _public
 
@@ -612,14 +611,6 @@ def map_tiles(s: Setup, *, autocast: bool = False, last: bool = False, log: bool
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
     _public(
         "qwen3_scoring", "Qwen3 of transformers in bf16 reads 8 x 1024 words, attention and norms written out, of queries and keys too.", qwen3, {},
@@ -655,47 +646,47 @@ WORKLOADS = (
         "convnextv2_photos", "ConvNeXt V2 of timm on 64 pictures, FP32, NCHW.", convnextv2, {},
         {"precision": {"autocast": BF16}, "memory-layout": {"channels_last": True}, "unfused-elementwise": {"compiled": COMPILED}},
     ),
-    _program(
+    written_pair(
         "growing_cells", "graph-candidate", "Forty steps of a neural cellular automaton on 8 x 40 x 40 cells, forward and backward.",
         "the step as a CUDA graph", growing_cells, {"graphed": True},
         alone={"precision": {"autocast": True}, "memory-layout": {"last": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "seismic_shots", "unfused-elementwise", "Forty shots over 512 x 640 cells, sixty leaps in time; the microphones' row is copied to the host after each.",
         "torch.compile of the leap", seismic_shots, {"compiled": True},
         alone={"memcpy": {"on_host": False}, "sync-stall": {"checked": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "late_interaction", "dtype-casts", "A question's 32 words against 2.5 million words kept in bf16, which are made FP32 for each question.",
         "the product in the store's type", late_interaction, {"narrow": True},
         alone={"precision/tf32": {"tf32": True}, "sync-stall": {"kept": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "sparse_dictionary", "precision", "A sparse autoencoder of 12,288 atoms in FP32 without TF32; 4096 activations come from pageable memory.",
         "bf16 autocast", sparse_dictionary, {"autocast": True},
         alone={"memcpy": {"ahead": True}, "optimizer-foreach": {"fused": True}, "precision/tf32": {"tf32": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "policy_update", "host-bound", "A proximal policy update from 64 environments: advantages by Python lists, eight small batches under Adam(foreach=False).",
         "advantages of all environments at once", policy_update, {"listed": False},
         alone={"optimizer-foreach": {"fused": True}, "sync-stall": {"log": False}}, top=("host-bound", "launch-gap"),
     ),
-    _program(
+    written_pair(
         "log_lines", "data-loading", "A GRU on 256 lines of a log, which a regular expression takes apart in the training process.",
         "num_workers=8, persistent_workers and pin_memory", log_lines, {"workers": True},
         alone={"host-bound": {"parsed": True}, "precision": {"autocast": True}},
     ),
-    _program(
+    written_pair(
         "code_completion", "unfused-norm", "A decoder trained in bf16 on 12 x 768 words, layer norm and softmax written out, under AdamW(foreach=False).",
         "F.layer_norm", code_completion, {"library": True},
         alone={"unfused-norm/loss": {"loss": "library"}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "evolution_search", "launch-gap", "Forty small networks one after another, each with noise copied from the host and its fitness read.",
         "one bmm over the population", evolution_search, {"together": True},
         alone={"sync-stall": {"read": False}, "memcpy": {"on_gpu": True}}, top=("launch-gap", "sync-stall"),
     ),
-    _program(
+    written_pair(
         "map_tiles", "memory-layout", "A VQ-VAE of 32 tiles of 128 x 128, FP32 with TF32 convolutions, NCHW: two numbers are read in each step.",
         "channels_last", map_tiles, {"last": True}, alone={"precision": {"autocast": True}, "sync-stall": {"log": False}}, gpu_bound=True,
     ),

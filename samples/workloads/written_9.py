@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.data import DataLoader, Dataset
 
-from .base import Prefetcher, Setup, Step, Workload, capture
+from .base import Prefetcher, Setup, Step, capture, written_pair
 
 BF16 = torch.bfloat16
 WORKERS: dict[str, Any] = {"num_workers": 8, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -994,91 +993,83 @@ def muon_words(s: Setup, *, together: bool = False, listed: bool = False, librar
     return step
 
 
-def _program(name: str, rule: str | None, what: str, fix: str, make: Callable[..., Step], change: dict[str, Any], **more: Any) -> Workload:
-    """`change` makes the fixed side; `alone` is given by changes too."""
-    alone = {fix: partial(make, **changed) for fix, changed in more.pop("alone", {}).items()}
-    return Workload(
-        name=name, rule=rule, folder="written", what=what, fix=fix, make_slow=make, make_fixed=partial(make, **change), alone=alone, fixed_quiet=False, **more
-    )
-
-
 WORKLOADS = (
-    _program(
+    written_pair(
         "transport_plans", "unfused-elementwise", "Twelve rounds of Sinkhorn's algorithm between 8192 cells and 8192 in FP32, with a test for the end in each.",
         "torch.compile of the soft minimum", transport_plans, {"compiled": True},
         alone={"sync-stall": {"checked": False}, "precision/tf32": {"tf32": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "image_codec", "memory-layout", "Training of a codec for pictures with a hyperprior, FP32 with TF32 convolutions, NCHW; divisive norms written out.",
         "channels_last", image_codec, {"last": True},
         alone={"precision": {"autocast": True}, "unfused-elementwise": {"compiled": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "shop_towers", "unfused-norm", "Two towers on 8192 queries, all against all in FP32; softmax is written out, the share of hits read in each step.",
         "F.cross_entropy", shop_towers, {"library": True},
         alone={"precision": {"autocast": True}, "sync-stall": {"read": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "next_track", "dtype-casts", "32 sessions in bf16 against two million tracks, whose table is FP32 and cast for each request; attention written out.",
         "the table in bf16", next_track, {"narrow": True},
         alone={"unfused-attention": {"library": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "jet_tagger", "unfused-attention", "Training in bf16 autocast on two batches of 256 jets, attention with a bias of all pairs written out; AdamW(foreach=False).",
         "F.scaled_dot_product_attention with the bias", jet_tagger, {"library": True},
         alone={"unfused-elementwise": {"compiled": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "cell_diffusion", "dtype-casts", "Two steps of a diffusion U-Net in fp16 on 16 pictures, NCHW, whose group norms go to FP32 and back.",
         "group norms in fp16", cell_diffusion, {"narrow": True},
         alone={"memory-layout": {"last": True}, "graph-candidate": {"graphed": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "scan_matching", "unfused-elementwise", "Twelve rounds of iterative closest points, 6144 against 6144: numpy takes each 3 x 3 matrix apart, the error is read.",
         "torch.compile of the search", scan_matching, {"compiled": True},
         alone={"memcpy": {"on_gpu": True}, "sync-stall": {"checked": False}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "tick_quantiles", "precision", "Training of a temporal convolutional network with weight norms, FP32 with TF32 convolutions, on windows of a book of orders.",
         "bf16 autocast", tick_quantiles, {"autocast": True},
         alone={"data-loading": {"workers": True}, "optimizer-foreach": {"fused": True}}, gpu_bound=True,
     ),
-    _program(
+    written_pair(
         "transit_search", "launch-gap", "A star's light folded by each of 80 periods in turn, and each period's height read.",
         "all periods at once", transit_search, {"together": True},
         alone={"sync-stall": {"read": False}, "memcpy": {"ahead": True}}, top=("launch-gap", "sync-stall"),
     ),
-    _program(
+    written_pair(
         "board_search", "launch-gap", "A tree search of 24 positions, each by a small convolutional network in FP32; children are compared in a Python loop.",
         "torch.compile(mode='reduce-overhead')", board_search, {"compiled": True},
         alone={"host-bound": {"listed": False}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate", "sync-stall"),
     ),
-    _program(
+    written_pair(
         "news_bandit", "launch-gap", "LinUCB over sixty articles, one after another; torch.linalg.inv checks each inverse, clicks are numpy's.",
         "one bmm over the articles", news_bandit, {"together": True},
         alone={"sync-stall": {"checked": False}, "memcpy": {"ahead": True}}, top=("launch-gap", "sync-stall"),
     ),
-    _program(
+    written_pair(
         "atom_walkers", "graph-candidate", "Variational Monte Carlo of an atom: eight moves of 2048 walkers, second derivatives coordinate by coordinate.",
         "the step as a CUDA graph", atom_walkers, {"graphed": True},
         alone={"launch-gap": {"together": True}, "precision/tf32": {"tf32": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "sampling_planner", "graph-candidate", "A controller that draws 4096 plans of thirty moments, moment by moment through a small network in FP32.",
         "the plan as a CUDA graph", sampling_planner, {"graphed": True},
         alone={"launch-gap": {"compiled": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate"),
     ),
-    _program(
+    written_pair(
         "chess_planes", "data-loading", "A residual network in bf16 autocast on 512 chess positions, taken apart letter by letter in the training process.",
         "num_workers=8, persistent_workers and pin_memory", chess_planes, {"workers": True},
         alone={"host-bound": {"parsed": True}, "memory-layout": {"last": True}},
     ),
-    _program(
+    written_pair(
         "crowd_paths", "launch-gap", "Training of a recurrent network on eight crowds, pooled one after another at each of five moments; Adam(foreach=False).",
         "one padded tensor of all crowds", crowd_paths, {"together": True},
         alone={"optimizer-foreach": {"fused": True}, "precision": {"autocast": True}}, top=("launch-gap", "graph-candidate", "optimizer-foreach"),
     ),
-    _program(
+    written_pair(
         "muon_words", "launch-gap", "A small language model in bf16 autocast under Muon, matrix by matrix; norms written out, a running mean weight by weight.",
         "one bmm over the matrices of a shape", muon_words, {"together": True},
         alone={"optimizer-foreach": {"listed": True}, "unfused-norm": {"library": True}}, top=("launch-gap", "graph-candidate", "optimizer-foreach"),
