@@ -58,6 +58,7 @@ from . import (
     written_16,
     written_17,
     written_18,
+    written_19,
 )
 from .base import Setup, Workload
 
@@ -119,6 +120,7 @@ MODULES = (
     written_16,
     written_17,
     written_18,
+    written_19,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
