@@ -20,7 +20,7 @@ OF_THE_HOST = 0.5
 
 UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings of medium or above that
-likely gain less and whose interval begins at nothing, one fix in five gained nothing, of all others one in twenty."""
+likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
 COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
 
@@ -31,8 +31,8 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
 
     One that gains the host's time stands if its fix still saves a medium share of the step with that time as low as it may be, which is
     as low as the lower of the two estimates: where they contradict each other, it stands by both or not at all. One whose fix costs the
-    host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One that gains the host's time and may
-    gain nothing of it is no more than medium, and low where it likely gains no more than a tenth: high is for what is sure to matter.
+    host something, as compiled functions do, stands if it gains anything with that time as high as it may be. One whose interval begins below
+    `LOW_SHARE` is low where it likely gains less than `UNSURE`, and no more than medium where it gains the host's time: high is for what is sure to matter.
     """
     finding, edits = found.finding, found.edits
     if edits is None or not finding.loud:

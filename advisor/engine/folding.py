@@ -69,4 +69,4 @@ def _explains(finding: Finding) -> bool:
 
 def _gained(replay: Replay, fixed: Edit, more: Edit) -> float:
     """Share of the step that one fix adds to others."""
-    return replay.share(replay.corrected, combine(fixed, more)) - replay.share(replay.corrected, fixed)
+    return replay.expected_share(combine(fixed, more)) - replay.expected_share(fixed)

@@ -28,14 +28,14 @@ def test_long_filters_of_unusual_width_leave_the_tensor_cores(image, weight, exp
     assert falls_back(image, weight) is expected
 
 
-def convolution_beside_a_product(weight):
+def convolution_beside_a_product(weight, name="aten::cudnn_convolution", before=()):
     """100 µs of a TF32 convolution and 1000 µs of an FP32 product that takes 16 bits well, a step."""
 
     def step(trace, host, gpu):
-        dims = [[16, 768, 1, 299], weight]
-        trace.op("aten::cudnn_convolution", host, 20, dims, ["float"] * 2).launch(host + 5, gpu, gpu + 99, "cutlass_tensorop_s1688fprop_analytic_tf32_128x64")
-        name = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
-        trace.op("aten::mm", host + 22, 20, [[2048, 2048]] * 2, ["float"] * 2).launch(host + 30, gpu + 100, gpu + 1099, name)
+        dims = [*before, [16, 768, 1, 299], weight]
+        trace.op(name, host, 20, dims, ["float"] * len(dims)).launch(host + 5, gpu, gpu + 99, "cutlass_tensorop_s1688fprop_analytic_tf32_128x64")
+        product = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
+        trace.op("aten::mm", host + 22, 20, [[2048, 2048]] * 2, ["float"] * 2).launch(host + 30, gpu + 100, gpu + 1099, product)
 
     return queued(step, gpu=1100)
 
@@ -46,3 +46,16 @@ def test_they_stay_in_tf32_and_the_fix_says_so():
     assert 20 < faster.saving.expected_us - kept.saving.expected_us < 99
     assert faster.saving.high_us == pytest.approx(kept.saving.high_us, abs=5)
     assert "enabled=False" in " ".join(kept.fix.steps) and "enabled=False" not in " ".join(faster.fix.steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "weight", "says"),
+    [
+        ("aten::convolution_backward", [[16, 768, 1, 300]], [768, 48, 1, 128], True),
+        ("aten::convolution_backward", [[16, 48, 1, 300]], [768, 48, 1, 128], False),  # of a transposed one: its weight's second axis is all that comes out
+        ("aten::cudnn_convolution_transpose", [], [768, 48, 1, 128], False),
+    ],
+)
+def test_a_transposed_convolution_is_not_taken_for_one_in_groups(name, before, weight, says):
+    finding = found("precision", convolution_beside_a_product(weight, name, before))
+    assert ("enabled=False" in " ".join(finding.fix.steps)) is says

@@ -88,23 +88,30 @@ class Replay:
 
     def share(self, schedule: Schedule, edit: Edit) -> float:
         """Share of a step that an edit saves on one schedule, 0 where it saves nothing."""
+        return max(0.0, self._shorter(schedule, edit))
+
+    def expected_share(self, edit: Edit) -> float:
+        """Share of a step that an edit likely saves: the mean over what the host's time may be, and not what its likely value gives, as a fix of the
+        GPU's work may gain nothing at that and much below. The ends, `deviations` off on either side, weigh as much as gives the three the spread of
+        all. Where the step tells only that the host takes no longer, see `HIDDEN`."""
+        likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
+        if self.hidden:
+            return max(0.0, likely if self._gives_the_host_work(edit) else (likely + fast) / 2)
+        outer = 1 / (2 * recording_cost.spread().deviations ** 2)
+        return max(0.0, (1 - 2 * outer) * likely + outer * (fast + slow))
+
+    def _shorter(self, schedule: Schedule, edit: Edit) -> float:
         before = period_us(schedule)
-        return max(0.0, 1 - period_us(edit.apply(schedule)) / before) if before > 0 else 0.0
+        return 1 - period_us(edit.apply(schedule)) / before if before > 0 else 0.0
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
-        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be. What is expected is the mean over
-        that time, and not what its likely value gives: a fix of the GPU's work may gain nothing at it and much below. The three values that are
-        replayed stand for the others by their weights (Gauss's, for ends that lie so many deviations off).
+        """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
 
         at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it. likely_at_most_us: the
         same of the expected fix, where the one at the high end takes more away.
         """
         every = (self.corrected, self.fastest, self.slowest)
-        likely, fast, slow = (self.share(schedule, edits.expected) for schedule in every)
-        outer = 1 / (2 * recording_cost.spread().deviations ** 2)
-        middle = likely if self.hidden else (1 - 2 * outer) * likely + outer * (fast + slow)
-        if self.hidden and not self._gives_the_host_work(edits.expected):
-            middle = (likely + fast) / 2
+        middle = self.expected_share(edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
         top = max(middle, *(self.share(s, edits.high) for s in every))
         # What a replay that falls short of the step leaves unexplained, no fix of it shortens.

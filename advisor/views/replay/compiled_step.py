@@ -188,7 +188,8 @@ def _breaks(work: GpuWork, calls: HostCalls) -> int:
 
 def _branches_us(work: GpuWork, calls: HostCalls, reads: Mask) -> Floats:
     """When the program branched on tensors for which it need not wait: those of the host."""
-    waited = np.unique(work.ops.outermost[calls.op[reads & (calls.op >= 0)]])
-    branches = np.flatnonzero(work.ops.named(_BRANCH))
-    found: Floats = work.timeline.cpu_ops["start_us"].to_numpy()[branches[~np.isin(work.ops.outermost[branches], waited)]]
+    branches = work.ops.named(_BRANCH)
+    waited = work.ops.outermost_where(branches)[calls.op[reads & (calls.op >= 0)]]
+    branches[waited[waited >= 0]] = False
+    found: Floats = work.timeline.cpu_ops["start_us"].to_numpy()[branches]
     return found

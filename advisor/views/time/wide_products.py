@@ -38,7 +38,7 @@ CAST = 1.0
 UNSEEN = 2.0
 """Times as long as their rate says that products take whose sizes were not recorded, at most."""
 
-_CONVOLUTION = re.compile(r"^aten::\w*convolution")
+_CONVOLUTION = re.compile(r"^aten::\w*convolution(?!\w*(transpose|backward))")
 _BACKWARD = re.compile(r"^aten::\w*convolution\w*_backward$")
 _MATRICES = re.compile(r"^aten::(b?mm|addmm|baddbmm|linear|matmul)$")
 _EMULATED = re.compile(r"fmha_cutlass[FB]_f32")
@@ -123,15 +123,18 @@ class WideProducts:
 
 
 def _in_groups(work: GpuWork, chosen: Ints) -> Mask:
-    """(n,) the convolutions that leave the Tensor Cores in 16 bits."""
+    """(n,) the convolutions that leave the Tensor Cores in 16 bits. A backward pass is handed the gradient first, which has as many channels as the
+    weight has outputs; a transposed convolution's has as many as its weight has second."""
     dims = work.timeline.cpu_ops["dims"].cat
     found = np.zeros(len(chosen), bool)
-    for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):  # a backward pass is handed the gradient first
+    for pattern, first in ((_CONVOLUTION, 0), (_BACKWARD, 1)):
         at = np.flatnonzero(work.launched_by(pattern.search)[chosen])
         codes = dims.codes.to_numpy()[work.op[chosen[at]]]
         for code in distinct(codes).tolist():
-            image, weight = [*arguments.numbers(dims.categories[code])[first:], [], []][:2]
-            found[at[codes == code]] = all(isinstance(n, int) for n in (*image, *weight)) and falls_back(image, weight)
+            shapes = [*arguments.numbers(dims.categories[code]), [], [], []]
+            image, weight = shapes[first : first + 2]
+            transposed = pattern is _BACKWARD and shapes[0][1:2] != weight[:1]
+            found[at[codes == code]] = not transposed and all(isinstance(n, int) for n in (*image, *weight)) and falls_back(image, weight)
     return found
 
 

@@ -22,6 +22,7 @@ from advisor.views.replay.edits import (
     OnSideStream,
     WithDispatch,
     WithDurations,
+    WithHostTime,
     WithoutWaits,
     combine,
 )
@@ -318,6 +319,10 @@ def test_what_is_expected_is_the_mean_over_what_the_hosts_time_may_be():
     expected = replay.saving(Edits(halved, halved, halved), "").expected_us / replay.step_us
     # 1.35 standard deviations on either side stand for 0.27 each.
     assert expected == pytest.approx(0.274 * fast, rel=0.01)
+    # A fix that costs the host 5 µs as well loses where the host is the bound, and that counts.
+    dear = combine(halved, WithHostTime(np.arange(len(replay.recorded.op_row)), 5.0))
+    loses = [1 - every(schedule, dear) / period_us(schedule) for schedule in host]
+    assert loses[0] < 0 < loses[1] and 0 < replay.expected_share(dear) == pytest.approx(0.451 * loses[0] + 0.274 * (loses[1] + loses[2]), abs=0.001)
 
 
 def test_batching_shares_what_is_shared():

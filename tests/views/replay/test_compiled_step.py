@@ -70,6 +70,13 @@ def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, 
     assert trace.get(CompiledStep).parts == parts
 
 
+def test_a_branch_counts_beside_a_read_of_the_same_module():
+    trace = training(reads_in_forward=True, branches=True)
+    for s in range(3):
+        trace.op("CheckpointFunction", 1000 * s, 7 * EACH)  # around all of the forward pass
+    assert trace.get(CompiledStep).parts == 3
+
+
 def test_a_step_that_waits_is_not_captured():
     assert not trace_why(training())
     assert "waits for the GPU once a step" in trace_why(training(reads_in_forward=True))

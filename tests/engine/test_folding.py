@@ -1,0 +1,48 @@
+"""Which findings are symptoms of others: what each adds is told by the same mean over the host's time as what it gains."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from advisor.engine.folding import folded
+from advisor.engine.rule import Judged
+from advisor.report.model import Saving
+from advisor.views.replay.build import Replay
+from advisor.views.replay.edits import Edits, WithDurations
+from tests.build import Trace
+from tests.engine.test_doubt import judged, launch_gap, loop
+
+STEPS = 6
+
+
+def two_kernels():
+    """Two kernels of 30 µs a step of 100 µs, which the host likely binds, and the GPU if the host takes 0.4 of that."""
+    trace = Trace()
+    for s in range(STEPS):
+        at = 100.0 * s
+        trace.step(at, 99, s + 1)
+        for k in range(2):
+            trace.op("aten::mm", at + 49 * k, 48).launch(at + 49 * k + 8, at + 49 * k + 15, at + 49 * k + 45, "gemm", dur=4)
+    replay = trace.get(Replay)
+    host = [replay.recorded.edit(host_us=replay.recorded.host_us * of, call_us=replay.recorded.call_us * of) for of in (1.0, 0.4, 2.5)]
+    return replace(replay, corrected=host[0], fastest=host[1], slowest=host[2])
+
+
+def fix_of(replay, rule, kernels, confidence=0.9):
+    edit = WithDurations(kernels, np.full(len(kernels), 22.0))
+    saving = Saving(0.0, replay.expected_share(edit) * replay.step_us, replay.step_us, "simulated")
+    found = launch_gap(judged(loop(gpu_us=8, python=0, recorder="unheard of")))
+    return Judged(msgspec.structs.replace(found, rule=rule, saving=saving, severity="medium", confidence=confidence), Edits.same(edit))
+
+
+def test_fixes_of_different_kernels_are_no_symptoms_of_each_other():
+    replay = two_kernels()
+    every = np.arange(len(replay.recorded.op_row))
+    first, second = every[::2], every[1::2]
+    apart = folded(replay, [fix_of(replay, "precision", first), fix_of(replay, "memory-layout", second)])
+    assert [f.finding.folded_into for f in apart] == ["", ""] and apart[0].finding.saving.expected_us > 2
+    same = folded(replay, [fix_of(replay, "precision", first), fix_of(replay, "memory-layout", first)])
+    assert [f.finding.folded_into for f in same] == ["", "precision"]
+    assert replay.share(replay.corrected, same[0].edits.expected) == pytest.approx(0, abs=0.01), "with the host as it likely is neither gains"
