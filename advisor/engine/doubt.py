@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from advisor.engine.rule import Judged
+from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
 from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Health, Saving, Severity
 from advisor.views.replay.build import Replay
@@ -19,8 +20,8 @@ OF_THE_HOST = 0.5
 
 
 UNSURE = 0.15
-"""A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings of medium or above that
-likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
+"""A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
+medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
 COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
 
@@ -46,7 +47,7 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
         why = COSTS_THE_HOST
     elif not on_host or replay.share(replay.fastest, edits.expected) >= MEDIUM_SHARE:
         likely = finding.saving.expected >= UNSURE * replay.step_us
-        if finding.saving.low >= LOW_SHARE * replay.step_us or (likely and not on_host):
+        if finding.saving.low >= LOW_SHARE * replay.step_us or not (on_host or (of_the_gpu(finding.rule) and not likely)):
             return found
         return found._replace(finding=msgspec.structs.replace(finding, severity="medium" if likely else "low"))
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"

@@ -10,6 +10,11 @@ from __future__ import annotations
 from advisor.knowledge.data import load
 
 
+def of_the_gpu(rule: str) -> bool:
+    """Whether a rule's savings are of the GPU's work: how long other kernels would take."""
+    return rule in load("interval_margins")["gpu"]["rules"]
+
+
 def interval_margins(rule: str) -> tuple[float, float]:
     """Shares of the step by which the low end goes down and the high end up; wider for a rule with few pairs in the ledger."""
     known = load("interval_margins")

@@ -135,8 +135,14 @@ def test_what_may_gain_nothing_is_no_more_than_medium():
 def test_what_may_gain_nothing_and_likely_not_much_is_low(low_us, expected_us, on_host, severity):
     found, replay, source = held(low_us=low_us, expected_us=expected_us)
     if not on_host:
-        found = found._replace(edits=Edits.same(WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)))
+        found = found._replace(
+            finding=msgspec.structs.replace(found.finding, rule="precision"),
+            edits=Edits.same(WithDurations(np.arange(len(replay.recorded.op_row)), replay.recorded.dur_us / 2)),
+        )
     assert doubted(found, replay, source).finding.severity == severity
+    if not on_host:  # a collective that moves elsewhere is no other kernel
+        moved = found._replace(finding=msgspec.structs.replace(found.finding, rule="missed-overlap"))
+        assert doubted(moved, replay, source).finding.severity == "high"
 
 
 @pytest.mark.parametrize(("brief", "severity"), [(True, "low"), (False, "medium")])
