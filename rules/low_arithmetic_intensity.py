@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Ints
+from advisor.intervals import Floats
 from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.report.model import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
-from advisor.views.replay.edits import Batched, Edits
+from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.grids import Grids
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
@@ -34,6 +37,9 @@ the device idles, and a service seldom holds more at the same time."""
 OF_A_NETWORK = 0.1
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
 
+_RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
+"""Ops of a network whose kernels are neither products nor convolutions by their names."""
+
 
 @rule("low-arithmetic-intensity", relies_on=("kernels",))
 def low_arithmetic_intensity(
@@ -46,6 +52,7 @@ def low_arithmetic_intensity(
     program: Program,
     first: FirstPass,
     launches: Launches,
+    grids: Grids | None,
     *,
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
@@ -68,10 +75,10 @@ def low_arithmetic_intensity(
     ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
     `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
-    Where they take less, but the GPU waits for launches for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays, more requests share what the
-    host issues: a low finding, as no trace tells whether there are more.
-    The saving is the time of one request when 16 share a step, 8 where launches bind it (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones and the
-    host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
+    Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
+    fill an eighth of it or less, more requests share what the host issues and the multiprocessors: a low finding, as no trace tells whether there are more.
+    The saving is the time of one request when 16 share a step, 8 of the second kind (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones, those of the second kind
+    until they fill the device, and the host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
     How to fix it
     Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script). Where
@@ -90,12 +97,14 @@ def low_arithmetic_intensity(
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
-    of_network = work.of(*PRODUCTS, Family.ATTENTION)
+    fill = _fill(work, grids)
+    few = work.us_a_step(np.flatnonzero(work.kernel & (fill <= 1 / TOGETHER) & ~work.held_up)) / work.step_us
+    of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
     # Gaps inside a replayed graph come from recording its nodes.
     replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
-    if replayed.any() or waits < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
+    if replayed.any() or waits + few < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
         return outcome
-    return _of_launches(work, witness, np.flatnonzero(~(of_network | work.of(Family.COMMUNICATION))), waits)
+    return _of_little(work, witness, fill, waits, few)
 
 
 def _of_products(
@@ -148,14 +157,32 @@ def _of_products(
     )
 
 
-def _of_launches(work: GpuWork, witness: Witness, shared: Ints, waits: float) -> Found:
-    """Of a step whose kernels are done before the next one is launched: for more requests the host issues as many."""
-    nothing = shared[:0]
-    kernels = np.flatnonzero(work.kernel)
+def _fill(work: GpuWork, grids: Grids | None) -> Floats:
+    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the multiprocessors where what a block needs is not
+    known; NaN where no grid is, and of communication."""
+    if grids is None:
+        return np.full(len(work.rows), np.nan)
+    known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
+    return np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
+
+
+def _of_little(work: GpuWork, witness: Witness, fill: Floats, waits: float, few: float) -> Found:
+    """Of a step whose kernels are done before the next one is launched, or have too few blocks for the device: several requests take as long."""
+
+    def together(requests: int) -> Edit:
+        return combine(Batched(requests, kernels[:0]), WithDurations(every, work.dur_us * np.maximum(of_each, 1 / requests)))
+
+    kernels, every = np.flatnonzero(work.kernel), np.arange(len(fill))
+    # Each kernel takes as long as before until it fills the device. What is copied or cast is mostly weights; what is not known is small in such a step.
+    known = np.where(work.of(Family.COPY), 0.0, fill)
+    of_each = np.where(np.isnan(known), work.of(*PRODUCTS, Family.COMMUNICATION), known)
+    said = [f"waits for launches {percent(waits)}"] * (waits >= few / 10) + [f"works in kernels that fill an eighth of it or less {percent(few)}"] * (
+        few >= waits / 10
+    )
     return Found(
         title="A step serves too few requests to keep the device busy",
-        summary=f"The GPU waits for launches {percent(waits)} of each {duration(work.step_us)} step: for several requests at once the host issues no more.",
-        edits=Edits(Batched(FEW, nothing), Batched(TOGETHER, shared), Batched(MANY, shared)),
+        summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",
+        edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
         removes="issuing the same kernels again for every request",
         evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
         confidence=0.75,

@@ -718,6 +718,27 @@ def test_what_shares_launches_has_two_sides():
     clear("low-arithmetic-intensity", repeat(200, trained))
 
 
+def recurrent(blocks):
+    """A large product, then a recurrence that fills the GPU's time and, by its blocks, a part of its 132 multiprocessors."""
+
+    def body(trace, at):
+        trace.op("aten::mm", at, 10, [[8192, 8192]] * 2, ["c10::BFloat16"] * 2).launch(
+            at + 5, at + 12, at + 52, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNN", grid_blocks=132
+        )
+        trace.op("aten::_cudnn_rnn", at + 15, 15).launch(at + 20, at + 52, at + 1000, "RNN_blockPersist_fp_LSTM<float>", grid_blocks=blocks)
+
+    return body
+
+
+def test_kernels_on_few_multiprocessors_are_shared_by_more_requests():
+    finding = found("low-arithmetic-intensity", repeat(1000, recurrent(8)))
+    assert finding.severity == "low" and "fill an eighth of it or less 95%" in finding.summary and "launches" not in finding.summary
+    # Of 948 µs on 8 of 132 multiprocessors an eighth each; the product's 40 µs are each request's own.
+    assert finding.saving.expected_us == pytest.approx(948 * 7 / 8, abs=12)
+    # On 17, the eight of one multiprocessor each would be more than the device.
+    clear("low-arithmetic-intensity", repeat(1000, recurrent(17)))
+
+
 def test_products_on_few_rows_are_quiet_where_they_take_little_of_the_step():
     # 39 µs of one row's product in 40 are all of a step; of 400 they are a tenth.
     assert found("low-arithmetic-intensity", repeat(150, linear(1, 39))).severity == "high"

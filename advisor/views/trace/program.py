@@ -16,8 +16,9 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
 
 _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
-# Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward.
-_TRAINING_KERNEL = re.compile(r"[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
+# Where neither ops nor optimizer ranges were recorded, kernels tell; but for `dgrad`, which a transposed convolution runs forward, and
+# `unfold_backward`, by which an inverse STFT adds its windows up.
+_TRAINING_KERNEL = re.compile(r"(?<!unfold_)[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
 _UPDATE = re.compile(r"Optimizer\.|_(foreach|fused)_")
 _TURNED = re.compile(r"^aten::movedim$")
 _TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")

@@ -54,8 +54,16 @@ def test_the_server_is_known_by_its_frames(frame, server):
     assert program(kernels("gemm").python(frame, 0, 100)).server == server
 
 
-@pytest.mark.parametrize(("kernel", "training"), [("sm90_xmma_dgrad_implicit_gemm_tf32", False), ("sm90_xmma_wgrad_implicit_gemm_tf32", True)])
-def test_a_transposed_convolution_runs_the_kernel_of_a_gradient_forward(kernel, training):
+@pytest.mark.parametrize(
+    ("kernel", "training"),
+    [
+        ("sm90_xmma_dgrad_implicit_gemm_tf32", False),
+        ("sm90_xmma_wgrad_implicit_gemm_tf32", True),
+        ("_unfold_backward_elementwise_kernel<128>", False),
+        ("layer_norm_backward_kernel", True),
+    ],
+)
+def test_transposed_convolutions_and_inverse_stfts_run_kernels_of_gradients_forward(kernel, training):
     assert program(kernels("cudnn_convolution", kernel)).training is training
 
 

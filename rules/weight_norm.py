@@ -1,0 +1,86 @@
+"""Inference norms weights that no longer change."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.intervals import union
+from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.recordings.timeline import Timeline
+from advisor.report.model import Clear, Code, Fix
+from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edits, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Program
+
+_NORM = re.compile(r"^aten::_weight_norm(_interface)?$")
+
+
+@rule("weight-norm", min_saving_share=0.01)
+def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
+    """Weights are normed anew in each call
+
+    What it is
+    Layers under `torch.nn.utils.weight_norm` (or `parametrizations.weight_norm`) keep a direction and a length, and make their weight
+    of them in every forward pass. In training both change; in inference the weight is the same each time.
+
+    Why it costs time
+    Each such layer issues an op, a Python hook and a kernel more in every call. Vocoders and codecs of sound (HiFi-GAN, VITS, EnCodec,
+    DAC) have a hundred such layers, most of them small, so that the host is what binds them.
+
+    How it is measured
+    `aten::_weight_norm` ops of a program that computes no gradients. The step is replayed without their kernels and the host's time in them
+    (`low`: only the kernels and their launches go). Reported from `min_saving_share` of the step ({min_saving_share}: it is one call after loading).
+
+    How to fix it
+    Fold the norm into the weight once, after the checkpoint is loaded: `torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")`,
+    for the older `weight_norm` `torch.nn.utils.remove_weight_norm(layer)`; models of transformers have `remove_weight_norm()`.
+
+    When to ignore it
+    When the same weights are trained on afterwards, or go on changing between calls.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.remove_parametrizations.html
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrizations.weight_norm.html
+    """
+    if not len(timeline.cpu_ops):
+        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+    norms = np.flatnonzero(work.launched_by(_NORM.match))
+    if not len(norms):
+        return Clear(why="no weights are normed")
+    if program.training:
+        return Clear(why="weights are normed, but they are trained: they change from step to step")
+    frame = timeline.cpu_ops
+    ops = np.unique(work.ops.outermost_where(work.ops.named(_NORM))[work.op[norms]])
+    started = frame["start_us"].to_numpy()[ops]
+    spans = union(started, started + frame["dur_us"].to_numpy()[ops])
+    gone = WithoutOps(norms)
+    return Found(
+        summary=f"{counted(work.a_step(norms), 'weight')} a step {'is' if work.a_step(norms) == 1 else 'are'} normed anew although nothing is trained: "
+        f"{duration(work.us_a_step(norms))} of GPU time and {duration(host_time.spent_us(spans))} of host time.",
+        edits=Edits(gone, combine(host_time.without(spans), gone), combine(host_time.without(spans), gone)),
+        removes="norming weights that no longer change",
+        quiet=f"{counted(work.a_step(norms), 'weight')} a step are normed",
+        evidence=witness.of_gpu(work.rows[norms], ["norm of a weight"] * len(norms)),
+        confidence=0.95,
+        fix=Fix(
+            title="Fold the norms into the weights once",
+            steps=(
+                "After loading the checkpoint, remove the parametrization of each layer: its weight stays as it is, computed once.",
+                "Models of transformers do it with model.remove_weight_norm(), where they have it.",
+            ),
+            code=Code(
+                before="model.load_state_dict(state)\nmodel.eval()",
+                after='model.load_state_dict(state)\nfor layer in model.modules():\n    if torch.nn.utils.parametrize.is_parametrized(layer, "weight"):\n'
+                '        torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")\nmodel.eval()',
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.remove_parametrizations.html",
+            risk="Training can no longer go on with the normed weights. Checkpoints that are saved afterwards hold plain weights.",
+        ),
+    )
