@@ -13,7 +13,7 @@ from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.replay.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.trace.evidence import Witness
 
-HAVE_FOREACH = frozenset({"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
+HAVE_FOREACH = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
 """Those of torch.optim that have no fused form and take foreach=True."""
 
 SEVERAL = 8

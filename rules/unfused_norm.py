@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
+import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
@@ -15,7 +16,7 @@ from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
+from advisor.views.replay.written_out import COMPOSITE, Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 
@@ -43,14 +44,15 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     How it is measured
     Kernels that follow each other on a stream in the order of such an op: a reduction along the last dimensions, a root
     on the few reduced values (at least 16 elements a row where shapes were recorded), a product or quotient on the whole
-    tensor; for softmax `exp`, `sum`, quotient. What PyTorch writes out inside one of its own ops does not count. Kernels
-    of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
+    tensor; for softmax `exp`, `sum`, quotient. What PyTorch writes out inside one of its own ops does not count, but for `rms_norm`, which has a
+    kernel where x and its weight are of one type. Kernels of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
     tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1, and the
     pointwise work around it goes too), never less than 2 µs; without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
     `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
     How to fix it
-    Call `F.layer_norm`, `F.rms_norm`, `torch.softmax` or `F.cross_entropy`, or compile the module.
+    Call `F.layer_norm`, `F.rms_norm`, `torch.softmax` or `F.cross_entropy`, or compile the module. `F.rms_norm` is one kernel from PyTorch 2.8 on, and only
+    if the weight has the type of x: under autocast it stays in FP32, and has to be cast.
 
     When to ignore it
     When intermediate results are used elsewhere, or the formula differs from the op's: a statistic over other
@@ -77,13 +79,14 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
         quiet=f"{_both(kinds)} written out take {spent} a step",
         evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.members)]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
-        fix=_fix(kinds),
+        fix=_fix(kinds, _inside_op(work, members), any(c.core is not None for c in chains)),
     )
 
 
 def _edits(chains: Sequence[Chain], times: Floats, around: list[tuple[Ints, float]]) -> Edits:
     """One kernel in place of each chain; at most, what stands around the chains goes with them, as where the module is compiled."""
-    low, expected, high = (Fused.chains([c.members for c in chains], times[:, end]) for end in range(3))
+    in_its_type, all_of_it = [c.in_its_type[0] for c in chains], [c.members for c in chains]
+    low, expected, high = (Fused.chains(members, times[:, end]) for end, members in enumerate((in_its_type, in_its_type, all_of_it)))
     if not around:
         return Edits(low, expected, high)
     return Edits(low, expected, combine(high, Fused.chains([members for members, _ in around], np.array([us for _, us in around]))))
@@ -108,9 +111,18 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     rate = peaks.achievable_bytes_per_s if peaks else None
     if not rate or np.isnan(chain.bytes):
         return min(1.5 * longest, whole), min(longest, whole), min(0.7 * longest, whole)
-    moved = chain.bytes * (BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0)
-    low, expected, high = (min(max(f * moved / rate * 1e6, SHORTEST_US), whole) for f in (SLOWEST, LIKELY, FASTEST))
+    passes, own = BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0, chain.in_its_type[1]
+    low, expected, high = (
+        min(max(f * passes * moved / rate * 1e6, SHORTEST_US), whole) for f, moved in ((SLOWEST, own), (LIKELY, own), (FASTEST, chain.bytes))
+    )
     return low, expected, high
+
+
+def _inside_op(work: GpuWork, members: Ints) -> bool:
+    """Whether any of these kernels is part of PyTorch's own op, which found no kernel for its types."""
+    composite = work.ops.outermost_where(np.array([name == COMPOSITE for name in work.ops.categories], bool)[work.ops.names])
+    op = work.op[members]
+    return bool((composite[op[op >= 0]] >= 0).any())
 
 
 def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:
@@ -158,6 +170,7 @@ _CODE = {
         after="loss = torch.nn.functional.cross_entropy(x, target)",
     ),
 }
+_ONE_TYPE = "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)"
 _URL = {
     "LayerNorm": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.layer_norm.html",
     "RMSNorm": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html",
@@ -166,15 +179,23 @@ _URL = {
 }
 
 
-def _fix(kinds: list[str]) -> Fix:
-    steps = [f"Replace the written-out {kind} by the one op." for kind in kinds]
+def _fix(kinds: list[str], inside_op: bool, mixed: bool) -> Fix:
+    steps = [f"Replace the written-out {kind} by the one op." for kind in kinds if not (kind == "RMSNorm" and inside_op)]
+    code = _CODE[kinds[0]]
     if "RMSNorm" in kinds:
-        steps.append("torch.nn.functional.rms_norm is one kernel from PyTorch 2.8 on; before, compile the module that holds it.")
+        steps.append(
+            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.8 on, if its weight has the type of x; else it runs these same kernels inside: cast the "
+            "weight, or compile the module that holds it."
+        )
+    if kinds[0] == "RMSNorm" and inside_op:
+        code = Code(before="y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)  # weight in FP32 under autocast", after=_ONE_TYPE)
+    elif kinds[0] == "RMSNorm" and mixed:
+        code = msgspec.structs.replace(code, after=_ONE_TYPE)
     steps.append("If the formula differs from the op's, put torch.compile on the function: Inductor fuses the reduction as well.")
     return Fix(
         title=f"Call the fused {kinds[0]}",
         steps=tuple(steps),
-        code=_CODE[kinds[0]],
+        code=code,
         url=_URL[kinds[0]],
         risk="The fused op keeps statistics in FP32 and rounds once, so the last bits differ. Check where the epsilon stands.",
     )

@@ -26,6 +26,9 @@ _ADAM = re.compile(r"addcdiv")
 MOST_OPS_A_PARAMETER = 16
 """No optimizer of torch.optim launches more for one parameter; a longer pattern is something else."""
 
+MOST_IN_ITS_RANGE = 32
+"""Likewise inside the range of an optimizer's step, where nothing else stands: Adafactor of transformers launches 24."""
+
 
 @dataclass(frozen=True)
 class OptimizerStep:
@@ -71,7 +74,7 @@ class OptimizerStep:
             counts[o or k] += n
         most = max(counts.values())
         each = min(c for c in counts.values() if c >= 0.25 * most)
-        periodic = each > 0 and len(chosen) / each <= MOST_OPS_A_PARAMETER
+        periodic = each > 0 and len(chosen) / each <= (MOST_IN_ITS_RANGE if ranges.any() else MOST_OPS_A_PARAMETER)
         return cls(name, "loop" if periodic else "other", chosen, spans, round(each / work.schedule.steps))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -76,8 +76,11 @@ _PATTERNS = (
     ("log-softmax", _pattern("softmax (add|clamp)? log")),
 )
 
-_FUSED_ALREADY = re.compile(r"(layer|rms|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer")
+_FUSED_ALREADY = re.compile(r"(layer|batch|group|instance)_norm|normalize|logsumexp|(?<!_)softmax|cross_entropy|optimizer|Optimizer")
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
+
+COMPOSITE = "aten::rms_norm"
+"""One that is written out inside only where its tensor and its weight have other types, or PyTorch is older than 2.8."""
 
 _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 
@@ -85,12 +88,20 @@ _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 @dataclass(frozen=True)
 class Chain:
     """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
-    where shapes were not recorded."""
+    where shapes were not recorded. core, core_bytes: the same without the casts at its ends, where an RMSNorm's weight has more bytes an element
+    than x: PyTorch's kernel takes one type, and keeps every digit in that of the weight; of all other chains, all of it."""
 
     kind: str
     members: Ints
     bytes: float
     backward: bool = False
+    core: Ints | None = None
+    core_bytes: float = 0.0
+
+    @property
+    def in_its_type(self) -> tuple[Ints, float]:
+        """The kernels, and bytes, of the op in the type of its weight."""
+        return (self.members, self.bytes) if self.core is None else (self.core, self.core_bytes)
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,11 @@ def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> 
         return None
     itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
-    return Chain(kind, members, float(n * (itemsize + written)))
+    chain = Chain(kind, members, float(n * (itemsize + written)))
+    weight = max((size for s in shapes[first + 1 :] for shape, size in s if len(shape) == 1 and _is_weight(whole, shape)), default=0)
+    if kind != "RMSNorm" or weight <= itemsize:
+        return chain
+    return replace(chain, core=members[int(tokens[0] == "cast") : len(members) - (tokens[-1] == "cast")], core_bytes=float(n * 2 * weight))
 
 
 def _is_weight(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -221,7 +236,7 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         return []
     sequence = work.timeline.cpu_ops["sequence"].to_numpy()
     node = ops.outermost_where(np.array([bool(_BACKWARD.match(n)) for n in ops.categories], bool)[ops.names])
-    called = ops.outermost_where(np.array([n.startswith("aten::") for n in ops.categories], bool)[ops.names])
+    called = ops.outermost_where(np.array([n.startswith("aten::") and n != COMPOSITE for n in ops.categories], bool)[ops.names])
     number = np.where(work.op >= 0, np.where(node[work.op] >= 0, sequence[node[work.op]], -1), -1)
     of: dict[tuple[int, int], list[int]] = {}
     for position in np.flatnonzero(number >= 0).tolist():
@@ -233,5 +248,7 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
         members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
         if len(members) >= 2:
-            found.append(Chain(chain.kind, members, chain.bytes, backward=True))
+            back = Chain(chain.kind, members, chain.bytes, backward=True)
+            casts = np.array([ops.name(op) == "aten::copy_" for op in work.op[members].tolist()], bool)
+            found.append(back if chain.core is None else replace(back, core=members[~casts], core_bytes=chain.core_bytes))
     return found
