@@ -50,7 +50,7 @@ def graph_candidate(
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
     the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
     whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
-    values that are read (`item`, a tensor as a condition), these have to go first, and the saving is that of both. It is replayed
+    values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
     shapes, as where words or samples are made one by one (`low`: six tenths of the cost of issuing; with reads or in passes, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not

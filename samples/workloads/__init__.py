@@ -32,6 +32,8 @@ from . import (
     public_models_14,
     public_models_15,
     public_models_16,
+    public_models_17,
+    public_models_18,
     recompilation,
     small_grid,
     spellings,
@@ -60,6 +62,7 @@ from . import (
     written_17,
     written_18,
     written_19,
+    written_20,
 )
 from .base import Setup, Workload
 
@@ -104,6 +107,8 @@ MODULES = (
     public_models_14,
     public_models_15,
     public_models_16,
+    public_models_17,
+    public_models_18,
     written_1,
     written_2,
     written_3,
@@ -123,6 +128,7 @@ MODULES = (
     written_17,
     written_18,
     written_19,
+    written_20,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -99,6 +99,35 @@ def tagger_fixed(s: Setup) -> Step:
     return _tagger(s, nn.LayerNorm, lambda x: torch.softmax(x, -1))
 
 
+def _one_type(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), EPS)
+
+
+def _mixed(s: Setup, norm: Callable[[Tensor, Tensor], Tensor]) -> Step:
+    """Weights stay in FP32, as autocast leaves them; what lies between the layers is bf16."""
+    dim = s.size(2048, 32)
+    model = nn.Sequential(*(GatedMlp(dim, norm) for _ in range(s.size(6, 2)))).to(s.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    x = torch.randn(s.size(16, 2), s.size(1024, 8), dim, device=s.device, dtype=torch.bfloat16)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(s.device.type, torch.bfloat16):
+            loss = F.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def rms_types_slow(s: Setup) -> Step:
+    return _mixed(s, _rms_norm_op)
+
+
+def rms_types_fixed(s: Setup) -> Step:
+    return _mixed(s, _one_type)
+
+
 WORKLOADS = (
     Workload(
         name="rmsnorm_training", rule="unfused-norm", main=True, make_slow=rms_training_slow, make_fixed=rms_training_fixed,
@@ -111,5 +140,11 @@ WORKLOADS = (
         what="fp16 tagger over 32,768 tokens: LayerNorm as the Annotated Transformer writes it, softmax over 8192 tags by hand.",
         fix="nn.LayerNorm, torch.softmax",
         top=("unfused-norm", "unfused-elementwise"), gpu_bound=True,
+    ),
+    Workload(
+        name="rms_types", rule="unfused-norm", make_slow=rms_types_slow, make_fixed=rms_types_fixed,
+        what="Training of gated MLPs in bf16 autocast: F.rms_norm has weights in FP32, and runs as eight kernels.",
+        fix="torch.nn.functional.rms_norm with weight.to(x.dtype)",
+        top=("unfused-norm", "unfused-elementwise", "dtype-casts"), gpu_bound=True,
     ),
 )  # fmt: skip

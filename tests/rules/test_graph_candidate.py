@@ -59,7 +59,7 @@ def test_waits_and_allocations_cannot_be_captured():
     assert "allocated" in clear("graph-candidate", repeat(PERIOD, step(allocate=True)))
 
 
-def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_"):
+def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_", size=8):
     """A step that makes words one by one, each by n kernels, the first by as many more, and copies each to the host."""
 
     def body(trace, at):
@@ -70,7 +70,7 @@ def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_
             for k in range(n):
                 t = at + (20 * n + 40) * word + 20 * k
                 trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, dur=4)
-            trace.op(copied_by, t + 19.5, 16).copy(t + 20, 15, t + 22, t + 24, kind="DtoH", size=8)
+            trace.op(copied_by, t + 19.5, 16).copy(t + 20, 15, t + 22, t + 24, kind="DtoH", size=size)
 
     return repeat((20 * n + 40) * count + 20 * (first + 1), body)
 
@@ -83,9 +83,15 @@ def test_passes_that_are_alike_are_a_graph_each():
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
     assert "which no graph can hold" in clear("graph-candidate", words(2))
     assert "which no graph can hold" in clear("graph-candidate", words(3, n=19))
-    assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True)), "a cache that grows"
-    assert "which no graph can hold" in clear("graph-candidate", words(3, shapes=False)), "one might"
+    assert "which no graph can hold" in clear("graph-candidate", words(3, shapes=False)), "a cache that might grow"
     assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::nonzero")), "a size, which happens to be alike"
+
+
+def test_passes_that_are_not_alike_are_one_graph_if_nobody_looked_between_them():
+    """A cache that grows in each step as in all others."""
+    finding = found("graph-candidate", words(3, grows=True))
+    assert "read 2 values in between" in finding.summary and finding.title.endswith("if it read no values") and finding.saving.low_us == 0
+    assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True, size=8192)), "a result, not a few values"
 
 
 def test_values_that_are_read_have_to_go_first_and_sizes_cannot():

@@ -32,8 +32,8 @@ LAYER = (
 SOFTMAX = (("amax", X), ("sub", X, ROW), ("exp", X), ("sum", X), ("div", X, ROW))
 
 
-def chain(ops, dtype="float", shapes=True, named=True, rest=200.0, around=None, backward=()):
-    """The ops one after the other, each a kernel, and a product of `rest` µs."""
+def chain(ops, dtype="float", shapes=True, named=True, rest=200.0, around=None, backward=(), types=None):
+    """The ops one after the other, each a kernel, and a product of `rest` µs. types: those of an op's tensors by its place, where they are not `dtype`."""
 
     def body(trace, host, gpu):
         if around:
@@ -41,7 +41,7 @@ def chain(ops, dtype="float", shapes=True, named=True, rest=200.0, around=None, 
         for k, (name, *dims) in enumerate(ops):
             dur = SMALL if dims[0] == ROW else BIG
             if named:
-                trace.op(f"aten::{name}", host + 2 * k, 1.8, dims if shapes else None, [dtype] * len(dims), sequence=k)
+                trace.op(f"aten::{name}", host + 2 * k, 1.8, dims if shapes else None, (types or {}).get(k, [dtype] * len(dims)), sequence=k)
             kernel = KERNELS.get(name, f"vectorized_elementwise_kernel<{name}>")
             trace.launch(host + 2 * k + 0.2, gpu, gpu + dur, kernel, dur=1)
             gpu += dur
@@ -205,7 +205,30 @@ def test_statistics_that_are_kept_are_no_norm():
 
 
 def test_what_pytorch_writes_out_itself_is_quiet():
-    clear("unfused-norm", chain(RMS, around="aten::rms_norm"))
+    clear("unfused-norm", chain(LAYER, around="aten::layer_norm"))
+
+
+MIXED = (("copy_", X, X), *RMS[:-1], ("copy_", X, X), RMS[-1])
+BF16 = "c10::BFloat16"
+OF_MIXED = {0: ["float", BF16], 6: [BF16, "float"], 7: [BF16, "float"]}
+
+
+def test_a_weight_of_another_type_leaves_the_casts_or_has_to_be_cast():
+    finding = found("unfused-norm", chain(MIXED, types=OF_MIXED))
+    assert "weight.to(x.dtype)" in finding.fix.code.after
+    # The cast into FP32 stays, and what is FP32 is read and written: 5 kernels and two short ones become one.
+    assert finding.saving.expected_us == pytest.approx(5 * BIG + 2 * SMALL - FUSED_US, rel=0.05)
+    # In bf16 all six become one that reads 2 bytes and writes 4 an element, at the bandwidth of large copies.
+    assert finding.saving.high_us > 6 * BIG - 100
+    assert "weight.to" not in found("unfused-norm", chain(MIXED, dtype=BF16)).fix.code.after
+
+
+def test_rms_norm_without_a_kernel_of_its_own_is_written_out_inside():
+    """Its backward pass is found by the sequence numbers of the ops inside."""
+    finding = found("unfused-norm", chain(RMS, around="aten::rms_norm", backward=((0, 4), (5, 2))))
+    assert finding.fix.code.before.startswith("y = torch.nn.functional.rms_norm(") and "weight.to(x.dtype)" in finding.fix.code.after
+    assert not any("Replace the written-out" in step for step in finding.fix.steps)
+    assert any("backward: 6 kernels" in e.label for e in finding.evidence)
 
 
 def test_a_compiled_norm_is_quiet():

@@ -13,7 +13,7 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import read_only, sizing
+from advisor.views.replay.value_waits import fetched, read_only, sizing
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
@@ -49,15 +49,15 @@ class Capturable:
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
-        other = bool(why_not)
+        reads, count, each = waits[:0], 0, 0
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
-            reads = waits if read_only(work.ops, calls, waits).all() else waits[:0]
-        else:
-            reads = waits[:0]
-        # That a size came out alike in each recorded pass does not bind the next.
-        passes = len(waits) and not len(reads) and not other and len(ended) and not sizing(work.ops, calls, waits).any()
-        count, each = _alike(work, ended) if passes else (0, 0)
+            read = read_only(work.ops, calls, waits)
+            # That a size came out alike in each recorded pass does not bind the next.
+            if not read.all() and len(ended) and not sizing(work.ops, calls, waits).any():
+                count, each = _alike(work, ended)
+            if not count and (read | fetched(work, calls, waits)).all():
+                reads = waits
         return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), count / work.schedule.steps, each)
 
 

@@ -40,6 +40,10 @@ BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
 
 
+FEW_VALUES_BYTES = 4096
+"""A copy to the host of no more is of values to be looked at, as of a word for each of hundreds of requests; what is larger is a result."""
+
+
 FEWEST_SPARED, MOST_OF, SPARED = 4, 0.75, 1.25
 """A loop that leaves out what is done: its passes at least, their share of all that work in that width, and how many times as many rows the first
 works on as the last."""
@@ -84,6 +88,12 @@ def branching(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait is for a value that is read, and for no size that later shapes follow."""
     return _inside(ops, calls, waits, _READING_OPS)
+
+
+def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait is for a few values that are copied to the host, as of the words that were drawn, and for no size."""
+    few = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= FEW_VALUES_BYTES) & (work.op >= 0)
+    return np.isin(calls.op[waits], work.op[few]) & ~sizing(work.ops, calls, waits)
 
 
 def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:

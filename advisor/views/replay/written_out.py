@@ -89,7 +89,8 @@ _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 class Chain:
     """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
     where shapes were not recorded. core, core_bytes: the same without the casts at its ends, where an RMSNorm's weight has more bytes an element
-    than x: PyTorch's kernel takes one type, and keeps every digit in that of the weight; of all other chains, all of it."""
+    than x: PyTorch's kernel takes one type, and keeps every digit in that of the weight. None of all other chains, and where the op itself found no
+    kernel: it rounds to the type of x anyway."""
 
     kind: str
     members: Ints
@@ -195,7 +196,7 @@ def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> 
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
     chain = Chain(kind, members, float(n * (itemsize + written)))
     weight = max((size for s in shapes[first + 1 :] for shape, size in s if len(shape) == 1 and _is_weight(whole, shape)), default=0)
-    if kind != "RMSNorm" or weight <= itemsize:
+    if kind != "RMSNorm" or weight <= itemsize or COMPOSITE in work.ops.chain(int(work.op[members[0]])):
         return chain
     return replace(chain, core=members[int(tokens[0] == "cast") : len(members) - (tokens[-1] == "cast")], core_bytes=float(n * 2 * weight))
 
