@@ -34,6 +34,7 @@ from . import (
     public_models_16,
     public_models_17,
     public_models_18,
+    public_models_19,
     recompilation,
     small_grid,
     spellings,
@@ -63,6 +64,7 @@ from . import (
     written_18,
     written_19,
     written_20,
+    written_21,
 )
 from .base import Setup, Workload
 
@@ -109,6 +111,7 @@ MODULES = (
     public_models_16,
     public_models_17,
     public_models_18,
+    public_models_19,
     written_1,
     written_2,
     written_3,
@@ -129,6 +132,7 @@ MODULES = (
     written_18,
     written_19,
     written_20,
+    written_21,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
