@@ -98,7 +98,7 @@ def low_arithmetic_intensity(
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
     fill = _fill(work, grids)
-    few = work.us_a_step(np.flatnonzero(work.kernel & (fill <= 1 / TOGETHER) & ~work.held_up)) / work.step_us
+    few = min(work.us_a_step(np.flatnonzero((fill <= 1 / TOGETHER) & ~work.held_up)) / work.step_us, 1.0)
     of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
     # Gaps inside a replayed graph come from recording its nodes.
     replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
@@ -176,9 +176,8 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, waits: float, few:
     # Each kernel takes as long as before until it fills the device. What is copied or cast is mostly weights; what is not known is small in such a step.
     known = np.where(work.of(Family.COPY), 0.0, fill)
     of_each = np.where(np.isnan(known), work.of(*PRODUCTS, Family.COMMUNICATION), known)
-    said = [f"waits for launches {percent(waits)}"] * (waits >= few / 10) + [f"works in kernels that fill an eighth of it or less {percent(few)}"] * (
-        few >= waits / 10
-    )
+    told = ((waits, "waits for launches"), (few, "works in kernels that fill an eighth of it or less"))
+    said = [f"{what} {percent(share)}" for share, what in told if share >= (waits + few) / 10]
     return Found(
         title="A step serves too few requests to keep the device busy",
         summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",

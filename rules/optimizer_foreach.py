@@ -160,6 +160,7 @@ def _fix(update: OptimizerStep) -> Fix:
             steps=(
                 f"Pass foreach=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
                 "From PyTorch 2.0 it is the default on the GPU; sparse gradients are updated one by one all the same.",
+                f"If {name} is another library's, take torch.optim's in its place, and look at its defaults.",
             ),
             code=Code(
                 before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr)",

@@ -47,7 +47,8 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     tensor; for softmax `exp`, `sum`, quotient. What PyTorch writes out inside one of its own ops does not count, but for `rms_norm`, which has a
     kernel where x and its weight are of one type. Kernels of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
     tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1, and the
-    pointwise work around it goes too), never less than 2 µs; without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
+    pointwise work around it goes too), never less than 2 µs; where an RMSNorm's weight has more bytes than x the
+    casts to its type and back stay (`high`: x's type is enough); without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
     `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
     How to fix it

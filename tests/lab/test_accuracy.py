@@ -27,6 +27,13 @@ def test_confidence_is_held_against_what_fixes_gained():
     assert "| 0.88 to 1.00 | 4 | 75% | 50% |" in as_markdown(pairs, "samples")
 
 
+def test_what_was_predicted_blind_is_told_of_its_own_directory_alone(tmp_path):
+    pairs = [Pair("p", "memcpy", 0.1, 0.2, 0.3, 0.2)]
+    assert "never seen" not in as_markdown(pairs, str(tmp_path))
+    (tmp_path / "blind.md").write_text("## Programs never seen before\n")
+    assert "\n## Programs never seen before\n\n| Program | Rule |" in as_markdown(pairs, str(tmp_path))
+
+
 def test_pairs_of_folders_are_told_apart(tmp_path):
     case = {"rule": "memcpy", "slow_ms": 3.6, "fixed_ms": 3.4, "kineto": {"slow": str(SAMPLE)}}
     (tmp_path / "public").mkdir()

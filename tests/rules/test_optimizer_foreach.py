@@ -50,6 +50,18 @@ def test_the_saving_threshold_has_two_sides():
     assert "reported from 99%" in clear("optimizer-foreach", trace, min_saving_share=0.99)
 
 
+def test_the_longest_pattern_of_a_parameter_has_two_sides():
+    """Adafactor of transformers launches 24 kernels for each; without its range a run of so many is nothing that is known."""
+    once = [f"op_{k}" for k in range(26)]
+    long, longer = (*ADAM, *once[:17]), (*ADAM, *once)
+    finding = found("optimizer-foreach", repeat(period(10, long), loop(10, long, name="Adafactor")))
+    assert (
+        "240 kernels a step for 10 parameters" in finding.summary and "torch.optim.Adafactor(model.parameters(), lr=lr, foreach=True)" in finding.fix.code.after
+    )
+    assert "not one pattern" in clear("optimizer-foreach", repeat(period(10, longer), loop(10, longer, name="Adafactor")))
+    assert "no optimizer step" in clear("optimizer-foreach", repeat(period(10, once[:17]), loop(10, once[:17], note=False)))
+
+
 def test_sgd_is_counted_by_its_own_pattern():
     finding = found("optimizer-foreach", repeat(period(10, ("mul_", "add_", "add_")), loop(10, ("mul_", "add_", "add_"), name="SGD")))
     assert "SGD launches 30 kernels a step for 10 parameters" in finding.summary
