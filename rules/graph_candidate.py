@@ -76,7 +76,7 @@ def graph_candidate(
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    shapes, reads = work.timeline.source.shapes, capturable.reads
+    shapes, reads = work.timeline.source.shapes, capturable.reads[:0] if in_passes else capturable.reads
     graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     if in_passes:
         return Found(

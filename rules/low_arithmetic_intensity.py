@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.intervals import Floats
+from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.report.model import Clear, Code, Fix
@@ -16,7 +16,7 @@ from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.grids import Grids
+from advisor.views.replay.grids import Grids, beside_others
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.arguments import Arguments
@@ -36,6 +36,9 @@ the device idles, and a service seldom holds more at the same time."""
 
 OF_A_NETWORK = 0.1
 """Share of the GPU's time in products, convolutions and attention, from which a step is a network's, and more inputs can share it."""
+
+WORTH_SAYING = 0.05
+"""Of a step: a smaller share of it is not why requests could share it."""
 
 _RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
@@ -97,14 +100,14 @@ def low_arithmetic_intensity(
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
-    fill = _fill(work, grids)
-    few = min(work.us_a_step(np.flatnonzero((fill <= 1 / TOGETHER) & ~work.held_up)) / work.step_us, 1.0)
     of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
+    fill = _fill(work, grids)
+    few = float(work.dur_us[(fill <= 1 / TOGETHER) & ~work.held_up].sum()) / (work.schedule.steps * work.step_us * len(distinct(work.column("device"))))
     # Gaps inside a replayed graph come from recording its nodes.
     replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
     if replayed.any() or waits + few < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
         return outcome
-    return _of_little(work, witness, fill, waits, few)
+    return _of_little(work, witness, fill, of_network, waits, few)
 
 
 def _of_products(
@@ -159,25 +162,28 @@ def _of_products(
 
 def _fill(work: GpuWork, grids: Grids | None) -> Floats:
     """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the multiprocessors where what a block needs is not
-    known; NaN where no grid is, and of communication."""
+    known; 1 beside others, NaN where no grid is, and of communication."""
     if grids is None:
         return np.full(len(work.rows), np.nan)
     known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
-    return np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
+    fill = np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
+    little = np.flatnonzero(fill < 1)
+    fill[little[beside_others(work, little)]] = 1.0
+    return fill
 
 
-def _of_little(work: GpuWork, witness: Witness, fill: Floats, waits: float, few: float) -> Found:
+def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, waits: float, few: float) -> Found:
     """Of a step whose kernels are done before the next one is launched, or have too few blocks for the device: several requests take as long."""
 
     def together(requests: int) -> Edit:
         return combine(Batched(requests, kernels[:0]), WithDurations(every, work.dur_us * np.maximum(of_each, 1 / requests)))
 
     kernels, every = np.flatnonzero(work.kernel), np.arange(len(fill))
-    # Each kernel takes as long as before until it fills the device. What is copied or cast is mostly weights; what is not known is small in such a step.
-    known = np.where(work.of(Family.COPY), 0.0, fill)
-    of_each = np.where(np.isnan(known), work.of(*PRODUCTS, Family.COMMUNICATION), known)
-    told = ((waits, "waits for launches"), (few, "works in kernels that fill an eighth of it or less"))
-    said = [f"{what} {percent(share)}" for share, what in told if share >= (waits + few) / 10]
+    # Each kernel takes as long as before until it fills the device, but for attention, over a cache of each request's own. What is copied or cast is mostly weights.
+    known = np.where(work.of(Family.COPY), 0.0, np.where(work.of(Family.ATTENTION), 1.0, fill))
+    of_each = np.where(np.isnan(known), of_network | work.of(Family.COMMUNICATION), known)
+    told = ((waits, "waits for launches"), (few, f"works in kernels that fill 1 / {TOGETHER} of it or less"))
+    said = [f"{what} {percent(share)}" for share, what in told if share >= WORTH_SAYING]
     return Found(
         title="A step serves too few requests to keep the device busy",
         summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",

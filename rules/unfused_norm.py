@@ -16,7 +16,7 @@ from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.written_out import COMPOSITE, Chain, WrittenOut, tensors_of
+from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
 
@@ -67,7 +67,7 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     if not chains:
         return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
     times = np.array([_fused_us(work, roofline, c) for c in chains])
-    members = np.concatenate([c.members for c in chains])
+    members = np.concatenate([c.in_its_type[0] for c in chains])
     spent, fused = duration(work.us_a_step(members)), duration(float(times[:, 1].sum()) / work.schedule.steps)
     kinds = _by_time(work, chains)
     count = work.a_step([c for c in chains if not c.backward])
@@ -78,9 +78,9 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
         edits=_edits(chains, times, _around(work, fusion, roofline, members)),
         removes="the way of a tensor through memory between the kernels of one norm or softmax",
         quiet=f"{_both(kinds)} written out take {spent} a step",
-        evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.members)]),
+        evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c.in_its_type[0])]),
         confidence=0.9 if work.timeline.source.shapes else 0.6,
-        fix=_fix(kinds, _inside_op(work, members), any(c.core is not None for c in chains)),
+        fix=_fix(kinds, [c for c in chains if c.kind == "RMSNorm" and not c.backward]),
     )
 
 
@@ -112,18 +112,13 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     rate = peaks.achievable_bytes_per_s if peaks else None
     if not rate or np.isnan(chain.bytes):
         return min(1.5 * longest, whole), min(longest, whole), min(0.7 * longest, whole)
-    passes, own = BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0, chain.in_its_type[1]
+    passes, (core, own) = BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0, chain.in_its_type
+    of_core = float(work.dur_us[core].sum())
     low, expected, high = (
-        min(max(f * passes * moved / rate * 1e6, SHORTEST_US), whole) for f, moved in ((SLOWEST, own), (LIKELY, own), (FASTEST, chain.bytes))
+        min(max(f * passes * moved / rate * 1e6, SHORTEST_US), most)
+        for f, moved, most in ((SLOWEST, own, of_core), (LIKELY, own, of_core), (FASTEST, chain.bytes, whole))
     )
     return low, expected, high
-
-
-def _inside_op(work: GpuWork, members: Ints) -> bool:
-    """Whether any of these kernels is part of PyTorch's own op, which found no kernel for its types."""
-    composite = work.ops.outermost_where(np.array([name == COMPOSITE for name in work.ops.categories], bool)[work.ops.names])
-    op = work.op[members]
-    return bool((composite[op[op >= 0]] >= 0).any())
 
 
 def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:
@@ -172,6 +167,7 @@ _CODE = {
     ),
 }
 _ONE_TYPE = "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)"
+_COMPILED = "@torch.compile\ndef norm(x, weight):\n    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)"
 _URL = {
     "LayerNorm": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.layer_norm.html",
     "RMSNorm": "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html",
@@ -180,18 +176,20 @@ _URL = {
 }
 
 
-def _fix(kinds: list[str], inside_op: bool, mixed: bool) -> Fix:
-    steps = [f"Replace the written-out {kind} by the one op." for kind in kinds if not (kind == "RMSNorm" and inside_op)]
+def _fix(kinds: list[str], rms_norms: Sequence[Chain]) -> Fix:
+    inside, mixed = bool(rms_norms) and all(c.inside for c in rms_norms), any(c.mixed for c in rms_norms)
+    steps = [f"Replace the written-out {kind} by the one op." for kind in kinds if not (kind == "RMSNorm" and inside)]
     code = _CODE[kinds[0]]
-    if "RMSNorm" in kinds:
+    if rms_norms:
         steps.append(
-            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.8 on, if its weight has the type of x; else it runs these same kernels inside: cast the "
-            "weight, or compile the module that holds it."
+            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.8 on, if its weight has the type of x; else it runs these same kernels inside: "
+            + ("cast the weight, or compile the module that holds it." if mixed else "update PyTorch, or compile the module that holds it.")
         )
-    if kinds[0] == "RMSNorm" and inside_op:
-        code = Code(before="y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)  # weight in FP32 under autocast", after=_ONE_TYPE)
+    if kinds[0] == "RMSNorm" and inside:
+        code = Code(before=code.after, after=_ONE_TYPE if mixed else _COMPILED)
     elif kinds[0] == "RMSNorm" and mixed:
         code = msgspec.structs.replace(code, after=_ONE_TYPE)
+        steps.append("With a weight of more bytes than x the casts stay around the op, which is what is expected here; with the weight cast they go too.")
     steps.append("If the formula differs from the op's, put torch.compile on the function: Inductor fuses the reduction as well.")
     return Fix(
         title=f"Call the fused {kinds[0]}",

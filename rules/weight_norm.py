@@ -1,4 +1,4 @@
-"""Inference norms weights that no longer change."""
+"""Inference normalises weights that no longer change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NORM = re.compile(r"^aten::_weight_norm(_interface)?$")
 
 @rule("weight-norm", min_saving_share=0.01)
 def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
-    """Weights are normed anew in each call
+    """Weights are normalised again in every call
 
     What it is
     Layers under `torch.nn.utils.weight_norm` (or `parametrizations.weight_norm`) keep a direction and a length, and make their weight
@@ -51,28 +51,31 @@ def weight_norm(timeline: Timeline, work: GpuWork, host_time: HostTime, program:
     """
     if not len(timeline.cpu_ops):
         raise Unavailable("no framework ops were recorded", RECORD_BOTH)
-    norms = np.flatnonzero(work.launched_by(_NORM.match))
+    around = np.r_[work.ops.outermost_where(work.ops.named(_NORM)), -1][work.op]
+    norms = np.flatnonzero(around >= 0)
     if not len(norms):
-        return Clear(why="no weights are normed")
+        return Clear(why="no weights are normalised")
     if program.training:
-        return Clear(why="weights are normed, but they are trained: they change from step to step")
-    frame = timeline.cpu_ops
-    ops = np.unique(work.ops.outermost_where(work.ops.named(_NORM))[work.op[norms]])
+        return Clear(why="weights are normalised, but they are trained: they change from step to step")
+    frame, ops = timeline.cpu_ops, np.unique(around[norms])
     started = frame["start_us"].to_numpy()[ops]
     spans = union(started, started + frame["dur_us"].to_numpy()[ops])
     gone = WithoutOps(norms)
+    all_gone = combine(host_time.without(spans), gone)
+    weights = counted(work.a_step(ops), "weight")
     return Found(
-        summary=f"{counted(work.a_step(norms), 'weight')} a step {'is' if work.a_step(norms) == 1 else 'are'} normed anew although nothing is trained: "
+        summary=f"{weights} a step {'is' if work.a_step(ops) == 1 else 'are'} normalised although nothing is trained: "
         f"{duration(work.us_a_step(norms))} of GPU time and {duration(host_time.spent_us(spans))} of host time.",
-        edits=Edits(gone, combine(host_time.without(spans), gone), combine(host_time.without(spans), gone)),
-        removes="norming weights that no longer change",
-        quiet=f"{counted(work.a_step(norms), 'weight')} a step are normed",
+        edits=Edits(gone, all_gone, all_gone),
+        removes="normalising weights that no longer change",
+        quiet=f"{weights} a step {'is' if work.a_step(ops) == 1 else 'are'} normalised",
         evidence=witness.of_gpu(work.rows[norms], ["norm of a weight"] * len(norms)),
         confidence=0.95,
         fix=Fix(
             title="Fold the norms into the weights once",
             steps=(
                 "After loading the checkpoint, remove the parametrization of each layer: its weight stays as it is, computed once.",
+                "Layers under the older torch.nn.utils.weight_norm: torch.nn.utils.remove_weight_norm(layer).",
                 "Models of transformers do it with model.remove_weight_norm(), where they have it.",
             ),
             code=Code(

@@ -132,7 +132,7 @@ def as_markdown(pairs: Sequence[Pair], directory: str) -> str:
         "",
         *_reliability(pairs),
         "",
-        *_written(Path(directory)),
+        *_blind(Path(directory)),
         "| Program | Rule | Predicted | Interval | Measured | Inside |",
         "|---|---|--:|--:|--:|:-:|",
         *(
@@ -143,10 +143,10 @@ def as_markdown(pairs: Sequence[Pair], directory: str) -> str:
     return "\n".join(lines)
 
 
-def _written(directory: Path) -> list[str]:
-    """What stands in the directory's blind.md: what of it was predicted before anything was measured, which no later run can tell."""
+def _blind(directory: Path) -> list[str]:
+    """The directory's blind.md, if it has one: what was predicted before anything was measured, which no later run can compute."""
     told = directory / "blind.md"
-    return [told.read_text(encoding="utf-8")] if told.is_file() else []
+    return [told.read_text(encoding="utf-8").rstrip(), ""] if told.is_file() else []
 
 
 NOTHING, SATURATED = 0.03, 0.93

@@ -1,5 +1,7 @@
 """graph-candidate: a note where all steps launch the same, quiet where a graph could not be captured or is in use."""
 
+import pytest
+
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from tests.build import Trace
@@ -81,17 +83,22 @@ def test_passes_that_are_alike_are_a_graph_each():
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
-    assert "which no graph can hold" in clear("graph-candidate", words(2))
-    assert "which no graph can hold" in clear("graph-candidate", words(3, n=19))
-    assert "which no graph can hold" in clear("graph-candidate", words(3, shapes=False)), "a cache that might grow"
     assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::nonzero")), "a size, which happens to be alike"
 
 
-def test_passes_that_are_not_alike_are_one_graph_if_nobody_looked_between_them():
-    """A cache that grows in each step as in all others."""
-    finding = found("graph-candidate", words(3, grows=True))
-    assert "read 2 values in between" in finding.summary and finding.title.endswith("if it read no values") and finding.saving.low_us == 0
-    assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True, size=8192)), "a result, not a few values"
+@pytest.mark.parametrize(
+    ("trace", "values"),
+    [(words(3, grows=True), "2 values"), (words(2), "1 value"), (words(3, n=19), "2 values"), (words(3, shapes=False), "2 values")],
+    ids=["a cache that grows, as in all steps", "few passes", "of few kernels", "whose shapes are not known"],
+)
+def test_other_passes_are_one_graph_if_nobody_looked_between_them(trace, values):
+    finding = found("graph-candidate", trace)
+    assert f"read {values} in between" in finding.summary and finding.title.endswith("if it read no values") and finding.saving.low_us == 0
+
+
+@pytest.mark.parametrize("size", [8192, -1])
+def test_a_result_or_what_may_be_one_is_no_value_that_is_looked_at(size):
+    assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True, size=size))
 
 
 def test_values_that_are_read_have_to_go_first_and_sizes_cannot():

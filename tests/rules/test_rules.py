@@ -732,11 +732,21 @@ def recurrent(blocks):
 
 def test_kernels_on_few_multiprocessors_are_shared_by_more_requests():
     finding = found("low-arithmetic-intensity", repeat(1000, recurrent(8)))
-    assert finding.severity == "low" and "fill an eighth of it or less 95%" in finding.summary and "launches" not in finding.summary
+    assert finding.severity == "low" and "fill 1 / 8 of it or less 95%" in finding.summary and "launches" not in finding.summary
     # Of 948 µs on 8 of 132 multiprocessors an eighth each; the product's 40 µs are each request's own.
     assert finding.saving.expected_us == pytest.approx(948 * 7 / 8, abs=12)
     # On 17, the eight of one multiprocessor each would be more than the device.
     clear("low-arithmetic-intensity", repeat(1000, recurrent(17)))
+    clear("low-arithmetic-intensity", repeat(1000, recurrent(-1)))
+
+
+def test_kernels_on_few_multiprocessors_beside_each_other_are_not_few():
+    def side_by_side(trace, at):
+        recurrent(132)(trace, at)
+        for k in range(8):
+            trace.launch(at + 40 + k, at + 60, at + 990, "walk_kernel", stream=20 + k, grid_blocks=8)
+
+    clear("low-arithmetic-intensity", repeat(1000, side_by_side))
 
 
 def test_products_on_few_rows_are_quiet_where_they_take_little_of_the_step():

@@ -24,10 +24,22 @@ def speak(norms=3, trained=False, prefix="aten::_weight_norm"):
 
 def test_norms_of_what_is_not_trained_are_found():
     finding = found("weight-norm", repeat(PERIOD, speak()))
-    assert finding.summary.startswith("3 weights a step are normed anew although nothing is trained: 6.00 µs of GPU time")
+    assert finding.summary.startswith("3 weights a step are normalised although nothing is trained: 6.00 µs of GPU time")
     assert "remove_parametrizations" in finding.fix.code.after
     # The GPU waits for the host: three times 30 µs go, but for what is the loop's own.
     assert finding.saving.low_us < finding.saving.expected_us == pytest.approx(90, rel=0.25)
+
+
+def test_what_is_launched_inside_goes_too_and_counts_as_one_weight():
+    """Norms along other axes are written out inside, and a weight in another order is copied first."""
+
+    def body(trace, at):
+        trace.op("aten::_weight_norm", at, 60)
+        for k, name in enumerate(("copy_", "linalg_vector_norm", "div", "mul")):
+            trace.op(f"aten::{name}", at + 2 + 14 * k, 12).launch(at + 6 + 14 * k, at + 12 + 14 * k, at + 15 + 14 * k, name)
+        trace.op("aten::conv1d", at + 70, 20).launch(at + 80, at + 84, at + 120, "implicit_convolve_sgemm")
+
+    assert found("weight-norm", repeat(PERIOD, body)).summary.startswith("1 weight a step is normalised although nothing is trained: 12.0 µs of GPU time")
 
 
 def test_trained_weights_are_quiet():
@@ -35,7 +47,7 @@ def test_trained_weights_are_quiet():
 
 
 def test_other_norms_are_quiet():
-    assert clear("weight-norm", repeat(PERIOD, speak(prefix="aten::layer_norm"))) == "no weights are normed"
+    assert clear("weight-norm", repeat(PERIOD, speak(prefix="aten::layer_norm"))) == "no weights are normalised"
 
 
 def test_norms_that_the_gpu_hides_gain_nothing():

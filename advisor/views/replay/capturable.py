@@ -56,7 +56,7 @@ class Capturable:
             # That a size came out alike in each recorded pass does not bind the next.
             if not read.all() and len(ended) and not sizing(work.ops, calls, waits).any():
                 count, each = _alike(work, ended)
-            if not count and (read | fetched(work, calls, waits)).all():
+            if (read | fetched(work, calls, waits)).all():
                 reads = waits
         return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), count / work.schedule.steps, each)
 

@@ -92,7 +92,8 @@ def read_only(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
 
 def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait is for a few values that are copied to the host, as of the words that were drawn, and for no size."""
-    few = (work.column("copy_kind") == CopyKind.DTOH.value) & (work.column("bytes") <= FEW_VALUES_BYTES) & (work.op >= 0)
+    size = work.column("bytes")
+    few = (work.column("copy_kind") == CopyKind.DTOH.value) & (size >= 0) & (size <= FEW_VALUES_BYTES) & (work.op >= 0)
     return np.isin(calls.op[waits], work.op[few]) & ~sizing(work.ops, calls, waits)
 
 

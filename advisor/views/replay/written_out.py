@@ -88,14 +88,15 @@ _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 @dataclass(frozen=True)
 class Chain:
     """The kernels (positions) of one written-out op, forward or backward, what it is, and bytes of x and of the result, NaN
-    where shapes were not recorded. core, core_bytes: the same without the casts at its ends, where an RMSNorm's weight has more bytes an element
-    than x: PyTorch's kernel takes one type, and keeps every digit in that of the weight. None of all other chains, and where the op itself found no
-    kernel: it rounds to the type of x anyway."""
+    where shapes were not recorded. mixed: an RMSNorm's weight has more bytes an element than x, and PyTorch's kernel takes one type. inside: the op itself
+    found no kernel. core, core_bytes: of a mixed chain that is not inside the same without casts, as the op in the type of the weight keeps every digit; None of all others."""
 
     kind: str
     members: Ints
     bytes: float
     backward: bool = False
+    mixed: bool = False
+    inside: bool = False
     core: Ints | None = None
     core_bytes: float = 0.0
 
@@ -194,9 +195,10 @@ def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> 
         return None
     itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
-    chain = Chain(kind, members, float(n * (itemsize + written)))
     weight = max((size for s in shapes[first + 1 :] for shape, size in s if len(shape) == 1 and _is_weight(whole, shape)), default=0)
-    if kind != "RMSNorm" or weight <= itemsize or COMPOSITE in work.ops.chain(int(work.op[members[0]])):
+    mixed, inside = kind == "RMSNorm" and weight > itemsize, COMPOSITE in work.ops.chain(int(work.op[members[0]]))
+    chain = Chain(kind, members, float(n * (itemsize + written)), mixed=mixed, inside=inside)
+    if not mixed or inside:
         return chain
     return replace(chain, core=members[int(tokens[0] == "cast") : len(members) - (tokens[-1] == "cast")], core_bytes=float(n * 2 * weight))
 
@@ -249,7 +251,6 @@ def _backward(work: GpuWork, forward: Sequence[Chain]) -> list[Chain]:
         keys = sorted({(int(work.step[chain.members[0]]), int(sequence[r])) for r in roots if sequence[r] >= 0})
         members = np.array(sorted(p for key in keys for p in of.pop(key, [])), np.int64)
         if len(members) >= 2:
-            back = Chain(chain.kind, members, chain.bytes, backward=True)
-            casts = np.array([ops.name(op) == "aten::copy_" for op in work.op[members].tolist()], bool)
-            found.append(back if chain.core is None else replace(back, core=members[~casts], core_bytes=chain.core_bytes))
+            back, others = Chain(chain.kind, members, chain.bytes, backward=True), members[[ops.name(op) != "aten::copy_" for op in work.op[members].tolist()]]
+            found.append(replace(back, core=others, core_bytes=chain.core_bytes) if chain.core is not None and len(others) else back)
     return found
