@@ -102,7 +102,8 @@ def low_arithmetic_intensity(
     waits = float(waiting.sum()) / gaps.run_us
     of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
     fill = _fill(work, grids)
-    few = float(work.dur_us[(fill <= 1 / TOGETHER) & ~work.held_up].sum()) / (work.schedule.steps * work.step_us * len(distinct(work.column("device"))))
+    little_us = work.us_a_step(np.flatnonzero((fill <= 1 / TOGETHER) & ~work.held_up)) / len(distinct(work.column("device")))
+    few = little_us / work.step_us if work.step_us else 0.0
     # Gaps inside a replayed graph come from recording its nodes.
     replayed = np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))
     if replayed.any() or waits + few < min_launch_share or float(work.dur_us[of_network].sum()) < OF_A_NETWORK * work.busy_us:
