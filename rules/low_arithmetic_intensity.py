@@ -96,7 +96,7 @@ def low_arithmetic_intensity(
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
     outcome = _of_products(work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
-    if isinstance(outcome, Found) or program.training or not steps.repeats:
+    if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
