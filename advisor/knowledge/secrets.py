@@ -56,10 +56,10 @@ for _word in _WORDS:
     _CORES.setdefault(next((core for core in ("pass", "key", "session") if core in _word), _word), []).append(_word)
 _LONGEST_BEFORE = 2 + 4 * 21
 """Of an option's name, before the word: two dashes and four parts."""
-# A number of tokens, or a flag, is no secret.
+# A number of tokens, or a flag, is no secret. Nor is a package's version, as pip pins it.
 _PLAIN = r"(?:-?\d{1,9}(?:\.\d{1,9})?|true|false|none|null)(?![^\s,;)\]}>\"'])"
 _ASSIGNED = re.compile(
-    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
+    rf"(?P<name>(?:{_NAMED})(?!s\b)[\w-]{{0,40}})(?!==\d{{1,9}}\.)(?P<is>\\?[\"']?\s{{0,3}}[=:](?!:)\s{{0,3}}\\?[\"']?)(?!{_PLAIN})(?P<value>[^\s\"'\\,;&|)\]}}>]{{2,}})",
     re.IGNORECASE,
 )
 _OPTION = re.compile(

@@ -23,3 +23,9 @@ def test_what_is_looked_for_first_leaves_nothing_out(text: str) -> None:
 
 def test_every_kind_is_looked_for() -> None:
     assert secrets._HOLDS.keys() == secrets._VENDORS.keys()
+
+
+def test_a_pinned_version_is_no_secret_of_the_package_that_it_follows():
+    assert secrets.kinds_in('"SecretStorage==3.3.1", "tiktoken==0.9.0", tokenizers==0.21.2') == set()
+    assert secrets.masked("tokenizers==0.21.2") == "tokenizers==0.21.2"
+    assert secrets.kinds_in("token==a1b2c3, secret=0.9.x") == {"token", "secret"}

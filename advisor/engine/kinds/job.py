@@ -363,14 +363,17 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
 def _bound(parts: tuple[Part, ...], who: str) -> tuple[str, str]:
     """What holds most of the mean rank's step, where no rank and no link stands out."""
     us = {part.name: part.us for part in parts}
-    spent = {"compute": us["compute"], "communication": us["transfer"] + us["wait"], "input": us["data_loading"], "host": us["host"]}
-    share = {kind: value / (sum(us.values()) or 1.0) for kind, value in spent.items()}
-    waits = f"wait for each other or for data between them for {share['communication']:.0%}"
-    if (largest := max(share, key=share.__getitem__)) == "compute":
-        return "balanced", f"{who} keep step: they compute for {share['compute']:.0%} of it and {waits}."
+    total = sum(us.values()) or 1.0
+    # Ranks that wait by turns wait for what holds the others up: faster links help only where that is mostly data between them.
+    held = {"communication": us["transfer"], "input": us["data_loading"], "host": us["host"]}
+    most = max(held, key=held.__getitem__)
+    compute, share = us["compute"] / total, held[most] / total
+    waits = f"wait for each other or for data between them for {(us['transfer'] + us['wait']) / total:.0%}"
+    if us["compute"] >= held[most] + us["wait"]:
+        return "balanced", f"{who} keep step: they compute for {compute:.0%} of it and {waits}."
     name, why = {
         "communication": ("communication-bound", ""),
-        "input": ("data-bound", f", and for batches for {share['input']:.0%}"),
-        "host": ("host-bound", f", and for their hosts to issue work or do their own for {share['host']:.0%}"),
-    }[largest]
-    return name, f"{who} compute for {share['compute']:.0%} of the step; they {waits}{why}."
+        "input": ("data-bound", f", and for batches for {share:.0%}"),
+        "host": ("host-bound", f", and for their hosts to issue work or do their own for {share:.0%}"),
+    }[most]
+    return name, f"{who} compute for {compute:.0%} of the step; they {waits}{why}."

@@ -9,11 +9,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from advisor.engine.kinds.job import _recorded_late
+from advisor.engine.kinds.job import _bound, _recorded_late
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
-from advisor.report.model import Health
+from advisor.report.model import Health, Part
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph
@@ -74,6 +74,22 @@ def test_all_ranks_are_named_that_others_wait_for_much_unless_most_are():
     assert late(1500, 0, 0, 600, 0, 0) == [0], "600 µs are less than a tenth of the step"
     assert late(1500, 1500, 1500, 1500, 1500, 1500) == [], "each is late for the others"
     assert late(800, 700) == [0], "of two, the later one, if most of the waiting is for it"
+
+
+@pytest.mark.parametrize(
+    ("compute", "transfer", "wait", "data_loading", "host", "bottleneck"),
+    [
+        (50, 20, 20, 5, 5, "balanced"),
+        (30, 35, 25, 5, 5, "communication-bound"),
+        (10, 1, 39, 10, 40, "host-bound"),  # what each waits for is the others' hosts: nothing is on the wire
+        (20, 1, 39, 30, 10, "data-bound"),
+        (30, 4, 64, 1, 1, "communication-bound"),
+    ],
+)
+def test_waiting_by_turns_counts_for_what_holds_the_others_up(compute, transfer, wait, data_loading, host, bottleneck):
+    shares = {"compute": compute, "transfer": transfer, "wait": wait, "data_loading": data_loading, "host": host}
+    name, why = _bound(tuple(Part(kind="idle", name=part, us=share) for part, share in shares.items()), "The ranks")
+    assert name == bottleneck and f"for {transfer + wait}%" in why
 
 
 def test_a_job_of_ranks_whose_traces_fail_a_check_is_judged_in_part():
