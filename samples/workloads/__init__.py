@@ -35,6 +35,8 @@ from . import (
     public_models_17,
     public_models_18,
     public_models_19,
+    public_models_20,
+    public_models_21,
     recompilation,
     small_grid,
     spellings,
@@ -65,6 +67,7 @@ from . import (
     written_19,
     written_20,
     written_21,
+    written_22,
 )
 from .base import Setup, Workload
 
@@ -112,6 +115,8 @@ MODULES = (
     public_models_17,
     public_models_18,
     public_models_19,
+    public_models_20,
+    public_models_21,
     written_1,
     written_2,
     written_3,
@@ -133,6 +138,7 @@ MODULES = (
     written_19,
     written_20,
     written_21,
+    written_22,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
