@@ -18,6 +18,8 @@ from advisor.views.trace.steps import Steps
 
 _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
 
+_SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, on the GPU."
+
 _EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
 FEWEST_ALIKE = 3
 """Passes a step before they are a loop."""
@@ -39,7 +41,7 @@ def graph_candidate(
 
     What it is
     The steps launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
-    their first kernel and their last, or only to read values, and allocate nothing from the driver, while the GPU waits for launches.
+    their first kernel and their last, or only to read values or to send what the host has, and allocate nothing from the driver, while the GPU waits for launches.
 
     Why it costs time
     Each launch costs the host some 5 to 20 µs every time, although nothing about it changes. A captured graph replays
@@ -50,7 +52,8 @@ def graph_candidate(
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
     the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
     whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
-    values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), these have to go first, and the saving is that of both. It is replayed
+    values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), or what the host sends (before it has read any, as it can be sent
+    before the first kernel; later 4 kB or less, as a constant), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
     shapes, as where words or samples are made one by one (`low`: six tenths of the cost of issuing; with reads or in passes, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
@@ -72,12 +75,12 @@ def graph_candidate(
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
     in_passes = work.timeline.source.shapes and capturable.alike >= FEWEST_ALIKE and capturable.each >= min_ops
-    if capturable.why_not and not len(capturable.reads) and not in_passes:
+    if capturable.why_not and not len(capturable.removable) and not in_passes:
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    shapes, reads = work.timeline.source.shapes, capturable.reads[:0] if in_passes else capturable.reads
-    graph = combine(*([WithoutWaits(reads)] if len(reads) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
+    shapes, waits = work.timeline.source.shapes, capturable.removable[:0] if in_passes else capturable.removable
+    graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
     if in_passes:
         return Found(
             title="A CUDA graph could replay each pass",
@@ -92,17 +95,20 @@ def graph_candidate(
             counted=False,
             fix=msgspec.structs.replace(CAPTURE, title="Capture one pass and replay it", steps=(_EACH, *CAPTURE.steps)),
         )
-    between = f"read {counted(work.a_step(reads), 'value')} in between" if len(reads) else "wait nowhere in between"
+    sends, reads = len(capturable.sent) > 0, work.a_step(waits) - work.a_step(capturable.sent)
+    waiting = [*([f"read {counted(reads, 'value')}"] if reads else []), *(["wait for copies to the device"] if sends else [])]
+    between = f"{' and '.join(waiting)} in between" if waiting else "wait nowhere in between"
+    first = (*([_KEEP] if reads else []), *([_SEND] if sends else []))
     return Found(
-        title="A CUDA graph could replay the step" + (" if it read no values" if len(reads) else ""),
+        title="A CUDA graph could replay the step" + (" if it read no values" if reads else " if it sent nothing in between" if sends else ""),
         summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and {between}; "
         f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
-        edits=Edits(combine() if len(reads) else CheaperDispatch(0.6), graph, graph),
+        edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",
         evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
         confidence=0.6 if shapes else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
-        fix=msgspec.structs.replace(CAPTURE, steps=(_KEEP, *CAPTURE.steps)) if len(reads) else CAPTURE,
+        fix=msgspec.structs.replace(CAPTURE, steps=(*first, *CAPTURE.steps)),
     )

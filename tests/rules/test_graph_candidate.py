@@ -116,6 +116,30 @@ def test_values_that_are_read_have_to_go_first_and_sizes_cannot():
     assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::nonzero")))
 
 
+def sending(size, read=False):
+    """A step that sends something between its kernels and waits for that, perhaps after it has read a value."""
+
+    def body(trace, at):
+        step()(trace, at)
+        if read:
+            trace.op("aten::item", at + 99.1, 0.8).call("cudaStreamSynchronize", at + 99.2, 0.6)
+        trace.op("aten::_to_copy", at + 199.05, 0.9).copy(at + 199.1, 0.2, at + 199.25, at + 199.35, size=size).call("cudaStreamSynchronize", at + 199.4, 0.5)
+
+    return repeat(PERIOD, body)
+
+
+def test_what_the_host_sends_can_be_sent_before_the_graph():
+    finding = found("graph-candidate", sending(1 << 20))
+    assert "same 21 GPU ops and wait for copies to the device in between" in finding.summary and finding.title.endswith("if it sent nothing in between")
+    assert "before the replay" in finding.fix.steps[0] and finding.saving.low_us == 0
+
+
+def test_behind_a_read_only_a_constant_can():
+    finding = found("graph-candidate", sending(4, read=True))
+    assert "read 1 value and wait for copies" in finding.summary and "no graph holds a read" in finding.fix.steps[0] and "constants" in finding.fix.steps[1]
+    assert "which no graph can hold" in clear("graph-candidate", sending(1 << 20, read=True)), "it may be made of what was read"
+
+
 def test_graphs_in_use_are_quiet():
     def body(trace, at):
         small_kernels(trace, at, n=20)

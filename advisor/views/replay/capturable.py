@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge import cuda_api
+from advisor.recordings.timeline import CopyKind
 from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import fetched, read_only, sizing
+from advisor.views.replay.value_waits import FEW_VALUES_BYTES, fetched, read_only, sizing
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
@@ -23,13 +24,14 @@ NEARLY_ALL = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
-    """why_not: what keeps a step from being captured and replayed, "" where nothing does. reads: positions of the calls that wait inside the
-    steps, if they all read a value and nothing else keeps the steps from being captured. first: rows of the GPU ops of the first step.
+    """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
+    steps, if they all read a value or send what the host has, and nothing else keeps the steps from being captured; sent: those that send. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. alike: how many of a step's pieces launch the same kernels,
     where these are nearly all of its work and nothing but waits keeps it from being captured; each: how many kernels such a piece launches."""
 
     why_not: str
-    reads: Ints
+    removable: Ints
+    sent: Ints
     first: Ints
     pieces: float
     piece: float
@@ -48,17 +50,26 @@ class Capturable:
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
-        why_not, waits = _why_not(steps, work, calls, launches, parts), _between(work, calls)
-        reads, count, each = waits[:0], 0, 0
+        why_not, (waits, sent) = _why_not(steps, work, calls, launches, parts), _between(work, calls)
+        removable, count, each = waits[:0], 0, 0
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             read = read_only(work.ops, calls, waits)
             # That a size came out alike in each recorded pass does not bind the next.
             if not read.all() and len(ended) and not sizing(work.ops, calls, waits).any():
                 count, each = _alike(work, ended)
-            if (read | fetched(work, calls, waits)).all():
-                reads = waits
-        return cls(why_not, reads, parts[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), count / work.schedule.steps, each)
+            if (read | fetched(work, calls, waits) | sent).all():
+                removable = waits
+        return cls(
+            why_not,
+            removable,
+            removable[sent[: len(removable)]],
+            parts[0],
+            len(kernels) / work.schedule.steps,
+            float(np.median(kernels)),
+            count / work.schedule.steps,
+            each,
+        )
 
 
 def _alike(work: GpuWork, piece: Ints) -> tuple[int, int]:
@@ -97,15 +108,20 @@ def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, 
     return ""
 
 
-def _between(work: GpuWork, calls: HostCalls) -> Ints:
-    """Positions of the waits between the first and the last kernel of their step. Those around them send a step's input and read its result, and
-    stay outside."""
-    found = []
+def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask]:
+    """Positions of the waits between the first and the last kernel of their step, and which of them are for what the host sends: before anything
+    is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too. Waits
+    around them send a step's input and read its result, and stay outside."""
+    copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
+    sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, copies & (size >= 0) & (size <= FEW_VALUES_BYTES)))
+    found, sent = [np.empty(0, np.int64)], [np.empty(0, bool)]
     for step in np.unique(work.step):
         launching = work.schedule.op_call[work.kernel & (work.step == step)]
         if len(launching):
-            found.append(launching.min() + np.flatnonzero(calls.waits[launching.min() : launching.max()]))
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+            waits = launching.min() + np.flatnonzero(calls.waits[launching.min() : launching.max()])
+            found.append(waits)
+            sent.append(np.isin(waits, small) | np.logical_and.accumulate(np.isin(waits, sending)))
+    return np.concatenate(found), np.concatenate(sent)
 
 
 def _same(work: GpuWork, parts: list[Ints]) -> bool:
