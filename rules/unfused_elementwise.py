@@ -91,8 +91,9 @@ def unfused_elementwise(
     are the bound, of which another rule speaks.
 
     How to fix it
-    `torch.compile` the function or module that holds the chain: Inductor makes one Triton kernel of it, in the backward
-    pass too.
+    `torch.compile` the model, or the functions and modules that hold the chains: Inductor makes one Triton kernel of each, in the backward
+    pass too. The saving is that of all; one function gains its share, and where several kinds of chains are told, the summary
+    says what the largest is worth.
 
     When to ignore it
     When cumprod is trained through: compiled, its gradient goes over the factors one by one (a low finding then). When the code runs once, when shapes change at every call, or when the intermediate results are needed elsewhere.
@@ -126,17 +127,19 @@ def unfused_elementwise(
     )
     # What a first pass waits for launches, later ones need not.
     waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
+    kinds = [tuple(_named(work, position) for position in chain) for chain in chains]
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
+        + _largest(kinds, np.array([work.dur_us[chain].sum() for chain in chains]) - durations[:, 1])
         + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
         at_most_us=max(gpu_us_removed(work.schedule, edit) for edit in edits) + waiting_us,
         likely_at_most_us=gpu_us_removed(work.schedule, edits.expected) + waiting_us,
         quiet=f"{count} could fuse",
-        evidence=witness.of_gpu(work.rows[members], [label for c in chains for label in [_label(work, c)] * len(c)]),
+        evidence=witness.of_gpu(work.rows[members], [_label(kind) for kind in kinds for _ in kind]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
         at_most="low" if slow else "high",
         fix=spelt(for_program(program, "unfused-elementwise", _AROUND if slow else _FIX), spellings, "picked"),
@@ -144,9 +147,9 @@ def unfused_elementwise(
 
 
 _FIX = Fix(
-    title="Compile the function that holds the chain",
+    title="Compile the functions that hold the chains",
     steps=(
-        "Put torch.compile on the smallest function or module that holds the chain.",
+        "Put torch.compile on the model, or on each function or module that holds some of the chains: the saving is that of all of them.",
         "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
     ),
     code=Code(
@@ -166,6 +169,22 @@ def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats
     apart = [i for i, chain in enumerate(chains) if not np.isin(chain, inside).any()] if chosen else range(len(chains))
     fused = [Fused.chains([chains[i] for i in apart], us[apart], [kernels[i] for i in apart] if kernels else ())] if apart else []
     return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
+
+
+def _largest(kinds: list[tuple[str, ...]], saved_us: Floats) -> str:
+    """Which kind of chain gains most, where there are several: a function that is compiled alone gains no more than its own chains. kinds: the
+    ops of each chain; saved_us: (n,) of each."""
+    by_kind: dict[tuple[str, ...], float] = {}
+    for kind, us in zip(kinds, saved_us.tolist(), strict=True):
+        by_kind[kind] = by_kind.get(kind, 0.0) + us
+    largest, total_us = max(by_kind, key=by_kind.__getitem__), sum(us for us in by_kind.values() if us > 0)
+    if len(by_kind) < 2 or not total_us:
+        return ""
+    return f" Of that gain {by_kind[largest] / total_us:.0%} is of one kind of the {len(by_kind)}, {_label(largest, MOST_SHOWN)}."
+
+
+MOST_SHOWN = 5
+"""Ops of a chain in a sentence; the evidence has more of them."""
 
 
 def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: float, known: bool) -> str:
@@ -205,13 +224,13 @@ def _confidence(work: GpuWork, measured: Utilization, device: int) -> float:
     return max(confidence, 0.9) if dram >= BUSY_DRAM_PCT else 0.6 * confidence if dram < IDLE_DRAM_PCT else confidence
 
 
-def _label(work: GpuWork, chain: Ints) -> str:
-    """The ops of a chain in order, as the user wrote them; the functors in the kernels' names where ops were not recorded."""
-    names = [_named(work, position) for position in chain]
-    return " → ".join(names if len(names) <= 12 else [*names[:11], f"… {len(names) - 11} more"])
+def _label(names: tuple[str, ...], most: int = 12) -> str:
+    """The ops of a chain in order, `most` of them at the most."""
+    return " → ".join(names if len(names) <= most else [*names[: most - 1], f"… {len(names) - most + 1} more"])
 
 
 def _named(work: GpuWork, position: int) -> str:
+    """The op as the user wrote it; the functor in the kernel's name where ops were not recorded."""
     if work.op[position] >= 0:
         return work.name(position).removeprefix("aten::")
     name = work.kernel_name(position)
