@@ -60,16 +60,9 @@ class Capturable:
                 count, each = _alike(work, ended)
             if (read | fetched(work, calls, waits) | sent).all():
                 removable = waits
-        return cls(
-            why_not,
-            removable,
-            removable[sent[: len(removable)]],
-            parts[0],
-            len(kernels) / work.schedule.steps,
-            float(np.median(kernels)),
-            count / work.schedule.steps,
-            each,
-        )
+        sending = waits[sent] if len(removable) else removable
+        alike, pieces = count / work.schedule.steps, len(kernels) / work.schedule.steps
+        return cls(why_not, removable, sending, parts[0], pieces, float(np.median(kernels)), alike, each)
 
 
 def _alike(work: GpuWork, piece: Ints) -> tuple[int, int]:
