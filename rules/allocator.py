@@ -26,7 +26,6 @@ from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-_FREES = re.compile(r"(Free|Release|Unmap)")
 _PINS = re.compile(r"(HostAlloc|HostMalloc|MallocHost|HostRegister|MemAllocHost|MemHostAlloc)")
 _EMPTIES = re.compile(r": empty_cache$|_cuda_emptyCache")
 
@@ -125,7 +124,7 @@ def _looped(work: GpuWork, calls: HostCalls, chosen: Ints) -> Ints:
     is given back in between; none where no kernel is."""
     names = work.column("name")[work.kernel].astype(str)
     launched = work.schedule.op_call[work.kernel]
-    freeing = chosen[[bool(_FREES.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen
+    freeing = chosen[[bool(cuda_api.RETURNS.search(name)) for name in calls.names(chosen)]] if len(chosen) else chosen
     inside = np.zeros(len(chosen), bool)
     for name in np.unique(names):
         at = np.sort(launched[names == name])
@@ -161,7 +160,7 @@ def _fix(names: list[str], empties: bool) -> Fix:
         "If there is no such call, memory is full or fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
         "pad inputs to a few sizes, or lower the batch.",
     )
-    freed = empties or any(_FREES.search(n) for n in names)
+    freed = empties or any(cuda_api.RETURNS.search(n) for n in names)
     return Fix(
         title="Keep the memory that the next step needs",
         steps=steps if freed else steps[1:],

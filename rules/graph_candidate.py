@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.model import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import CAPTURE
-from advisor.views.replay.capturable import Capturable
+from advisor.views.replay.capturable import DIFFERENT, Capturable, Part
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
@@ -21,8 +22,17 @@ _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, 
 _SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, on the GPU."
 
 _EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
+
+_PARTS = "Capture each part, its state in tensors that it updates in place; what the host reads, and what differs from step to step, stays between the replays."
+
 FEWEST_ALIKE = 3
 """Passes a step before they are a loop."""
+
+NEARLY_ALL = 0.8
+"""Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
+
+MOST = 0.5
+"""Of a step's kernels, those in parts that are alike: for less nobody rewrites a step that differs."""
 
 
 @rule("graph-candidate", relies_on=("host",), min_saving_share=0.03)
@@ -40,7 +50,7 @@ def graph_candidate(
     """Every step launches the same kernels: a CUDA graph could replay them
 
     What it is
-    The steps launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
+    The steps, or parts of them, launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
     their first kernel and their last, or only to read values or to send what the host has, and allocate nothing from the driver, while the GPU waits for launches.
 
     Why it costs time
@@ -55,7 +65,8 @@ def graph_candidate(
     values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), or what the host sends (before it has read any, as it can be sent
     before the first kernel; later 4 kB or less, as a constant), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
-    shapes, as where words or samples are made one by one (`low`: six tenths of the cost of issuing; with reads or in passes, nothing); reported from
+    shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
+    graph of its own if half of the kernels are in such parts (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
@@ -74,27 +85,16 @@ def graph_candidate(
         return Clear(why=f"the GPU idles between kernels {percent(share)} of the step; a graph is looked for from {min_idle_share:.0%}")
     count = len(capturable.first)
     # Without shapes a cache that grows looks like a state that does not.
-    in_passes = work.timeline.source.shapes and capturable.alike >= FEWEST_ALIKE and capturable.each >= min_ops
-    if capturable.why_not and not len(capturable.removable) and not in_passes:
+    parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
+    loop = bool(parts) and parts[0].times >= FEWEST_ALIKE and len(parts[0].rows) >= NEARLY_ALL * int(np.count_nonzero(work.kernel))
+    if capturable.why_not and (loop or not len(capturable.removable)):
+        if loop or (capturable.why_not == DIFFERENT and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
+            return _in_parts(parts, loop, work, witness, launches, share)
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
-    shapes, waits = work.timeline.source.shapes, capturable.removable[:0] if in_passes else capturable.removable
+    shapes, waits = work.timeline.source.shapes, capturable.removable
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))
-    if in_passes:
-        return Found(
-            title="A CUDA graph could replay each pass",
-            summary=f"A step waits for the GPU between {counted(capturable.alike, 'pass', 'passes')} that launch the same {capturable.each} kernels with the same shapes; "
-            f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
-            edits=Edits(combine(), graph, graph),
-            removes="launching the same kernels anew",
-            quiet="a graph could replay the launches of each pass",
-            evidence=witness.of_calls(launches.call[capturable.first], ["the launch sequence that repeats"] * count),
-            confidence=0.5,
-            at_most="info",
-            counted=False,
-            fix=msgspec.structs.replace(CAPTURE, title="Capture one pass and replay it", steps=(_EACH, *CAPTURE.steps)),
-        )
     sends, reads = len(capturable.sent) > 0, work.a_step(waits) - work.a_step(capturable.sent)
     waiting = [*([f"read {counted(reads, 'value')}"] if reads else []), *(["wait for copies to the device"] if sends else [])]
     between = f"{' and '.join(waiting)} in between" if waiting else "wait nowhere in between"
@@ -111,4 +111,30 @@ def graph_candidate(
         at_most="info",
         counted=False,  # its gain is launch-gap's
         fix=msgspec.structs.replace(CAPTURE, steps=(*first, *CAPTURE.steps)),
+    )
+
+
+def _in_parts(parts: list[Part], loop: bool, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
+    """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
+    rows = np.concatenate([part.rows for part in parts])
+    largest = f"{parts[0].kernels} kernels with the same shapes"
+    alike = (
+        f"A step waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
+        if loop
+        else f"The steps differ, but not in {counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
+        f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
+    )
+    graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))
+    title, first = ("Capture one pass and replay it", _EACH) if loop else ("Capture the parts that are alike and replay them", _PARTS)
+    return Found(
+        title=f"A CUDA graph could replay {'each pass' if loop else 'a part of the step' if len(parts) == 1 else 'parts of the step'}",
+        summary=f"{alike}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        edits=Edits(combine(), graphs, graphs),
+        removes="launching the same kernels anew",
+        quiet="graphs could replay what is launched between waits",
+        evidence=witness.of_calls(launches.call[rows], ["the launch sequence that repeats"] * len(rows)),
+        confidence=0.5,
+        at_most="info",
+        counted=False,
+        fix=msgspec.structs.replace(CAPTURE, title=title, steps=(first, *CAPTURE.steps)),
     )

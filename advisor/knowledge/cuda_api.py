@@ -53,6 +53,9 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
 FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""
 
+RETURNS = re.compile(r"Free|Release|Unmap")
+"""Calls that give memory back, of whichever kind."""
+
 
 def plain(name: str) -> str:
     """A call's name without the version and the per-thread suffixes that nsys keeps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +14,30 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
 from advisor.views.replay.value_waits import FEW_VALUES_BYTES, fetched, read_only, sizing
+from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-NEARLY_ALL = 0.8
-"""Of a step's kernels, those in passes that are alike: the first pass of a loop may set something up, and be one of eight."""
+DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Pieces between two waits that launch the same kernels from ops of the same dims, in every step. kernels: of one piece; times: pieces a step;
+    calls: positions of the calls from first to last kernel of each; rows: of the GPU ops of all."""
+
+    kernels: int
+    times: float
+    calls: Ints
+    rows: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
     steps, if they all read a value or send what the host has, and nothing else keeps the steps from being captured; sent: those that send. first: rows of the GPU ops of the first step.
-    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. alike: how many of a step's pieces launch the same kernels,
-    where these are nearly all of its work and nothing but waits keeps it from being captured; each: how many kernels such a piece launches."""
+    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
+    they differ in the rest or wait for more than values, most kernels first."""
 
     why_not: str
     removable: Ints
@@ -35,8 +45,7 @@ class Capturable:
     first: Ints
     pieces: float
     piece: float
-    alike: float = 0.0
-    each: int = 0
+    parts: tuple[Part, ...] = ()
 
     @property
     def in_passes(self) -> bool:
@@ -46,34 +55,42 @@ class Capturable:
 
     @classmethod
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
-        parts = _launched(steps, launches)
+        launched = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
-        why_not, (waits, sent) = _why_not(steps, work, calls, launches, parts), _between(work, calls)
-        removable, count, each = waits[:0], 0, 0
+        why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
+        # Where steps differ by the sizes that they ask for, these leave alone what is alike.
+        removable, parts = waits[:0], _parts(work, ended) if why_not == DIFFERENT else ()
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             read = read_only(work.ops, calls, waits)
             # That a size came out alike in each recorded pass does not bind the next.
-            if not read.all() and len(ended) and not sizing(work.ops, calls, waits).any():
-                count, each = _alike(work, ended)
+            if not read.all() and not sizing(work.ops, calls, waits).any():
+                parts = _parts(work, ended)
             if (read | fetched(work, calls, waits) | sent).all():
                 removable = waits
         sending = waits[sent] if len(removable) else removable
-        alike, pieces = count / work.schedule.steps, len(kernels) / work.schedule.steps
-        return cls(why_not, removable, sending, parts[0], pieces, float(np.median(kernels)), alike, each)
+        return cls(why_not, removable, sending, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts)
 
 
-def _alike(work: GpuWork, piece: Ints) -> tuple[int, int]:
-    """How many pieces of the window launch the same kernels from ops of the same dims, and how many kernels; zeros where they are not nearly all of the work.
-    piece: (n,) of each kernel."""
-    rows = work.rows[work.kernel]
-    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[rows], _dims(work)[work.ops.of_gpu[rows]]
-    edges = np.flatnonzero(np.diff(piece)) + 1
-    kinds = Counter((n.tobytes(), d.tobytes(), len(n)) for n, d in zip(np.split(names, edges), np.split(dims, edges), strict=True))
-    (*_, kernels), count = max(kinds.items(), key=lambda kind: kind[0][-1] * kind[1])
-    return (count, kernels) if kernels * count >= NEARLY_ALL * len(rows) else (0, 0)
+def _parts(work: GpuWork, piece: Ints) -> tuple[Part, ...]:
+    """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between."""
+    at = np.flatnonzero(work.kernel)
+    call = work.schedule.op_call
+    order = np.argsort(call[at], kind="stable")
+    at, piece = at[order], piece[order]
+    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
+    found: dict[tuple[bytes, bytes], list[Ints]] = {}
+    for those in np.split(np.arange(len(at)), np.flatnonzero(np.diff(piece) | np.diff(work.step[at])) + 1):
+        found.setdefault((names[those].tobytes(), dims[those].tobytes()), []).append(at[those])
+    steps = work.schedule.steps
+    parts = [
+        Part(len(pieces[0]), len(pieces) / steps, np.concatenate([np.arange(call[p[0]], call[p[-1]] + 1) for p in pieces]), work.rows[np.concatenate(pieces)])
+        for pieces in found.values()
+        if len(pieces[0]) > 1 and len({int(work.step[p[0]]) for p in pieces}) == steps > 1
+    ]
+    return tuple(sorted(parts, key=lambda part: -len(part.rows)))
 
 
 def _dims(work: GpuWork) -> Ints:
@@ -94,11 +111,20 @@ def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, 
         return "the window holds no two steps to compare"
     if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
         return "CUDA graphs are in use already"
-    if not _same(work, parts):
-        return "the steps launch different kernels or other shapes, so one graph cannot replay them"
-    if calls.of(cuda_api.ApiRole.ALLOCATION).any():
+    if _allocates(steps, calls):
         return "memory is allocated from the driver inside the steps, which no graph can hold"
+    if not _same(work, parts):
+        return DIFFERENT
     return ""
+
+
+def _allocates(steps: Steps, calls: HostCalls) -> bool:
+    """Whether each step takes memory from the driver, or any gives some back: what a step takes once more is a pool that still grows, as a graph's does
+    while it is captured."""
+    at = np.flatnonzero(calls.of(cuda_api.ApiRole.ALLOCATION))
+    frame = calls.timeline.api_calls
+    those = steps.of_host_time(frame["start_us"].to_numpy()[calls.rows[at]])
+    return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)
 
 
 def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask]:

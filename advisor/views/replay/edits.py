@@ -295,10 +295,11 @@ of the 1.5 to 1.8 that were recorded between them."""
 @dataclass(frozen=True, eq=False)
 class AsGraph(Edit):
     """The step's launches become graph launches: one where the step begins and one after each wait of the host. One launch between two waits
-    stays as it is: a graph of it saves nothing."""
+    stays as it is: a graph of it saves nothing. calls: what is captured, None for all."""
 
     launch_us: float
     node_gap_us: float
+    calls: Ints | None = None
 
     def apply(self, schedule: Schedule) -> Schedule:
         launches = _launching(schedule, schedule.skip_op)
@@ -308,6 +309,8 @@ class AsGraph(Edit):
         segment = np.cumsum(starts) - 1
         several = np.bincount(segment, launches, minlength=1) > 1 if len(waits) else np.zeros(1, bool)
         joined = several[segment]
+        if self.calls is not None:
+            joined &= np.isin(np.arange(len(joined)), self.calls)
         rows = np.flatnonzero(launches & joined)
         _, first = np.unique(segment[rows], return_index=True)
         cost = np.where(launches & ~waits & joined, 0.0, schedule.call_us)
