@@ -62,12 +62,11 @@ def sync_stall(
     idles until the host has launched again. A wait at which the GPU still has work queued costs nothing.
 
     How it is measured
-    Blocking calls are those that wait by definition, and copies to the host that returned only after their transfer. The
-    step is replayed without them (`low`; waits of an `if` stay, as the work of both ways may cost as much), and without the ops and
+    Blocking calls are those that wait by definition, copies to the host that returned only after their transfer, and values that an op sends
+    (`x[index] = 1.0`). The step is replayed without them (`low`; waits of an `if` stay, as the work of both ways may cost as much), and without the ops and
     Python calls that exist only to wait, gathers by a mask, and the way into the graph behind a read that cuts a compiled one: the host
     runs ahead as far as its own speed allows. `high` also leaves out reductions and comparisons right before a wait, which may be
-    there to be read. What the step gains is the saving,
-    so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
+    there to be read. What the step gains is the saving, so a wait in a loop that is bound by launches or by the GPU shows its true worth, often nothing. Reported from
     `min_saving_share` of the step ({min_saving_share}), or as a note from `min_per_step` waits a step ({min_per_step}: one a step may be logging). In a
     recording without steps, up to a hundred waits for the whole device or for an event outside any op are left out: they time the run. So are those of convolutions
     that try algorithms, which happens once, and those that ask what is left to work on, where products work on fewer rows from pass to pass. In a recording of a single step,
@@ -188,12 +187,20 @@ _CODE = (
         "Keep the value on the GPU and read it every N steps.",
     ),
     (
-        re.compile(r"aten::(nonzero|index|masked_select|unique|is_nonzero|_unique2)"),
+        re.compile(r"aten::(nonzero|index(?!_put_ )|masked_select|unique|is_nonzero|_unique2)"),
         Code(
             before="y = x[mask]          # its size must be known on the host",
             after="y = torch.where(mask, x, 0.0)  # same shape, no wait",
         ),
         "Replace boolean indexing, nonzero() and tensor conditions by torch.where or a mask of fixed shape.",
+    ),
+    (
+        re.compile(r"^aten::index_put_ "),
+        Code(
+            before="seen[row, index] = True  # sends True, and waits",
+            after="seen[row].index_fill_(0, index, True)",
+        ),
+        "Write values at indices by index_fill_, scatter_ or masked_fill_, which take numbers: x[index] = 1.0 sends the value and waits.",
     ),
     (
         re.compile(r"aten::(to|_to_copy|copy_|cpu)"),

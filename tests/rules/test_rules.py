@@ -200,6 +200,24 @@ def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_i
     assert finding.saving.expected_us == pytest.approx(26, abs=1)
 
 
+def test_a_value_that_an_op_sends_holds_the_host_as_a_read_does():
+    # The host launches 60 µs of work in 20, reads a value, and writes another one at indices: that one is sent. Without both the kernel, and the two copies 4 and 3 µs behind it, bound the step.
+    def body(trace, at, by="aten::index_put_", size=1):
+        trace.op("aten::mm", at, 20).launch(at + 10, at + 16, at + 76, dur=4)
+        trace.op("aten::item", at + 20, 64).copy(at + 22, 5, at + 80, at + 81, "Pinned", 4, kind="DtoH").call("cudaStreamSynchronize", at + 28, 54)
+        trace.op(by, at + 85, 14).op("aten::to", at + 86, 12).copy(at + 87, 2, at + 90, at + 91, "Pageable", size).call("cudaStreamSynchronize", at + 90, 7)
+
+    finding = found("sync-stall", repeat(100, body))
+    assert (
+        finding.summary.startswith("2 calls a step")
+        and any("index_put_" in of.label for of in finding.evidence)
+        and any("index_fill_" in step for step in finding.fix.steps)
+    )
+    assert finding.saving.expected_us == pytest.approx(100 - 60 - 5 - 4, abs=1)
+    for other in (repeat(100, lambda t, at: body(t, at, by="aten::copy_")), repeat(100, lambda t, at: body(t, at, size=64))):
+        assert found("sync-stall", other).summary.startswith("1 call a step"), "what is written as a copy, or carries more than a value, is a copy's"
+
+
 @pytest.mark.parametrize(("behind_us", "status"), [(0, "possible"), (5, "found")])
 def test_a_wait_that_ends_the_range_which_marks_the_step_may_be_how_it_is_timed(behind_us, status):
     # Each range launches 60 µs of work and waits for the device; in the second case it launches another 5 µs behind that.

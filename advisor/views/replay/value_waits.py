@@ -36,6 +36,11 @@ _READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
 _BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
 
+_COPYING_OPS = re.compile(r"aten::(to|_to_copy|copy_|clone|lift_fresh)$")
+
+SCALAR_BYTES = 16
+"""No value is larger: a complex one of two doubles."""
+
 BIG_READ_BYTES = 1 << 20
 """A copy to the host larger than this costs its transfer, not the wait: the copy rule speaks of it."""
 
@@ -50,14 +55,22 @@ works on as the last."""
 
 
 def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
-    """Positions of the calls that wait for a value or for the device; waits of an upload belong to the copy, and so do those that pinned memory
-    would not have."""
+    """Positions of the calls that wait for a value or for the device, or for one that an op is given; other waits of an upload belong to the copy, and so
+    do those that pinned memory would not have."""
     kind = work.column("copy_kind")
     small = work.column("bytes") <= BIG_READ_BYTES
-    transfer = (kind == CopyKind.HTOD.value) | ((kind == CopyKind.DTOH.value) & ~small)
+    transfer = ((kind == CopyKind.HTOD.value) & ~_given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
     reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
+
+
+def _given(work: GpuWork) -> Mask:
+    """(n,) copies to the device of a value that an op is given, as in x[i] = 1: nobody wrote these as copies."""
+    size, known = work.column("bytes"), work.op >= 0
+    found = (work.column("copy_kind") == CopyKind.HTOD.value) & (size >= 0) & (size <= SCALAR_BYTES) & known
+    found[known] &= ~work.ops.named(_COPYING_OPS)[work.ops.outermost[work.op[known]]]
+    return found
 
 
 def without_waiting_ops(work: GpuWork, calls: HostCalls, replay: Replay, waits: Ints, also: Mask | None = None, *, with_lead: bool = False) -> Edit:
