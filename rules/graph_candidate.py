@@ -88,7 +88,7 @@ def graph_candidate(
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
     loop = bool(parts) and parts[0].times >= FEWEST_ALIKE and len(parts[0].rows) >= NEARLY_ALL * int(np.count_nonzero(work.kernel))
     if capturable.why_not and (loop or not len(capturable.removable)):
-        if loop or (capturable.why_not == DIFFERENT and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
+        if loop or (parts and capturable.why_not == DIFFERENT and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
             return _in_parts(parts, loop, work, witness, launches, share)
         return Clear(why=capturable.why_not)
     if count < min_ops:

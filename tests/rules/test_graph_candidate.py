@@ -95,6 +95,16 @@ def test_a_part_is_of_every_step_and_of_many_kernels():
     assert "different kernels" in clear("graph-candidate", parted(odd=2))
 
 
+def test_steps_without_a_kernel_have_no_part():
+    trace = Trace()
+    for s in range(5):
+        trace.step(PERIOD * s, PERIOD - 1, s + 1)
+        for k in range(20 + s % 2):
+            t = PERIOD * s + 20 * k
+            trace.op("aten::copy_", t, 18, [[8]]).copy(t + 10, 4, t + 15, t + 16)
+    assert "different kernels" in clear("graph-candidate", trace)
+
+
 def words(count, n=20, grows=False, shapes=True, first=0, copied_by="aten::copy_", size=8):
     """A step that makes words one by one, each by n kernels, the first by as many more, and copies each to the host."""
 
