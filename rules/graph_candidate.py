@@ -51,7 +51,8 @@ def graph_candidate(
 
     What it is
     The steps, or parts of them, launch one and the same sequence of kernels on inputs of the same shapes, never wait for the GPU between
-    their first kernel and their last, or only to read values or to send what the host has, and allocate nothing from the driver, while the GPU waits for launches.
+    their first kernel and their last, or only to read values or to send what the host has, and neither give memory back to the driver
+    nor take some from it in every step, while the GPU waits for launches.
 
     Why it costs time
     Each launch costs the host some 5 to 20 µs every time, although nothing about it changes. A captured graph replays
