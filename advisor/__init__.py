@@ -38,19 +38,8 @@ if TYPE_CHECKING:
     from advisor.lab.verify import verify
     from advisor.recordings.recording import Recording
     from advisor.recordings.timeline import Timeline
-    from advisor.report.model import (
-        BytesSaved,
-        Clear,
-        Code,
-        Evidence,
-        Finding,
-        Fix,
-        Report,
-        Saving,
-        ShareSaved,
-        Skipped,
-        severity_of,
-    )
+    from advisor.report.finding import BytesSaved, Clear, Code, Evidence, Finding, Fix, Saving, ShareSaved, Skipped, severity_of
+    from advisor.report.model import Report
     from advisor.sources import load, read
     from advisor.views.replay.edits import Edits
 
@@ -59,8 +48,8 @@ _HOMES = {
     "load": "advisor.sources",
     "read": "advisor.sources",
     "Recording": "advisor.recordings.recording",
-    "BytesSaved": "advisor.report.model",
-    "ShareSaved": "advisor.report.model",
+    "BytesSaved": "advisor.report.finding",
+    "ShareSaved": "advisor.report.finding",
     "schedule": "advisor.engine.run",
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
@@ -84,15 +73,15 @@ _HOMES = {
     "load_ipython_extension": "advisor.lab.notebook",
     "Found": "advisor.engine.rule",
     "Edits": "advisor.views.replay.edits",
-    "Clear": "advisor.report.model",
-    "Code": "advisor.report.model",
-    "Skipped": "advisor.report.model",
-    "severity_of": "advisor.report.model",
+    "Clear": "advisor.report.finding",
+    "Code": "advisor.report.finding",
+    "Skipped": "advisor.report.finding",
+    "severity_of": "advisor.report.finding",
     "Timeline": "advisor.recordings.timeline",
-    "Finding": "advisor.report.model",
-    "Evidence": "advisor.report.model",
-    "Fix": "advisor.report.model",
-    "Saving": "advisor.report.model",
+    "Finding": "advisor.report.finding",
+    "Evidence": "advisor.report.finding",
+    "Fix": "advisor.report.finding",
+    "Saving": "advisor.report.finding",
     "Report": "advisor.report.model",
 }
 

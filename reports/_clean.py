@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from advisor.report.encoded import UNSEEN
-from advisor.report.model import SUMMARY_CHARACTERS, Report
+from advisor.report.finding import SUMMARY_CHARACTERS
+from advisor.report.model import Report
 
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SEVERAL_LINES = frozenset({"before", "after", "error", "record_with"})

@@ -9,22 +9,11 @@ from math import inf
 from typing import Literal
 
 from advisor.knowledge.idle import IDLE_CAUSES
-from advisor.report.model import (
-    DEVICE_BOUND,
-    HOST_LINKS,
-    AnySaving,
-    BytesSaved,
-    Change,
-    DeviceTime,
-    Evidence,
-    Finding,
-    Kind,
-    PathPart,
-    Report,
-    Saving,
-    ShareSaved,
-)
+from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Finding, Saving, ShareSaved
+from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
+from advisor.report.recording import DeviceTime
+from advisor.report.step import HOST_LINKS, PathPart
 
 _BUSY = (
     ("compute", "Compute"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.rules._ways import JIT
 from advisor.views.trace.program import Program
 

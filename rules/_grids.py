@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 
 _ROWS = Code(
     before="weights = torch.softmax(scores, -1)  # few long rows: a block each",

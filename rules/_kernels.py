@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome
 from advisor.knowledge.how_to_record import counters
-from advisor.report.model import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
+from advisor.report.finding import Clear, Evidence, Fix, Severity, ShareSaved, Skipped, SourceLine
 from advisor.report.numbers import cut
 from advisor.views.kernels.counters import WIDEST, wavefronts_a_request
 from advisor.views.kernels.limits import L1, Gain, Limits, relieved

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from advisor.report.model import BytesSaved, Evidence, Fix, SourceLine
+from advisor.report.finding import BytesSaved, Evidence, Fix, SourceLine
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase

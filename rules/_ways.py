@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings

@@ -11,7 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program

@@ -12,7 +12,7 @@ from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, times
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
 from advisor.views.kernels.counters import shared_bytes, shared_excess, stalls
 from advisor.views.kernels.limits import L1, Gain, relieved

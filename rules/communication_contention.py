@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
-from advisor.report.model import Clear, Code, Evidence, Fix, Saving
+from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.job import Job
 

@@ -12,7 +12,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
-from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
+from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent, times
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Ints, union, within
 from advisor.recordings.timeline import CopyKind, GpuKind
-from advisor.report.model import Clear, Code, Fix, Saving
+from advisor.report.finding import Clear, Code, Fix, Saving
 from advisor.report.numbers import cut, duration, percent
 from advisor.views.groups import distinct
 from advisor.views.replay.gpu_work import GpuWork

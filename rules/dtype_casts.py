@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.casts import Cast, Casts, Purpose

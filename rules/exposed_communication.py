@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import sizes_known, transfer_us
 from advisor.rules._phrases import a_step

@@ -12,7 +12,7 @@ from advisor.intervals import Floats
 from advisor.knowledge.alignment import ALIGNED_BYTES, Product, added, product_of
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.edits import Edit, Edits, WithDurations

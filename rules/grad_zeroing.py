@@ -12,7 +12,7 @@ from advisor.intervals import Ints, joined, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, FewerLaunches, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork

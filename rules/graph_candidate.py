@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.model import Clear
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import CAPTURE
 from advisor.views.replay.capturable import DIFFERENT, Capturable, Part

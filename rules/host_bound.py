@@ -9,7 +9,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import clip, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.views.kernels.counters import (
     NO_STALL,

@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, joined
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Fix
+from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._compiling import compiling
 from advisor.rules._ways import CAPTURE, for_program, of_server, spelt

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import Culprit

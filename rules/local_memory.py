@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import issue_busy, local_instructions, local_miss_share, local_share
 from advisor.views.kernels.limits import BUSY, COMPUTE, DRAM, L1, L2, in_part, relieved

@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.knowledge import occupancy
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask
 from advisor.views.kernels.counters import WARP, issue_busy

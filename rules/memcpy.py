@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Mask, Spans
 from advisor.recordings.timeline import CopyKind, MemoryKind
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import at_rate, counted, duration, percent, size
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program

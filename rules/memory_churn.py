@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import Action
-from advisor.report.model import Clear, Code, Evidence, Fix, Saving, SourceLine
+from advisor.report.finding import Clear, Code, Evidence, Fix, Saving, SourceLine
 from advisor.report.numbers import counted, duration, percent, size, times
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import returned

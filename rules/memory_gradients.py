@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import MemorySnapshot
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.views.memory.attribution import Attribution, Category

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
 from advisor.views.replay.channels_last import ChannelsLast

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.recordings.snapshot import Ints
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, size
 from advisor.rules._memory import LEAST_BYTES, places, saved
 from advisor.views.memory.attribution import Attribution

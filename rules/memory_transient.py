@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import percent, size
 from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
 from advisor.rules.memory_activations import SDPA

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import PRODUCTS
-from advisor.report.model import Clear
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._collectives import transfer_us
 from advisor.rules._phrases import a_step

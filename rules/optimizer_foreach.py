@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
-from advisor.report.model import Clear, Code, Evidence, Fix, Saving
+from advisor.report.finding import Clear, Code, Evidence, Fix, Saving
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.pipeline import Pipeline

@@ -11,7 +11,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints
 from advisor.knowledge.demangled import plain_name
 from advisor.knowledge.kernel_names import PRODUCTS, Family, family, library_product, tensor_core
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, rule
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdits, Several, WithoutHolding
 from advisor.views.ranks.job import Job

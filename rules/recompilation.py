@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Spans, clip, joined, overlap_with
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.views.replay.edits import Edits, WithoutOps, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration, times
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, LessComputing, Several, Transfers

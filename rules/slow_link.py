@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Range, Share, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.model import Clear, Evidence, Fix
+from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import counted, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.edits import JobEdits, Transfers

@@ -11,7 +11,7 @@ from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.grids import DIVISIBLE, EQUAL_BLOCKS, FEW_ON_PURPOSE
 from advisor.knowledge.kernel_names import Family, family
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
-from advisor.report.model import Clear
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._grids import divided
 from advisor.rules._kernels import Fine, Question, Seen, ask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Found, Outcome, Share, rule
-from advisor.report.model import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.culprit import CAUSES, Culprit
 from advisor.views.ranks.edits import AsOthers, JobEdits

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, overlap_with
-from advisor.report.model import MEDIUM_SHARE, Clear, Code, Fix
+from advisor.report.finding import MEDIUM_SHARE, Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
-from advisor.report.model import Code, Fix
+from advisor.report.finding import Code, Fix
 from advisor.report.numbers import many
 from advisor.rules._kernels import MIN_SAVING, Fine, Question, Seen, ask, many_wavefronts
 from advisor.views.kernels.counters import SECTOR_BYTES, GlobalAccess, dram_bytes, global_access, local_miss_share, local_share, shared_bytes

@@ -11,7 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order

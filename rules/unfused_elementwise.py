@@ -10,10 +10,10 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.kernel_names import Family
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import for_program, spelt
-from advisor.views.health import FEWEST_OPS
+from advisor.views.health.steps import FEWEST_OPS
 from advisor.views.replay.attention import Attentions
 from advisor.views.replay.compiled_step import COMPILED_CALL_US, UNALIGNED, CompiledStep
 from advisor.views.replay.edits import Edit, Edits, Fused, WithDurations, WithHostTime, combine, gpu_us_removed

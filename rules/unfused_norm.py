@@ -11,7 +11,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.shortest_kernel import SHORTEST_US
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, Fused, combine
 from advisor.views.replay.fusion import Fusion

@@ -11,7 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Code, Fix
+from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork

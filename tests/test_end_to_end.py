@@ -10,7 +10,7 @@ import pytest
 
 from advisor import load
 from advisor.errors import TraceError
-from advisor.report.model import SEVERITIES
+from advisor.report.finding import SEVERITIES
 from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
 

@@ -94,7 +94,7 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
 
 def check_severity(fail_on: str | None) -> None:
     """Raises UsageError for a severity that does not exist."""
-    from advisor.report.model import SEVERITIES
+    from advisor.report.finding import SEVERITIES
 
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
@@ -103,7 +103,7 @@ def check_severity(fail_on: str | None) -> None:
 def gate(report: Report, fail_on: str | None, allow_unjudged: bool) -> None:
     """Exit with 1 where a finding is as severe as was said, or where a gate was asked and nobody could look."""
     from advisor.engine.run import worst
-    from advisor.report.model import SEVERITIES
+    from advisor.report.finding import SEVERITIES
 
     if fail_on is None:
         return

@@ -9,7 +9,8 @@ from importlib.metadata import version
 import msgspec
 
 from advisor.errors import UsageError
-from advisor.report.model import KernelRow, Report
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, reach
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from advisor.compare.model import Comparison
 from advisor.errors import UsageError, no_such
-from advisor.report.model import SEVERITIES, Finding, Report
+from advisor.report.finding import SEVERITIES, Finding
+from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, percent, size
 
 EXAMPLE = """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from advisor.report.model import Part
+from advisor.report.step import Part
 
 Relation = Literal["same", "renamed", "replaced", "fused", "split", "new", "gone"]
 

@@ -9,11 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from advisor.compare import finding_changes
+from advisor.compare.findings import finding_changes
 from advisor.compare.model import SCHEMA, FindingChange
 from advisor.errors import UsageError
 from advisor.report.encoded import as_json
-from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
+from advisor.report.memory import HeldRow, Memory, MemoryCurve
+from advisor.report.model import Report
 from advisor.report.numbers import percent
 
 By = Literal["category", "source line", "module and op"]

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from advisor.report.encoded import as_json
-from advisor.report.model import AnySaving, Kind
+from advisor.report.finding import AnySaving
+from advisor.report.model import Kind
 
 SCHEMA = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Judged
-from advisor.report.model import SEVERITIES, BytesSaved, Skipped
+from advisor.report.finding import SEVERITIES, BytesSaved, Skipped
 
 
 def with_memory(step: Outcomes, memory: Outcomes) -> Outcomes:

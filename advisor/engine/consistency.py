@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from advisor.report.model import DEVICE_BOUND, HOST_LINKS, SEVERITIES, BytesSaved, Finding, Health, Report
+from advisor.report.finding import SEVERITIES, BytesSaved, Finding
+from advisor.report.model import DEVICE_BOUND, Report
+from advisor.report.recording import Health
+from advisor.report.step import HOST_LINKS
 
 HOST_BOUND = ("launch-bound", "host-bound", "data-bound", "allocator-bound")
 """Bottlenecks that a faster device leaves as they are."""

@@ -9,7 +9,8 @@ import msgspec
 from advisor.engine.rule import Judged
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
-from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Health, Saving, Severity
+from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
+from advisor.report.recording import Health
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes
 

@@ -17,13 +17,9 @@ from advisor.engine.terms import in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import Unavailable
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.recording import Recording
-from advisor.report.model import (
-    Clear,
-    Failed,
-    Health,
-    Report,
-    Skipped,
-)
+from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.model import Report
+from advisor.report.recording import Health
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.calibration import Calibration

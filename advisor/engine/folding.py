@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from advisor.engine.rule import Judged
-from advisor.report.model import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
+from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Finding, Severity
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, combine
 

@@ -18,7 +18,8 @@ from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
 from advisor.files import PART, write_whole
 from advisor.knowledge.collectives import element_bytes
-from advisor.report.model import Finding, Health
+from advisor.report.finding import Finding
+from advisor.report.recording import Health
 from advisor.sources import redact as recordings
 from advisor.sources.ranks import RankTrace, traces_among
 from advisor.sources.redact.names import Names, device, one_of

@@ -10,7 +10,7 @@ import msgspec
 
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
-from advisor.report.model import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
+from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
 from advisor.report.numbers import percent, whole_clauses
 from advisor.views.replay.true_step import TrueStep
 

@@ -12,9 +12,13 @@ from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Failed, Headline, Prediction
+from advisor.report.finding import Failed
+from advisor.report.model import Headline
 from advisor.report.numbers import duration, percent
-from advisor.views.health import COLLAPSED, MOSTLY_ONCE, TraceHealth
+from advisor.report.recording import Prediction
+from advisor.views.health import TraceHealth
+from advisor.views.health.events import COLLAPSED
+from advisor.views.health.steps import MOSTLY_ONCE
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime

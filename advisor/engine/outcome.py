@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from advisor.engine.rule import Judged
-from advisor.report.model import Clear, Failed, Skipped
+from advisor.report.finding import Clear, Failed, Skipped
 
 
 @dataclass

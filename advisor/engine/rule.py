@@ -23,7 +23,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import numpy as np
 
 from advisor.errors import RuleError, UsageError, no_such
-from advisor.report.model import TOUCHES, AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
+from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
+from advisor.report.recording import TOUCHES
 
 SECTIONS = (
     "What it is",

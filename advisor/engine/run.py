@@ -14,12 +14,8 @@ from advisor.errors import UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import (
-    SEVERITIES,
-    Finding,
-    Report,
-    Severity,
-)
+from advisor.report.finding import SEVERITIES, Finding, Severity
+from advisor.report.model import Report
 from advisor.sources import load, read
 from advisor.views.replay.build import Replay
 from advisor.views.replay.schedule import Schedule

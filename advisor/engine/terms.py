@@ -9,7 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from advisor.knowledge.data import load
-from advisor.report.model import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Health, Report, Skipped
+from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
+from advisor.report.model import Report
+from advisor.report.recording import Health
 
 _Hinted = TypeVar("_Hinted", Skipped, Health)
 _OF_TORCH = re.compile(r"torch|profile\(|ProfilerActivity|schedule\(|schedule's|prof\.|with_stack|record_shapes|DataLoader")

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from advisor.errors import TraceError, UsageError, no_such
-from advisor.report.model import AnySaving, Finding, Report
+from advisor.report.finding import AnySaving, Finding
+from advisor.report.model import Report
 
 REPLY_BYTES = 8_000
 """An answer is read into a context window: what does not fit is counted, and how to ask for it said."""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from advisor.engine.run import analyze
 from advisor.knowledge import data
-from advisor.report.model import LOUD, Report
+from advisor.report.finding import LOUD
+from advisor.report.model import Report
 
 _MARKS = {"high": "H", "medium": "M", "low": "l", "info": "i"}
 

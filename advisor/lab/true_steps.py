@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import TraceError
-from advisor.report.model import Prediction
+from advisor.report.recording import Prediction
 from advisor.sources import load
 from advisor.views.replay.build import Replay
 from advisor.views.workspace import Workspace

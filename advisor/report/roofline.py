@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.knowledge.devices import Peaks, find, own
-from advisor.report.model import KernelRow, Rates, Report
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
+from advisor.report.step import Rates
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, StepTimes
-from advisor.report.model import KernelRow, Report
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
 from advisor.report.roofline import PRECISIONS, Reach, peaks_of, reach
 from advisor.reports._clean import shortened
 from advisor.reports._names import short

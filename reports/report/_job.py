@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor.report.model import CollectiveMoment, CollectiveRow, RankRow, Report
+from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, moment, percent, rate, share, size
+from advisor.report.ranks import CollectiveMoment, CollectiveRow, RankRow
 from advisor.reports._clean import visible
 from advisor.reports.report._memory import WIDTH, _rect, _svg, _text
 

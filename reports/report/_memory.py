@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor.report.model import HeldRow, Memory, MemoryCurve, Report
+from advisor.report.memory import HeldRow, Memory, MemoryCurve
+from advisor.report.model import Report
 from advisor.report.numbers import counted, duration, percent, share, size
 from advisor.reports._clean import visible
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.knowledge import occupancy
-from advisor.report.model import KernelRow
+from advisor.report.kernels import KernelRow
 
 _SIZES = np.arange(32, 1025, 32)
 _LEFT, _WIDTH, _TOP, _HEIGHT = 32.0, 280.0, 10.0, 90.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.report.model import Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.report.numbers import duration
 from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean

@@ -6,7 +6,8 @@ import hashlib
 import json
 from pathlib import PurePosixPath
 
-from advisor.report.model import Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import aside, gain, whole_noun
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.report import numbers
-from advisor.report.model import Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _phrases
 from advisor.reports._clean import Limits, clean

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from advisor.report.model import Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import aside, gain, whole_noun
 

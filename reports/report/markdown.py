@@ -6,7 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from advisor.report.model import Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.report.numbers import counted, cut, duration, interval, percent, rate, share, size, speedup
 from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import Limits, clean

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from advisor.report.charts import Cut, Lane, Moment
-from advisor.report.model import BytesSaved, Finding, Report
+from advisor.report.finding import BytesSaved, Finding
+from advisor.report.model import Report
 from advisor.reports._clean import visible
 from advisor.reports._phrases import source_line
 

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from advisor.report.model import Evidence, Finding, Report, SourceLine
+from advisor.report.finding import Evidence, Finding, SourceLine
+from advisor.report.model import Report
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import aside, gain, last_line, likely, whole_noun

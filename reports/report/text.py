@@ -11,8 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from advisor.report.model import DeviceTime, Finding, Report
+from advisor.report.finding import Finding
+from advisor.report.model import Report
 from advisor.report.numbers import counted, cut, duration, interval, percent, share, speedup
+from advisor.report.recording import DeviceTime
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _phrases
 from advisor.reports._clean import Limits, clean

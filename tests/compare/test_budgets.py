@@ -9,8 +9,9 @@ import pytest
 from advisor.compare import compare
 from advisor.compare.budgets import EXAMPLE, check, parse
 from advisor.errors import UsageError
-from advisor.report.model import TracedMemory, Work
+from advisor.report.memory import TracedMemory
 from advisor.report.numbers import percent
+from advisor.report.step import Work
 from tests.compare.test_compare import changed, noisy, sample
 from tests.paths import ROOT
 from tests.reports.examples import healthy, launch_bound

@@ -10,8 +10,8 @@ import advisor
 from advisor.compare import compare
 from advisor.engine.run import run
 from advisor.errors import UsageError
-from advisor.report.model import Part
 from advisor.report.saved import captures
+from advisor.report.step import Part
 from advisor.sources import nsys
 from tests.analysed import analysed
 from tests.build import Trace

@@ -1,7 +1,7 @@
 """Parts of two steps that do the same work are found although names, ops and numbers of kernels changed."""
 
 from advisor.compare.matching import match
-from advisor.report.model import Part
+from advisor.report.step import Part
 
 
 def kernel(name, op="", shapes="", module="", us=10.0, calls=1.0, kind="compute"):

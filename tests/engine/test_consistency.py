@@ -10,7 +10,8 @@ from advisor.engine.checklist import ORDER, checklist
 from advisor.engine.consistency import consistent, contradictions
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.report.model import Health, Part, PathPart, Prediction
+from advisor.report.recording import Health, Prediction
+from advisor.report.step import Part, PathPart
 from advisor.reports.report import html
 from tests.analysed import analysed
 from tests.paths import ROOT

@@ -7,7 +7,8 @@ import pytest
 from advisor.engine.doubt import doubted, first_seen
 from advisor.engine.rule import Found, Judged, built_in
 from advisor.engine.run import run
-from advisor.report.model import Evidence, Fix, Health
+from advisor.report.finding import Evidence, Fix
+from advisor.report.recording import Health
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import CheaperDispatch, Edits, WithDurations, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork

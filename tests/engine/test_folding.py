@@ -8,7 +8,7 @@ import pytest
 
 from advisor.engine.folding import folded
 from advisor.engine.rule import Judged
-from advisor.report.model import Saving
+from advisor.report.finding import Saving
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithDurations
 from tests.build import Trace

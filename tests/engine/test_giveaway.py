@@ -14,7 +14,8 @@ from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import UsageError
-from advisor.report.model import Evidence, Finding, Fix, Health, Saving, SourceLine
+from advisor.report.finding import Evidence, Finding, Fix, Saving, SourceLine
+from advisor.report.recording import Health
 from advisor.sources import read
 from advisor.views.ranks.summary import RankSummary
 from tests.paths import ROOT

@@ -9,7 +9,7 @@ from advisor.engine.rule import SECTIONS, Found, Range, Rule, built_in, rule
 from advisor.engine.run import run
 from advisor.errors import RuleError, Unavailable, UsageError
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Clear, Evidence, Fix, Saving
+from advisor.report.finding import Clear, Evidence, Fix, Saving
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import CheaperDispatch, Edits
 from advisor.views.replay.gpu_work import GpuWork

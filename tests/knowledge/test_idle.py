@@ -1,7 +1,7 @@
 """Each cause of idle time is named everywhere that speaks of it."""
 
 from advisor.knowledge.idle import CAUSES
-from advisor.report.model import Idle
+from advisor.report.recording import Idle
 from advisor.reports.report import text
 from advisor.views.ranks.lane import _PART_OF_CAUSE
 from advisor.views.time.idle_gaps import STRETCHED

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.lab.true_steps import Held, as_markdown, held
-from advisor.report.model import Prediction
+from advisor.report.recording import Prediction
 
 RECORDING = Path(__file__).parents[2] / "samples" / "recording"
 

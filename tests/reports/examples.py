@@ -7,28 +7,10 @@ import msgspec
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import (
-    Clear,
-    Code,
-    DeviceInfo,
-    DeviceTime,
-    Evidence,
-    Failed,
-    Finding,
-    Fix,
-    Headline,
-    Health,
-    Idle,
-    KernelRow,
-    Prediction,
-    Recorded,
-    Report,
-    Saving,
-    Skipped,
-    SourceInfo,
-    SourceLine,
-    Window,
-)
+from advisor.report.finding import Clear, Code, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Headline, Report
+from advisor.report.recording import DeviceInfo, DeviceTime, Health, Idle, Prediction, Recorded, SourceInfo, Window
 from advisor.views.charts.build import picture
 from advisor.views.workspace import Workspace
 from tests.build import Trace

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from advisor.engine.rule import built_in
-from advisor.report.model import Clear
+from advisor.report.finding import Clear
 from advisor.views.ranks.collectives import RankCollectives
 from advisor.views.ranks.contention import contention
 from advisor.views.ranks.job import Job, RankSummaries

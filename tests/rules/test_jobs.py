@@ -14,7 +14,8 @@ from advisor.engine.kinds.job import _headline
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import Judged, catalog
 from advisor.engine.run import run
-from advisor.report.model import Evidence, Finding, Fix, Health, Saving
+from advisor.report.finding import Evidence, Finding, Fix, Saving
+from advisor.report.recording import Health
 from advisor.sources import read
 from advisor.views.ranks.job import Job
 from advisor.views.workspace import Workspace

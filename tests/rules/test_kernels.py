@@ -8,7 +8,7 @@ from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
-from advisor.report.model import ShareSaved
+from advisor.report.finding import ShareSaved
 from tests.kernels import judged, kernel
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from advisor.engine.rule import built_in
-from advisor.report.model import Clear
+from advisor.report.finding import Clear
 from advisor.views.ranks.job import Job, RankSummaries
 from tests.views.ranks import build
 

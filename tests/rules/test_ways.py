@@ -4,7 +4,7 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
-from advisor.report.model import Fix
+from advisor.report.finding import Fix
 from advisor.rules._ways import for_program, of_server, spelt
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings

@@ -10,7 +10,8 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Health, Kind, Report
+from advisor.report.model import Kind, Report
+from advisor.report.recording import Health
 from advisor.views.workspace import Workspace
 
 ABSTAINS: dict[Kind, tuple[type, str]] = {"tpu": (Timeline, "advice is for GPUs, and this is the profile of a TPU")}

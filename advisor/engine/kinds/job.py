@@ -16,28 +16,12 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
 from advisor.recordings.recording import Recording
-from advisor.report.model import (
-    LOW_SHARE,
-    SEVERITIES,
-    SUMMARY_CHARACTERS,
-    DeviceInfo,
-    Finding,
-    Headline,
-    Health,
-    Part,
-    PartKind,
-    Prediction,
-    RankRow,
-    Recorded,
-    Report,
-    Saving,
-    Slowdown,
-    SourceInfo,
-    Window,
-    Work,
-    severity_of,
-)
+from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Finding, Saving, severity_of
+from advisor.report.model import Headline, Report
 from advisor.report.numbers import percent, whole_clauses
+from advisor.report.ranks import RankRow, Slowdown
+from advisor.report.recording import DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
+from advisor.report.step import Part, PartKind, Work
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, JobEdits, Several

@@ -12,23 +12,12 @@ from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
-from advisor.report.model import (
-    MEDIUM_SHARE,
-    SEVERITIES,
-    SUMMARY_CHARACTERS,
-    DeviceInfo,
-    Finding,
-    Headline,
-    Health,
-    KernelRow,
-    Part,
-    Recorded,
-    Report,
-    Severity,
-    SourceInfo,
-    Work,
-)
+from advisor.report.finding import MEDIUM_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Finding, Severity
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Headline, Report
 from advisor.report.numbers import counted, cut, percent
+from advisor.report.recording import DeviceInfo, Health, Recorded, SourceInfo
+from advisor.report.step import Part, Work
 from advisor.views.kernels.checks import QUESTIONS
 from advisor.views.kernels.measured import MeasuredKernels
 from advisor.views.kernels.table import MeasuredTable

@@ -12,19 +12,11 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import Action, MemorySnapshot
-from advisor.report.model import (
-    SEVERITIES,
-    AnySaving,
-    BytesSaved,
-    DeviceInfo,
-    Headline,
-    Health,
-    Memory,
-    Recorded,
-    Report,
-    SourceInfo,
-)
+from advisor.report.finding import SEVERITIES, AnySaving, BytesSaved
+from advisor.report.memory import Memory
+from advisor.report.model import Headline, Report
 from advisor.report.numbers import size, three
+from advisor.report.recording import DeviceInfo, Health, Recorded, SourceInfo
 from advisor.views.memory.attribution import Category
 from advisor.views.memory.health import MemoryHealth
 from advisor.views.memory.history import DeviceMemory, MemoryHistory

@@ -9,21 +9,11 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
 from advisor.recordings.tpu import TpuProfile
-from advisor.report.model import (
-    DeviceInfo,
-    DeviceTime,
-    Headline,
-    Health,
-    Idle,
-    Rates,
-    Recorded,
-    Report,
-    SourceInfo,
-    Window,
-    Work,
-)
+from advisor.report.model import Headline, Report
 from advisor.report.numbers import percent
 from advisor.report.numbers import share as part_of
+from advisor.report.recording import DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
+from advisor.report.step import Rates, Work
 from advisor.views.tpu.core_time import CoreTime, TpuTime
 from advisor.views.tpu.steps import ALIKE, TpuSteps
 from advisor.views.tpu.tables import TpuTables

@@ -22,25 +22,13 @@ from advisor.knowledge.how_to_record import RECORD_LINES
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Device, Timeline
 from advisor.report.charts import Picture
-from advisor.report.model import (
-    SEVERITIES,
-    SUMMARY_CHARACTERS,
-    AnySaving,
-    DeviceInfo,
-    DeviceTime,
-    Health,
-    Idle,
-    KernelRow,
-    PathPart,
-    Recorded,
-    Report,
-    Saving,
-    SourceInfo,
-    Window,
-    severity_of,
-)
+from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Saving, severity_of
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
 from advisor.report.numbers import percent
+from advisor.report.recording import DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
 from advisor.report.roofline import rates
+from advisor.report.step import PathPart
 from advisor.views.charts.memory import TracedPeaks
 from advisor.views.device_rates import DeviceRates
 from advisor.views.health import TraceHealth

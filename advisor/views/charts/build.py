@@ -12,7 +12,7 @@ import pandas as pd
 from advisor.intervals import EMPTY, Floats, Ints, overlap_with
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
-from advisor.report.model import BytesSaved, Finding
+from advisor.report.finding import BytesSaved, Finding
 from advisor.views.charts import memory
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment

@@ -9,7 +9,7 @@ import pandas as pd
 
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import MemoryCurve
-from advisor.report.model import TracedMemory
+from advisor.report.memory import TracedMemory
 from advisor.views.trace.steps import Steps
 
 POINTS = 600

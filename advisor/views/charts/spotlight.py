@@ -12,7 +12,7 @@ from advisor.intervals import Ints
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut, Mark, Moment
-from advisor.report.model import Evidence, Finding
+from advisor.report.finding import Evidence, Finding
 from advisor.views.charts.slices import Cutter
 
 SLICES = 3_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from advisor.knowledge.how_to_record import counters
-from advisor.report.model import Check
+from advisor.report.kernels import Check
 from advisor.report.numbers import many
 from advisor.views.kernels.counters import (
     NO_STALL,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from advisor.knowledge import kernel_names
-from advisor.report.model import Counted, KernelRow, Occupancy
+from advisor.report.kernels import Counted, KernelRow, Occupancy
 from advisor.report.numbers import counted
 from advisor.views.kernels.checks import checks
 from advisor.views.kernels.counters import NO_STALL, STALLS, dram_bytes, stalls, thread_ops

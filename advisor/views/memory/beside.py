@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.recordings.snapshot import Action, SnapshotBeside
-from advisor.report.model import Memory
+from advisor.report.memory import Memory
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth, returned
 from advisor.views.memory.replay import MemoryReplay

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.recordings.snapshot import Action, MemorySnapshot
-from advisor.report.model import Health
 from advisor.report.numbers import counted, percent
+from advisor.report.recording import Health
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay

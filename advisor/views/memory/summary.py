@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.recordings.snapshot import Action, Ints
-from advisor.report.model import HeldRow, Memory, MemoryCurve, MemoryDevice, SegmentRow
+from advisor.report.memory import HeldRow, Memory, MemoryCurve, MemoryDevice, SegmentRow
 from advisor.views.memory.attribution import CATEGORIES, Attribution, Category
 from advisor.views.memory.history import DeviceMemory, MemoryHistory
 from advisor.views.memory.patterns import Leaks

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.intervals import Floats
-from advisor.report.model import CollectiveMoment, RankMoment, RankSpan, RankStep, WaitRow
+from advisor.report.ranks import CollectiveMoment, RankMoment, RankSpan, RankStep, WaitRow
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS

@@ -13,7 +13,8 @@ import numpy as np
 from advisor.errors import TraceError, Unavailable
 from advisor.intervals import Floats, Mask
 from advisor.knowledge.collectives import Collective
-from advisor.report.model import Kind, Matching
+from advisor.report.model import Kind
+from advisor.report.ranks import Matching
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.matching import Matched, match, taken

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.knowledge.collectives import bus_factor, link_gbps
-from advisor.report.model import CollectiveRow
+from advisor.report.ranks import CollectiveRow
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.job import Job
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.collectives import Collective
-from advisor.report.model import Matching
 from advisor.report.numbers import duration
+from advisor.report.ranks import Matching
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.summary import RankSummary, coded
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.report.model import Basis, Saving
+from advisor.report.finding import Basis, Saving
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits
 from advisor.views.ranks.matching import Matched
 from advisor.views.ranks.recorded import recorded_schedule

@@ -13,7 +13,8 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Finding, Health, Prediction
+from advisor.report.finding import Finding
+from advisor.report.recording import Health, Prediction
 from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
 from advisor.views.ranks.contention import contention

@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask
-from advisor.report.model import RankCost, Slowdown
+from advisor.report.ranks import RankCost, Slowdown
 from advisor.views.ranks.edits import Evened
 from advisor.views.ranks.job import Job
 from advisor.views.ranks.lane import PARTS

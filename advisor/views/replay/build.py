@@ -11,7 +11,7 @@ from advisor.intervals import Floats, Mask, Spans, clip, length, overlap_with, u
 from advisor.knowledge import recording_cost
 from advisor.knowledge.kernel_names import Family, family
 from advisor.recordings.timeline import MemoryKind, Timeline
-from advisor.report.model import Basis, Saving
+from advisor.report.finding import Basis, Saving
 from advisor.views.replay.calibration import Calibration
 from advisor.views.replay.edits import Edit, Edits
 from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, schedule_of

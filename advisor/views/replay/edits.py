@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.report.model import Change
+from advisor.report.finding import Change
 from advisor.views.replay.schedule import Schedule
 
 

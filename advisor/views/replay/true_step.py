@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import Mask
 from advisor.knowledge import recording_cost
-from advisor.report.model import Prediction
+from advisor.report.recording import Prediction
 from advisor.views.replay.recording_cost import HostCost
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import period_us

@@ -11,8 +11,8 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
-from advisor.report.model import HOST_LINKS
 from advisor.report.numbers import cut, duration, mostly, percent
+from advisor.report.step import HOST_LINKS
 from advisor.views.replay.build import Replay
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.critical_path import CriticalPath

@@ -11,7 +11,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, Spans, overlap_with
 from advisor.knowledge.idle import CAUSES
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Part, PartKind
+from advisor.report.step import Part, PartKind
 from advisor.views.groups import Groups
 from advisor.views.replay.build import Replay
 from advisor.views.time.device_time import Partition

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.intervals import EMPTY, Floats, Ints, Spans, joined, overlap_with, subtract
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.report.model import Link, PathPart
+from advisor.report.step import Link, PathPart
 from advisor.views.replay.build import Replay
 from advisor.views.replay.longest_path import longest_path
 from advisor.views.replay.schedule import EARLIER, Schedule

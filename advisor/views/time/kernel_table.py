@@ -11,7 +11,7 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import KernelRow, Occupancy
+from advisor.report.kernels import KernelRow, Occupancy
 from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.gpu_kernels import FAMILIES, Kernels

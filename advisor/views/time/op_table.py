@@ -9,7 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, nest
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import OpRow
+from advisor.report.step import OpRow
 from advisor.views.groups import Groups
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.ops import Ops, thread_ids

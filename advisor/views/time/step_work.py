@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.recordings.timeline import GpuKind, Timeline
-from advisor.report.model import Work
+from advisor.report.step import Work
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.batch import Batch
 from advisor.views.trace.ops import Ops

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import UtilizationRow
+from advisor.report.kernels import UtilizationRow
 from advisor.views.trace.steps import Steps
 
 # Names as nsys writes them, "SMs Active [Throughput %]", in the order in which people ask.

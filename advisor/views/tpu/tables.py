@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.recordings.tpu import TpuProfile
-from advisor.report.model import CategoryRow, KernelRow, Part
+from advisor.report.kernels import KernelRow
+from advisor.report.step import CategoryRow, Part
 from advisor.views.tpu.core_time import TpuTime
 from advisor.views.tpu.steps import TpuSteps
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import SourceLine
+from advisor.report.finding import SourceLine
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import Evidence, SourceLine
+from advisor.report.finding import Evidence, SourceLine
 from advisor.views.trace.compiled_lines import CompiledLines
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.source_lines import Sources

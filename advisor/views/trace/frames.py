@@ -9,7 +9,7 @@ import pandas as pd
 
 from advisor.intervals import Mask, Spans, union, within
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import SourceLine
+from advisor.report.finding import SourceLine
 from advisor.views.trace.source_lines import user_frame
 
 

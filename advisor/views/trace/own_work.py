@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.intervals import Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import SourceLine
+from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity

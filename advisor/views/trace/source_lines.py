@@ -15,7 +15,7 @@ import pandas as pd
 from advisor.intervals import Floats, Ints, nest
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.recordings.timeline import Timeline
-from advisor.report.model import SourceLine
+from advisor.report.finding import SourceLine
 from advisor.views.trace.ops import Ops, thread_ids
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$")

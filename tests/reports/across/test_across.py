@@ -7,7 +7,9 @@ import pytest
 
 from advisor.compare.across import across
 from advisor.errors import UsageError
-from advisor.report.model import DeviceInfo, Report, Work
+from advisor.report.model import Report
+from advisor.report.recording import DeviceInfo
+from advisor.report.step import Work
 from advisor.reports.across import formats
 from advisor.reports.across._phrases import heads
 from tests.reports.examples import NASTY, healthy, hostile, launch_bound

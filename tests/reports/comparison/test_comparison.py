@@ -6,7 +6,7 @@ from markdown_it import MarkdownIt
 
 from advisor.compare import compare
 from advisor.compare.model import Row, Table
-from advisor.report.model import Part
+from advisor.report.step import Part
 from advisor.reports.comparison import _phrases as words
 from advisor.reports.comparison import formats
 from tests.compare.test_compare import sample

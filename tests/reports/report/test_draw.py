@@ -14,8 +14,10 @@ import pytest
 import advisor
 from advisor.engine.checklist import checklist as answers_of
 from advisor.report.charts import Cut, Lane
-from advisor.report.model import KernelRow, PathPart, Report
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, rates, reach, standing
+from advisor.report.step import PathPart
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import critical_path
 from advisor.reports.report import html

@@ -16,7 +16,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 import advisor.reports
-from advisor.report.model import Evidence, Health, Idle, KernelRow, Report
+from advisor.report.finding import Evidence
+from advisor.report.kernels import KernelRow
+from advisor.report.model import Report
+from advisor.report.recording import Health, Idle
 from advisor.reports import _clean, _pages, _phrases, formats
 from advisor.reports.report import html, json, markdown, text
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound

@@ -10,7 +10,7 @@ import advisor
 from advisor.intervals import length
 from advisor.recordings.timeline import Timeline
 from advisor.report.charts import Cut
-from advisor.report.model import Code, Evidence, Finding, Fix, Saving
+from advisor.report.finding import Code, Evidence, Finding, Fix, Saving
 from advisor.views.charts import build as view
 from advisor.views.charts.build import Tables, picture
 from advisor.views.charts.slices import Cutter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.report.model import TracedMemory
+from advisor.report.memory import TracedMemory
 from advisor.views.charts.memory import TracedPeaks, curves
 from advisor.views.trace.steps import Steps
 from tests.build import Trace

@@ -7,7 +7,7 @@ from advisor.engine.run import run
 from advisor.errors import UsageError
 from advisor.recordings.kernel_profiles import KernelProfile, KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
-from advisor.report.model import Saving
+from advisor.report.finding import Saving
 from tests.build import Trace
 from tests.kernels import kernel
 

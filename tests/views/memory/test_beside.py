@@ -8,7 +8,7 @@ import pytest
 import advisor
 from advisor.errors import UsageError
 from advisor.recordings.recording import Recording, with_memory
-from advisor.report.model import BytesSaved
+from advisor.report.finding import BytesSaved
 from advisor.reports import formats
 from advisor.reports.report import html
 from advisor.sources import read

@@ -13,7 +13,8 @@ from advisor.engine.kinds.job import _bound, _recorded_late
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
-from advisor.report.model import Health, Part
+from advisor.report.recording import Health
+from advisor.report.step import Part
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
 from advisor.views.ranks.graph import JobGraph

@@ -1,0 +1,85 @@
+"""Why two sides may not be comparable: other devices, other marks of a step, other work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from advisor.compare.model import Difference
+from advisor.report.model import Report
+from advisor.report.numbers import three
+
+FLOPS_SHARE = 0.10
+"""Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
+OTHER_WORK, SAME_PROGRAM = 1.5, 0.2
+"""Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules or ops of the same names, are of two programs: a fix that
+renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
+
+
+def differences(before: Report, after: Report) -> Iterable[Difference]:
+    def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
+        sides = of(before), of(after)
+        if sides[0] != sides[1]:
+            yield Difference(what, *sides, serious, advice)
+
+    if _named(before) and _named(after):
+        yield from told("device", _devices, "Record both on the same GPU.", serious=True)
+    yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
+    yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
+    yield from told("what was recorded", lambda r: r.kind, "Compare recordings of one kind.", serious=True)
+    marked = (basis_of(before) == "whole") == (basis_of(after) == "whole")
+    steps = "Mark the steps of both in the same way: prof.step() after each."
+    yield from told("what a step is", basis_of, steps, serious=not marked)
+    if basis_of(before) == basis_of(after) == "whole":
+        kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
+        yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
+    if before.kind != "kernels":  # a report and its pages are of one profiler
+        yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
+    yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
+    flops = before.work.flops, after.work.flops
+    if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and (shared := _in_common(before, after)) < SAME_PROGRAM:
+        told_work = [f"{_flop(f)} a step" for f in flops]
+        advice = f"Only {shared:.0%} of their time is in modules or ops of the same names: these are two programs."
+        yield Difference("program", told_work[0], told_work[1], True, advice)
+    elif min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
+        texts = [f"{_flop(f)} a step" for f in flops]
+        yield Difference("work", texts[0], texts[1], False, "If batch or model changed, compare the time per sample instead.")
+
+
+def basis_of(report: Report) -> str:
+    return report.window.basis if report.window else report.kind
+
+
+def _named(report: Report) -> bool:
+    """Whether the devices' names are known: a CSV page of Nsight Compute may leave them out."""
+    return report.kind != "kernels" or any(d.name for d in report.devices)
+
+
+def _in_common(before: Report, after: Report) -> float:
+    """The share of the steps' busy time that is in modules (of programs that record them; else in ops) of names that both have."""
+    sides = [[part for part in report.breakdown if part.kind != "idle"] for report in (before, after)]
+    modules = all(sum(p.us for p in side if p.module) > 0.5 * sum(p.us for p in side) for side in sides)
+    times: list[dict[str, float]] = []
+    for side in sides:
+        whole = sum(p.us for p in side) or 1.0
+        found: dict[str, float] = {}
+        for part in side:
+            name = (part.module if modules else part.op) or part.name
+            found[name] = found.get(name, 0.0) + part.us / whole
+        times.append(found)
+    return sum(min(share, times[1].get(name, 0.0)) for name, share in times[0].items())
+
+
+def _flop(count: float) -> str:
+    """`3.63 GFLOP`, `3.88 TFLOP`."""
+    scale, unit = next((pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G")) if count >= 0.9995 * pair[0]), (1e6, "M"))
+    return f"{three(count / scale)} {unit}FLOP"
+
+
+def _devices(report: Report) -> str:
+    return " and ".join(sorted({d.name for d in report.devices})) or "no GPU"
+
+
+def _recorded(report: Report) -> str:
+    recorded = report.source.recorded
+    kinds = [name for name in ("shapes", "stacks", "memory") if getattr(recorded, name)]
+    return ", ".join(kinds) or "neither shapes nor stacks"

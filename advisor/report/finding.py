@@ -1,0 +1,228 @@
+"""What a rule says: a problem, how sure we are, what to change and what that gains; or why there is none."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+LOUD: tuple[Severity, ...] = ("high", "medium")
+"""Severities of what asks to be done; the others are notes."""
+Basis = Literal["simulated", "bound", "measured"]
+SUMMARY_CHARACTERS = 240
+"""Of a finding's summary at most: it is one line."""
+LEVEL = 0.8
+"""How often what is measured lies between low and high, by design."""
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """A place in the program's text; lines count from 1."""
+
+    file: str
+    line: int
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One place in the trace that shows the problem; `count` repeats are folded into it, `dur_us` is their total."""
+
+    label: str
+    start_us: float
+    dur_us: float
+    count: int = 1
+    device: int | None = None
+    stream: int | None = None
+    thread: int | None = None
+    source: SourceLine | None = None
+    bytes: int | None = None
+    """Of memory, where that is the problem: the most held at once."""
+
+
+class Code(msgspec.Struct, frozen=True):
+    """The lines to change as they are, in the user's terms, and as they should be."""
+
+    before: str
+    after: str
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """What to change. At least one step."""
+
+    title: str
+    steps: tuple[str, ...]
+    code: Code | None = None
+    url: str = ""
+    risk: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise ValueError(f"the fix {self.title!r} has no step")
+
+
+class Saving(msgspec.Struct, frozen=True, tag_field="unit", tag="us"):
+    """What one step gains, in µs: 0 <= low <= expected <= high."""
+
+    low_us: float
+    expected_us: float
+    high_us: float
+    basis: Basis
+    removes: str = ""
+    level: float = LEVEL
+    per: Literal["step", "request"] = "step"
+    """What becomes shorter: the step, or the time of each of several requests that share a step as long as now."""
+
+    def __post_init__(self) -> None:
+        _ordered(self.low_us, self.expected_us, self.high_us)
+
+    @property
+    def unit(self) -> str:
+        return "us"
+
+    @property
+    def low(self) -> float:
+        return self.low_us
+
+    @property
+    def expected(self) -> float:
+        return self.expected_us
+
+    @property
+    def high(self) -> float:
+        return self.high_us
+
+
+class _Amount(msgspec.Struct, frozen=True, tag_field="unit"):
+    low: float
+    expected: float
+    high: float
+    basis: Basis
+    removes: str = ""
+    level: float = LEVEL
+
+    def __post_init__(self) -> None:
+        _ordered(self.low, self.expected, self.high)
+
+    @property
+    def unit(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class BytesSaved(_Amount, frozen=True, tag="bytes"):
+    """What the peak of memory loses, in bytes."""
+
+    of: Literal["allocated", "reserved"] = "allocated"
+    """The peak meant: of what the program holds, or of what its allocator holds from the driver."""
+
+
+class ShareSaved(_Amount, frozen=True, tag="share"):
+    """What one kernel gains, as a share of its own time."""
+
+
+AnySaving: TypeAlias = Saving | BytesSaved | ShareSaved
+
+
+def _ordered(low: float, expected: float, high: float) -> None:
+    if not 0 <= low <= expected <= high:
+        raise ValueError(f"a saving is ordered, not {low}, {expected}, {high}")
+
+
+HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01
+"""Shares of the step that a fix must save to be high, medium or low. A twentieth is what an unprofiled run can confirm
+against its own noise; a fifth is worth dropping other work for."""
+
+
+def severity_of(saving: AnySaving, whole: float) -> Severity:
+    """How much a finding matters, by the share of the whole (the step's µs, the peak's bytes, 1) that its fix is expected to save."""
+    share = saving.expected / whole if whole > 0 else 0.0
+    if share >= HIGH_SHARE:
+        return "high"
+    if share >= MEDIUM_SHARE:
+        return "medium"
+    return "low" if share >= LOW_SHARE else "info"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one part of a fix does to a step in the replay, in µs and ops a step."""
+
+    edit: str
+    ops_removed: float = 0.0
+    ops_changed: float = 0.0
+    gpu_us: float = 0.0
+    """GPU time that it takes away; likewise of the host."""
+    host_us: float = 0.0
+    waits_removed: float = 0.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A problem, how sure we are, what to do and what it gains. The engine fills in `rule`."""
+
+    title: str
+    summary: str
+    severity: Severity
+    confidence: float
+    saving: AnySaving
+    evidence: tuple[Evidence, ...]
+    fix: Fix
+    rule: str = ""
+    id: str = ""
+    """The rule and an ordinal, `launch-gap-1`: the same in every report of the same trace."""
+    status: Literal["found", "possible"] = "found"
+    """A possible one is low at most: `possible_why` says what stands against it, "" where recording could have made it, and
+    `decide_with` is the command that tells."""
+    possible_why: str = ""
+    decide_with: str = ""
+    cause: str = ""
+    """Of a job: compute, imbalance, host, data-loading, copy or communication."""
+    ranks: tuple[int, ...] = ()
+    """The ranks it holds for, the culprit first."""
+    folded_into: str = ""
+    """The rule whose fix already removes most of this: the cause, of which this is a symptom."""
+    allowed: str = ""
+    """Why the team lives with this; "" where it does not."""
+    checks: tuple[str, ...] = ()
+    """The health checks it rests on: each of them passed, or at worst degraded."""
+    lines_with: str = ""
+    """How to record the lines of the source that it comes from, where the recording has none."""
+    edits: tuple[Change, ...] = ()
+    """What the fix is expected to do to the step, part by part."""
+
+    @property
+    def loud(self) -> bool:
+        """Whether it asks for something to be done, rather than notes it."""
+        return self.severity in LOUD
+
+    @property
+    def shortens(self) -> bool:
+        """Whether the fix, as far as it is known to help, makes the step itself shorter."""
+        return isinstance(self.saving, Saving) and self.saving.per == "step" and self.status == "found"
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"the finding {self.title!r} has no evidence")
+        if "\n" in self.summary or len(self.summary) > SUMMARY_CHARACTERS:
+            raise ValueError(f"the summary of {self.title!r} does not fit one line")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"confidence is 0 to 1, not {self.confidence}")
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """A rule looked and found nothing: `why` gives the value and the threshold."""
+
+    why: str
+    rule: str = ""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A rule could not look: what was missing, and how to record it."""
+
+    why: str
+    record_with: str = ""
+    rule: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A rule broke; the others went on."""
+
+    rule: str
+    error: str

@@ -1,0 +1,141 @@
+"""What the report says of a job's ranks: where their steps went, whom they wait for, what they send."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class RankStep(msgspec.Struct, frozen=True, array_like=True):
+    """One step of one rank, in µs: as recorded, computing, and waiting for other ranks."""
+
+    step_us: float
+    compute_us: float
+    wait_us: float
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a job: where a step of its device went, in µs. The parts sum to `step_us`."""
+
+    rank: int
+    host: str = ""
+    step_us: float
+    compute_us: float
+    copy_us: float = 0.0
+    wait_us: float = 0.0
+    """Waiting for other ranks: communication that nothing of this rank's runs beside, before the last one has come."""
+    transfer_us: float = 0.0
+    """Exposed communication after that."""
+    input_us: float = 0.0
+    host_us: float = 0.0
+    """Idle for other reasons of the host's."""
+    other_us: float = 0.0
+    lateness_us: float = 0.0
+    """What the others waited for it, a step."""
+    by_step: tuple[RankStep, ...] = ()
+    trace: str = ""
+    """The name of its trace."""
+    page: str = ""
+    """The file of its own page, seen from the job's."""
+    failed: str = ""
+    """Why it could not be read; all else is 0 then."""
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
+    """How collectives of different ranks were found to be the same, and whether that is proved."""
+
+    method: str
+    matched: int
+    share: float = 1.0
+    """Of all collectives that could be matched."""
+    spread_us: float = 0.0
+    """Median distance of the same collective's ends: all leave it together."""
+    status: Literal["ok", "degraded", "failed"]
+    detail: str = ""
+    clock_offset_us: float = 0.0
+    """Largest between two ranks' clocks; corrected."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the job that no trace was given of, the first thousand."""
+
+
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind, group and size. Waits and transfers in µs a step, summed over ranks and divided by them."""
+
+    kind: str
+    group: str
+    ranks: int
+    bytes: int
+    calls: float
+    """A step."""
+    wait_us: float
+    transfer_us: float
+    transfer_each_us: float
+    """Median of one."""
+    bus_gbps: float = 0.0
+    """In 1e9 bytes a second, as nccl-tests has it; 0 where the size is unknown."""
+    link_gbps: float = 0.0
+    """What the link between the devices can carry in one direction; 0 where that is unknown."""
+    nodes: int = 0
+    """Machines that the group's ranks run on; 0 where that is unknown."""
+
+
+class RankCost(msgspec.Struct, frozen=True, kw_only=True):
+    """How many times as long the job takes as the ideal one where only this rank's own time is as it was."""
+
+    rank: int
+    slowdown: float
+
+
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
+    """A job over the ideal one, in which every rank does each stretch as long as the mean of all and each transfer takes the median of
+    its like (Lin et al., OSDI 2025). `by_part`: where only that part of the ranks' time is as it was."""
+
+    slowdown: float
+    by_part: dict[str, float]
+    by_rank: tuple[RankCost, ...]
+    worst_ranks: tuple[int, ...]
+    """The slowest 3 % of the ranks, one at least."""
+    explained_by_worst: float
+    """Of what the job loses against the ideal, the share that returns when only these are as the ideal has them."""
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank waits for another, the last to come, in collectives: so many µs a step."""
+
+    rank: int
+    waits_for: int
+    wait_us: float
+
+
+class RankSpan(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank's device did for a while: a part of `RankRow`, or `transfer`; µs from the beginning of what is shown."""
+
+    part: str
+    start_us: float
+    end_us: float
+
+
+class RankMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank around a collective: when it came to it and when it left, None where it has no part in it, and its device's time."""
+
+    rank: int
+    arrival_us: float | None
+    end_us: float | None
+    spans: tuple[RankSpan, ...]
+
+
+class CollectiveMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """The collective that ranks waited longest in, on one clock: µs from the beginning of what is shown. `begin_us`: when the last
+    rank, `last`, had come. `ranks`: those that came latest and earliest where there are many."""
+
+    kind: str
+    group: str
+    bytes: int
+    step: int
+    last: int
+    wait_us: float
+    """All ranks' waits together."""
+    begin_us: float
+    span_us: float
+    ranks: tuple[RankMoment, ...]

@@ -1,0 +1,107 @@
+"""What was recorded: the file, its devices and window, where their time went, and whether it can be trusted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What the recorder was told to write beside the events; `steps`: whole ones in the window, 0 where none repeats."""
+
+    shapes: bool
+    stacks: bool
+    steps: int
+    memory: bool = False
+    syncs: bool = False
+
+
+class SourceInfo(msgspec.Struct, frozen=True):
+    """The file that was read. bytes: of its uncompressed text; events: of every kind."""
+
+    path: str
+    format: str
+    bytes: int
+    events: int
+    recorded: Recorded
+
+
+class DeviceInfo(msgspec.Struct, frozen=True):
+    """A device that did something. sm_count: its multiprocessors, 0 where they were not recorded."""
+
+    id: int
+    name: str
+    sm_count: int
+    rates: dict[str, float] = {}
+    """Peak rates that the analysis used, where they are not those of the table of known devices: TFLOP/s by precision, GB/s of memory."""
+    rates_from: str = ""
+    """Where these come from: the user's settings, or an estimate by generation."""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """A figure with the interval that it lies in."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The analysed part of the trace. `basis` says what a step is; `step_us` is its steady period."""
+
+    start_us: float
+    end_us: float
+    steps: int
+    step_us: float
+    basis: Literal["profiler-step", "nvtx", "detected", "whole"]
+    detail: str = ""
+    true_step_us: Prediction | None = None
+    """The step as it runs without a profiler; None where that was not worked out."""
+    recording_us: float = 0.0
+    """What recording added to a step."""
+    true_step_basis: Literal["measured", "estimated", "recorded"] = "recorded"
+    """Whether `true_step_us` was timed without a profiler, follows from the trace, or is the recorded step for want of better."""
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """Idle device time by cause; the causes sum to `DeviceTime.idle_us`."""
+
+    sync: float = 0.0
+    data_loading: float = 0.0
+    launch: float = 0.0
+    allocator: float = 0.0
+    host: float = 0.0
+    dependency: float = 0.0
+    profiler: float = 0.0
+    unknown: float = 0.0
+
+
+class DeviceTime(msgspec.Struct, frozen=True):
+    """Where one device's window went; the five classes sum to `window_us`."""
+
+    device: int
+    window_us: float
+    compute_us: float
+    exposed_comm_us: float
+    exposed_copy_us: float
+    exposed_memset_us: float
+    idle_us: float
+    idle: Idle
+
+
+TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
+"""What a check of a recording may find untrue, and what a rule may rely on: what the host did, what the device's ops took, the
+counters of a kernel, what memory held, how ranks are matched."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """One question asked of the trace before any advice."""
+
+    check: str
+    status: Literal["ok", "degraded", "failed"]
+    detail: str
+    touches: tuple[str, ...] = ("host", "kernels")
+    """What cannot be trusted where it fails: what the host did, or what the device's ops took."""
+    record_with: str = ""
+    """How to record again so that it holds."""

@@ -1,0 +1,53 @@
+"""Questions asked of the trace before any advice: can it carry it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.recordings.timeline import Timeline
+from advisor.report.recording import Health
+from advisor.views.health.cost import recording_cost, replayed
+from advisor.views.health.events import causality, faster_than_possible, gpu_events, links, stream_order
+from advisor.views.health.reading import graphs, poorer_format, reading, runtime
+from advisor.views.health.steps import start_up, step_marks
+from advisor.views.replay.build import Replay
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
+from advisor.views.trace.startup import StartUp
+from advisor.views.trace.steps import Steps
+
+
+@dataclass(frozen=True)
+class TraceHealth:
+    """Every check with its answer, in a fixed order."""
+
+    results: tuple[Health, ...]
+
+    @property
+    def failed(self) -> tuple[Health, ...]:
+        """Checks that leave nothing to trust: no rule may speak."""
+        return tuple(h for h in self.results if h.status == "failed")
+
+    @classmethod
+    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program) -> TraceHealth:
+        again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
+        return cls(
+            (
+                reading(timeline, "complete-file", "every event of the file was read", again),
+                reading(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
+                graphs(timeline),
+                reading(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
+                causality(timeline, launches, steps),
+                links(timeline, launches, steps),
+                gpu_events(timeline, launches, steps),
+                stream_order(timeline, steps),
+                step_marks(timeline, steps),
+                start_up(steps, startup),
+                faster_than_possible(timeline, steps, roofline),
+                recording_cost(replay),
+                replayed(timeline, replay),
+                *poorer_format(timeline),
+                *runtime(program),
+            )
+        )

@@ -1,0 +1,180 @@
+"""Whether the events fit each other: clocks, launches and their ops, streams, what kernels can reach."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.intervals import Floats, union
+from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import percent
+from advisor.report.recording import Health
+from advisor.views.health.grades import FEW, HOST, MANY, graded
+from advisor.views.time.roofline import Roofline
+from advisor.views.trace.launches import Launches, launched_ops
+from advisor.views.trace.steps import Steps
+from advisor.views.trace.unrun_launches import lost_launches
+
+CAUSALITY_SLACK_US = 5.0
+"""A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
+
+SKEWED = 0.05
+"""Clocks that disagree by less than what tells more than 95 % of the idle time leave the cause of the gaps known."""
+
+COLLAPSED = 0.5
+"""A step that lost this share of its GPU ops is no step any more."""
+
+EARLY_START_US = 10.0
+"""Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
+
+ABOVE = 1.05
+"""A kernel that is faster than the datasheet allows by more than this is not told by rounding: its work, its clock or its cache is."""
+
+
+def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
+    """Whether GPU ops start after their launch: if not, the clocks disagree."""
+    check = "clock-causality"
+    known = ~np.isnan(launches.start_us)
+    if not known.any():
+        return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST)
+    early = launches.start_us[known] - timeline.gpu_ops["start_us"].to_numpy()[known]
+    bad = int((early > CAUSALITY_SLACK_US).sum())
+    if not bad:
+        return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it", touches=HOST)
+    failed = bad / int(known.sum()) > 0.05 and _in_doubt(timeline, steps, float(early.max())) > SKEWED
+    return Health(
+        check=check,
+        status="failed" if failed else "degraded",
+        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs: "
+        f"host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
+        touches=HOST,
+        record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
+    )
+
+
+def _in_doubt(timeline: Timeline, steps: Steps, skew_us: float) -> float:
+    """Share of the devices' idle time in the window whose cause clocks that disagree by `skew_us` may hide: that much of each gap."""
+    ops = timeline.gpu_ops
+    device, start, end = ops["device"].to_numpy(), ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    window = steps.start_us, steps.end_us
+    busy = [union(start[device == d], end[device == d]) for d in np.unique(device)]
+    gaps = np.concatenate([np.clip(starts[1:], *window) - np.clip(ends[:-1], *window) for starts, ends in busy])
+    return float(np.minimum(gaps, skew_us).sum()) / max(float(gaps.sum()), 1e-9) if gaps.any() else 1.0
+
+
+def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
+    """Whether GPU ops are tied to the call that launched them, each to one."""
+    check = "launch-links"
+    start = timeline.gpu_ops["start_us"].to_numpy()
+    inside = steps.holds(start) & launched_ops(timeline)
+    if not inside.any():
+        return Health(check=check, status="ok", detail="the window holds no GPU work", touches=HOST)
+    linked = float((launches.call[inside] >= 0).mean())
+    if launches.ambiguous:
+        return Health(
+            check=check,
+            status="failed" if launches.ambiguous > MANY * len(start) else "degraded",
+            detail=f"{launches.ambiguous} GPU ops share a correlation id with several launches: is this a merge of several ranks?",
+            touches=HOST,
+            record_with="give the trace of one rank, as the profiler wrote it",
+        )
+    if linked < 0.7:
+        return Health(
+            check=check,
+            status="degraded",
+            detail=f"only {linked:.0%} of GPU ops have their launch in the trace",
+            touches=HOST,
+            record_with="record ProfilerActivity.CPU and ProfilerActivity.CUDA together",
+        )
+    return Health(check=check, status="ok", detail=f"{percent(linked)} of GPU ops are tied to the call that launched them", touches=HOST)
+
+
+def gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
+    """Launches whose GPU op is not in the trace: the profiler's buffers overflowed or were not written out."""
+    check = "gpu-events"
+    rows, gone = lost_launches(timeline, launches)
+    start = timeline.api_calls["start_us"].to_numpy()[rows]
+    inside = steps.issued_at(start)
+    if not inside.any() or not (launches.call >= 0).any():
+        return Health(check=check, status="ok", detail="no launches in the window to compare with")
+    rows, start, lost = rows[inside], start[inside], gone[inside]
+    share, worst = float(lost.mean()), _worst_step(steps, start, lost)
+    if graded(share) == "ok" and gone.mean() > COLLAPSED:
+        return Health(
+            check=check,
+            status="degraded",
+            detail=f"{int((gone & ~inside).sum()):,} of {len(gone):,} launches of the recording, outside the window, have no GPU op in the trace: "
+            "what the device did there is not known",
+            record_with="record fewer launches, or only the part that is asked about (cudaProfilerStart and --capture-range=cudaProfilerApi)",
+        )
+    if graded(share) == "ok":
+        few = f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, too few to matter"
+        return Health(check=check, status="ok", detail=few if lost.any() else "every launch has its GPU op in the trace")
+    return Health(
+        check=check,
+        status="failed" if worst > COLLAPSED else graded(share),
+        detail=f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, {worst:.0%} of them in the worst step: "
+        "the profiler dropped or lost buffers",
+        record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
+    )
+
+
+def _worst_step(steps: Steps, start: Floats, lost: np.ndarray) -> float:
+    step = np.clip(steps.of_host_time(start), 0, steps.steps - 1)
+    made = np.bincount(step, minlength=steps.steps)
+    return float((np.bincount(step, lost, minlength=steps.steps) / np.maximum(made, 1)).max())
+
+
+def stream_order(timeline: Timeline, steps: Steps) -> Health:
+    """Ops of one stream run in turn. Programmatic launch starts one a little early; nodes of a graph may run side by side."""
+    check = "stream-order"
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    rows = np.flatnonzero(steps.holds(start))
+    device, stream = ops["device"].to_numpy(), ops["stream"].to_numpy()
+    rows = rows[np.lexsort((start[rows], stream[rows], device[rows]))]
+    same = (device[rows[1:]] == device[rows[:-1]]) & (stream[rows[1:]] == stream[rows[:-1]])
+    correlation = ops["correlation"].to_numpy()
+    one_graph = (correlation[rows[1:]] == correlation[rows[:-1]]) & (correlation[rows[1:]] >= 0)
+    overlap = start[rows[:-1]] + dur[rows[:-1]] - start[rows[1:]]
+    shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
+    bad = int((same & ~one_graph & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
+    share = bad / max(len(rows) - 1, 1)
+    if graded(share) == "ok":
+        few = f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, too few to matter"
+        return Health(check=check, status="ok", detail=few if bad else "ops of one stream run one after the other")
+    return Health(
+        check=check,
+        status=graded(share),
+        detail=f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, where ops run in turn: the recorder "
+        "counted several queues as one, ranks were merged, or times are damaged",
+        record_with="give the trace of one rank, as the profiler wrote it",
+    )
+
+
+def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -> Health:
+    """Kernels above their roofline: where most of their bytes fit into the L2 cache, they never came from memory; else a formula or a
+    rate is wrong. Nothing rests on it: rules take the lesser of both times."""
+    check = "roofline"
+    ops = timeline.gpu_ops
+    start, dur = ops["start_us"].to_numpy(), ops["dur_us"].to_numpy()
+    known = steps.holds(start) & ~np.isnan(roofline.peak_us) & (dur > 0)
+    if not known.any():
+        return Health(check=check, status="ok", detail="no kernel's work and limit are known", touches=())
+    l2 = np.array([(roofline.peaks[d].l2_mbytes or 0.0) * 1e6 if d in roofline.peaks else 0.0 for d in ops["device"].to_numpy().tolist()])
+    above = known & (roofline.peak_us > ABOVE * dur)
+    cached = above & (roofline.bytes <= l2)
+    share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
+    detail = f"{share:.0%} of the time of kernels with known work lies above their roofline"
+    if from_cache >= FEW:
+        detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
+    if share <= MANY:
+        return Health(check=check, status="ok", detail=detail, touches=())
+    worst = int(np.flatnonzero(above & ~cached)[np.argmax(roofline.peak_us[above & ~cached] / dur[above & ~cached])])
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{detail}: a formula, a clock or a cache is not what it is taken for; the farthest is {str(ops['name'].iat[worst])[:80]}, "
+        f"{roofline.peak_us[worst] / dur[worst]:.1f} times as fast as the datasheet allows",
+        touches=(),
+        record_with="give the device's rates in [tool.advisor.devices]",
+    )

@@ -1,0 +1,60 @@
+"""What reading the file found: what it lost, what it cannot hold, whose device it is of."""
+
+from __future__ import annotations
+
+from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.report.recording import Health
+from advisor.views.health.grades import HOST, KERNELS, graded
+from advisor.views.trace.program import Program
+
+GRAPH_SHARE = 0.2
+"""Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
+
+
+def reading(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
+    """What the reader found wrong of one kind."""
+    issues = [i for i in timeline.source.issues if i.check == check]
+    if not issues:
+        return Health(check=check, status="ok", detail=good)
+    share = sum(i.events for i in issues) / max(timeline.source.events, 1)
+    failed = any(i.status == "failed" for i in issues) or graded(share) == "failed"
+    return Health(
+        check=check,
+        status="failed" if failed else "degraded",
+        detail="; ".join(i.detail for i in issues),
+        record_with=record_with,
+    )
+
+
+def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
+    """What a file lacks that another one of the same recording holds; it touches no rule, since those that need it are skipped."""
+    hints = {"poorer-format": "give the .xplane.pb of which it was made", "fuller-file": ""}
+    issues = [i for i in timeline.source.issues if i.check in hints]
+    return tuple(
+        Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints[i.check]) for i in issues
+    )
+
+
+def runtime(program: Program) -> tuple[Health, ...]:
+    """A device of neither NVIDIA nor AMD: what its runtime's calls do is not known, so that no rule speaks of the host."""
+    detail = "the runtime that launches this device's work is neither CUDA nor ROCm: what its calls wait for is not known"
+    return (Health(check="runtime", status="failed", detail=detail, touches=HOST, record_with=""),) if program.maker == "other" else ()
+
+
+def graphs(timeline: Timeline) -> Health:
+    """Graphs that were recorded as one event each: their kernels are unknown."""
+    check = "graph-trace"
+    issues = [i for i in timeline.source.issues if i.check == check]
+    if not issues:
+        return Health(check=check, status="ok", detail="no CUDA graph was recorded as a whole", touches=KERNELS)
+    ops = timeline.gpu_ops
+    dur = ops["dur_us"].to_numpy()
+    share = float(dur[(ops["kind"] == GpuKind.GRAPH.value).to_numpy()].sum()) / max(float(dur.sum()), 1e-9)
+    failed = share > GRAPH_SHARE or any(i.status == "failed" for i in issues)
+    return Health(
+        check=check,
+        status="failed" if failed else "degraded",
+        detail="; ".join(i.detail for i in issues) + f"; they take {share:.0%} of the GPU's time",
+        touches=KERNELS,
+        record_with="nsys profile --cuda-graph-trace=node",
+    )

@@ -1,0 +1,75 @@
+"""Whether the steps stand for how the program runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import counted, duration, interval, percent
+from advisor.report.recording import Health
+from advisor.views.health.grades import HOST
+from advisor.views.trace.launches import launched_ops
+from advisor.views.trace.startup import StartUp
+from advisor.views.trace.steps import Steps
+
+STEP_SPREAD = 0.25
+"""Steps that differ by more than this share of their mean have no representative."""
+
+FEWEST_OPS = 12
+"""A recording without steps that holds fewer GPU ops than this shows how a program starts, not how it runs."""
+
+MOSTLY_ONCE = 0.5
+"""Of a window that is spent for more than this on what happens once, the rest is a start too: first launches, cold caches."""
+
+START_UP = 0.05
+"""A window of which more than a twentieth happens once does not show how the program runs."""
+
+
+def step_marks(timeline: Timeline, steps: Steps) -> Health:
+    """Whether whole steps are marked, more than one, and alike."""
+    check = "steps"
+    again = "profile with schedule(wait=1, warmup=2, active=3) and call prof.step() after each step"
+    count = int(launched_ops(timeline).sum())
+    if steps.basis == "whole" and len(timeline.gpu_ops) and count < FEWEST_OPS:
+        return Health(
+            check=check,
+            status="failed",
+            detail=f"{counted(count, 'GPU op')} that {'do not repeat are' if count != 1 else 'does not repeat is'} a start, not a program: "
+            "what the host did there it may do once",
+            touches=HOST,
+            record_with=again,
+        )
+    if steps.basis == "whole":
+        return Health(check=check, status="degraded", detail=steps.detail, record_with=again)
+    if steps.steps < 2:
+        return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead", record_with=again)
+    spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
+    detail = f"{steps.steps} whole steps, {interval(steps.periods_us.min(), steps.periods_us.max())}"
+    if spread <= STEP_SPREAD:
+        return Health(check=check, status="ok", detail=detail)
+    usual = float(np.median(steps.periods_us))
+    far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
+    listed = ", ".join(f"no. {i + 1} with {duration(steps.periods_us[i])}" for i in far[:5]) + (" and more" if len(far) > 5 else "")
+    return Health(
+        check=check,
+        status="degraded",
+        detail=f"{detail}: they differ, so no step stands for all" + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else ""),
+        record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
+    )
+
+
+def start_up(steps: Steps, startup: StartUp) -> Health:
+    """Whether the window holds what happens once: loading kernels, making contexts."""
+    check = "start-up"
+    share = startup.once_share(steps.start_us, steps.end_us)
+    if share <= START_UP:
+        little = f"{percent(share)} of the window went into calls that happen once"
+        return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no calls that happen once", touches=HOST)
+    return Health(
+        check=check,
+        status="failed" if share > MOSTLY_ONCE else "degraded",
+        detail=f"{share:.0%} of the window went into calls that happen once (loading kernels, making contexts, trying algorithms, capturing graphs), the longest "
+        f"{startup.longest(steps.start_us, steps.end_us)}: a second run would not have them",
+        touches=HOST,
+        record_with="run a few steps before the recording begins: schedule(wait=1, warmup=2, active=3)",
+    )
