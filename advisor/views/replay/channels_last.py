@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.edits import Edit, FewerLaunches, WithDurations, combine
@@ -34,7 +35,6 @@ DEPTHWISE, DEPTHWISE_BEST = 4.0, 1.5
 """Time of cuDNN's depthwise convolution on channels_last tensors in 16 bits over its memory traffic. On NCHW tensors PyTorch runs its
 own kernel, which takes far more (use_cudnn_depthwise in aten/src/ATen/native/Convolution.cpp)."""
 
-_OWN_DEPTHWISE = re.compile(r"conv_depthwise2d_\w*kernel")
 _OWN_NORM = re.compile(r"batch_norm_\w{0,80}kernel")
 _LIBRARY_NORM = re.compile(r"\bbn_(fw_tr|bw)_(?!\w{0,80}NHWC)")
 _BACKWARD = re.compile(r"backward|\bbn_bw_")
@@ -75,7 +75,7 @@ class ChannelsLast:
     @classmethod
     def build(cls, work: GpuWork, roofline: Roofline, layouts: LayoutCopies, shapes: Shapes) -> ChannelsLast:
         turned, in_half, last = layouts.at, _in_half(work), work.named(_CHANNELS_LAST)
-        depthwise = np.flatnonzero(work.named(_OWN_DEPTHWISE)) if in_half else turned[:0]
+        depthwise = np.flatnonzero(work.named(OWN_DEPTHWISE)) if in_half else turned[:0]
         weights = _weights(work, shapes)
         pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
         norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.devices import Peaks
-from advisor.knowledge.grouped_convolutions import falls_back
+from advisor.knowledge.grouped_convolutions import OWN_DEPTHWISE, falls_back
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.groups import distinct
@@ -49,7 +49,7 @@ class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
     others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
-    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these; and PyTorch's own depthwise ones. in_groups: convolutions that
     stay in TF32, as they would leave the Tensor Cores in 16 bits."""
 
     at: Ints
@@ -94,7 +94,7 @@ class WideProducts:
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], single & reduced.any(), _in_groups(work, at) & (texts[at] == "tf32"),
+            work.op[at], (single & reduced.any()) | work.named(OWN_DEPTHWISE)[at], _in_groups(work, at) & (texts[at] == "tf32"),
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
