@@ -37,6 +37,8 @@ from . import (
     public_models_19,
     public_models_20,
     public_models_21,
+    public_models_22,
+    public_models_23,
     recompilation,
     small_grid,
     spellings,
@@ -68,6 +70,9 @@ from . import (
     written_20,
     written_21,
     written_22,
+    written_23,
+    written_24,
+    written_25,
 )
 from .base import Setup, Workload
 
@@ -117,6 +122,8 @@ MODULES = (
     public_models_19,
     public_models_20,
     public_models_21,
+    public_models_22,
+    public_models_23,
     written_1,
     written_2,
     written_3,
@@ -139,6 +146,9 @@ MODULES = (
     written_20,
     written_21,
     written_22,
+    written_23,
+    written_24,
+    written_25,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -28,12 +28,15 @@ def test_long_filters_of_unusual_width_leave_the_tensor_cores(image, weight, exp
     assert falls_back(image, weight) is expected
 
 
-def convolution_beside_a_product(weight, name="aten::cudnn_convolution", before=()):
-    """100 µs of a TF32 convolution and 1000 µs of an FP32 product that takes 16 bits well, a step."""
+TF32 = "cutlass_tensorop_s1688fprop_analytic_tf32_128x64"
+
+
+def convolution_beside_a_product(weight, name="aten::cudnn_convolution", before=(), kernel=TF32):
+    """100 µs of a convolution (in TF32 unless its kernel says otherwise) and 1000 µs of an FP32 product that takes 16 bits well, a step."""
 
     def step(trace, host, gpu):
         dims = [*before, [16, 768, 1, 299], weight]
-        trace.op(name, host, 20, dims, ["float"] * len(dims)).launch(host + 5, gpu, gpu + 99, "cutlass_tensorop_s1688fprop_analytic_tf32_128x64")
+        trace.op(name, host, 20, dims, ["float"] * len(dims)).launch(host + 5, gpu, gpu + 99, kernel)
         product = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8"
         trace.op("aten::mm", host + 22, 20, [[2048, 2048]] * 2, ["float"] * 2).launch(host + 30, gpu + 100, gpu + 1099, product)
 
@@ -59,3 +62,11 @@ def test_they_stay_in_tf32_and_the_fix_says_so():
 def test_a_transposed_convolution_is_not_taken_for_one_in_groups(name, before, weight, says):
     finding = found("precision", convolution_beside_a_product(weight, name, before))
     assert ("enabled=False" in " ".join(finding.fix.steps)) is says
+
+
+def test_pytorchs_own_depthwise_convolution_stays_as_long_in_16_bits():
+    """Beside a product that becomes faster in either program, 99 µs of a library's convolution on CUDA cores do too, 99 of PyTorch's own do not."""
+    own, library = "conv_depthwise2d_forward_kernel_generic<float, int>", "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x32x8"
+    kept, faster = (found("precision", convolution_beside_a_product([768, 1, 1, 65], "aten::_conv_depthwise2d", kernel=kernel)) for kernel in (own, library))
+    assert 50 < faster.saving.expected_us - kept.saving.expected_us < 99
+    assert faster.saving.high_us == pytest.approx(kept.saving.high_us, abs=5), "what nobody has seen is possible"

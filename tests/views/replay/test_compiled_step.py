@@ -8,7 +8,7 @@ import pytest
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, CompiledStep
+from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, FUSED_BY_A_BODY, FUSED_BY_A_PART, CompiledStep
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import FEWEST_PASSES
@@ -19,29 +19,33 @@ from tests.build import Trace
 EACH, SIZE = 50, [[64, 64]]
 
 
-def training(reads_in_forward=False, reads_at_end=False, branches=False):
-    """Three steps of four pointwise kernels and a product, launched 50 µs apart, and two products backward."""
+STEP, READ, BRANCH, BRANCH_ON_READ = 2500, ("aten::item",), ("aten::rand", "aten::is_nonzero"), ("aten::is_nonzero", "aten::item")
+
+
+def training(groups=(4,), between=(), reads_at_end=False):
+    """Three steps of groups of so many pointwise kernels and a product, launched 50 µs apart, and two products backward. between: what the host asks
+    for between two groups."""
     trace = Trace()
     for s in range(3):
-        at = 1000 * s
-        trace.step(at, 999, s + 1)
-        for k, name in enumerate(("aten::mul", "aten::add", "aten::tanh", "aten::mul", "aten::mm")):
-            t = at + EACH * k
-            kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
-            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
-        if reads_in_forward:
-            trace.op("aten::item", at + 5 * EACH, 20).call("cudaStreamSynchronize", at + 5 * EACH + 2, 10)
-            trace.op("aten::mm", at + 6 * EACH, 20, SIZE).launch(at + 6 * EACH + 5, at + 6 * EACH + 12, at + 6 * EACH + 15, "gemm")
-        if branches:  # `if torch.rand([]) < 0.1:`, of which the device knows nothing
-            trace.op("aten::rand", at + 1.98 * EACH, 0.3).op("aten::is_nonzero", at + 1.99 * EACH, 0.3)
-        if reads_in_forward and branches:
-            trace.op("aten::is_nonzero", at + 5 * EACH - 1, 22)
-        for k in range(2):
-            t = at + EACH * (8 + k)
+        t = STEP * s
+        trace.step(t, STEP - 1, s + 1)
+        for group, asked in zip(groups, (*between, ()), strict=True):
+            for name in (*(["aten::mul"] * group), "aten::mm"):
+                kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
+                trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+                t += EACH
+            if asked:  # `if torch.rand([]) < 0.1:` is no wait: the device knows nothing of it
+                for k, name in enumerate(asked):
+                    trace.op(name, t + k, 20 - 2 * k)
+                if "aten::item" in asked:
+                    trace.call("cudaStreamSynchronize", t + 3, 10)
+                t += EACH
+        for _ in range(2):
             trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2)
             trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
+            t += EACH
         if reads_at_end:
-            trace.op("aten::item", at + 12 * EACH, 20).call("cudaStreamSynchronize", at + 12 * EACH + 2, 10)
+            trace.op("aten::item", t, 20).call("cudaStreamSynchronize", t + 2, 10)
     return trace
 
 
@@ -56,14 +60,19 @@ def test_what_fuses_is_launched_once_and_the_compiled_part_costs():
     assert period_us(after) > period_us(before), "a small step is slower compiled"
 
 
+ENOUGH = FUSED_BY_A_PART + 1  # kernels, of which one is left
+
+
 @pytest.mark.parametrize(
     ("trace", "parts"),
     [
         (training(), 1),
-        (training(reads_in_forward=True), 2),
+        (training([ENOUGH, ENOUGH], [READ]), 2),
+        (training([ENOUGH, ENOUGH - 1], [READ]), 1),  # nobody compiles what fuses so little
+        (training([4, 4], [READ]), 1),  # but something is compiled
         (training(reads_at_end=True), 1),
-        (training(branches=True), 2),
-        (training(reads_in_forward=True, branches=True), 3),  # the branch on a value of the device waits for it, and is that wait
+        (training([ENOUGH, ENOUGH], [BRANCH]), 2),
+        (training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ]), 3),  # the branch on a value of the device waits for it, and is that wait
     ],
 )
 def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
@@ -71,15 +80,15 @@ def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, 
 
 
 def test_a_branch_counts_beside_a_read_of_the_same_module():
-    trace = training(reads_in_forward=True, branches=True)
+    trace = training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ])
     for s in range(3):
-        trace.op("CheckpointFunction", 1000 * s, 7 * EACH)  # around all of the forward pass
+        trace.op("CheckpointFunction", STEP * s, 32 * EACH)  # around all of the forward pass
     assert trace.get(CompiledStep).parts == 3
 
 
 def test_a_step_that_waits_is_not_captured():
     assert not trace_why(training())
-    assert "waits for the GPU once a step" in trace_why(training(reads_in_forward=True))
+    assert "waits for the GPU once a step" in trace_why(training([4, 0], [READ]))
     assert not trace_why(training(reads_at_end=True)), "behind the last kernel"
     assert len(training().get(Capturable).first) == len(np.unique(training().get(Capturable).first)) == 7
 
@@ -88,14 +97,13 @@ def trace_why(trace):
     return trace.get(Capturable).why_not
 
 
-def recurrence(passes, gemm=False):
-    """Three steps of a scan: each pass scales, adds and reduces, or multiplies; then a product backward."""
+def recurrence(passes, body=("aten::mul", "aten::add", "aten::sum")):
+    """Three steps of a scan, each pass of these ops; then a product backward."""
     trace = Trace()
     for s in range(3):
         at = 10_000 * s
         trace.step(at, 9_999, s + 1)
-        for k in range(3 * passes):
-            name = ("aten::mul", "aten::mm" if gemm else "aten::add", "aten::sum")[k % 3]
+        for k, name in enumerate(body * passes):
             kernel = {"aten::mm": "gemm", "aten::sum": "reduce_kernel"}.get(name, "vectorized_elementwise_kernel")
             t = at + EACH * k
             trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
@@ -106,19 +114,20 @@ def recurrence(passes, gemm=False):
     return trace
 
 
-def test_the_body_of_a_loop_is_called_in_every_pass():
-    trace = recurrence(FEWEST_PASSES)
+@pytest.mark.parametrize(("fused", "call_us"), [(FUSED_BY_A_BODY, COMPILED_CALL_US), (FUSED_BY_A_BODY - 1, 0.0)])
+def test_the_body_of_a_loop_is_called_in_every_pass_if_enough_of_it_fuses(fused, call_us):
+    trace = recurrence(FEWEST_PASSES, ("aten::mul",) * fused + ("aten::sum",))
     fusion = trace.get(Fusion)
     before = trace.get(Replay).recorded
-    assert [len(stretch.members) for stretch in fusion.stretches] == [3] * before.steps * FEWEST_PASSES, "a pass each, not one kernel for all"
+    assert [len(stretch.members) for stretch in fusion.stretches] == [fused + 1] * before.steps * FEWEST_PASSES, "a pass each, not one kernel for all"
     assert len(fusion.looped) == len(fusion.stretches)
     after = trace.get(CompiledStep).overhead.apply(before)
-    calls = FEWEST_PASSES * COMPILED_CALL_US
     each = COMPILED_PART_US + (FEWEST_PASSES + 1) * COMPILED_KERNEL_US
+    calls = FEWEST_PASSES * call_us
     assert float(after.host_us.sum() - before.host_us.sum()) == pytest.approx(before.steps * (each + calls)), "one kernel a pass, and the product"
 
 
-@pytest.mark.parametrize("trace", [recurrence(FEWEST_PASSES - 1), recurrence(FEWEST_PASSES, gemm=True)])
+@pytest.mark.parametrize("trace", [recurrence(FEWEST_PASSES - 1), recurrence(FEWEST_PASSES, ("aten::mul", "aten::mm", "aten::sum"))])
 def test_a_few_passes_or_layers_with_products_are_compiled_as_one(trace):
     assert not len(trace.get(Fusion).looped)
 
