@@ -98,7 +98,7 @@ def launch_gap(
     time). The saving is a replay of the step with fewer launches: for inference pointwise work and norms fuse, and one CUDA graph
     holds the rest (10 µs to launch, 0.6 µs between nodes). For training what compiling does: pointwise work and norms fuse, the
     optimizer becomes a fused one, the kernels left are launched at today's cost and 2.5 µs each, and each compiled part costs
-    500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, if eight launches fuse in it; seven eighths of that cost where all steps are the same, wait
+    500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, counted where eight launches fuse in it; seven eighths of that cost where all steps are the same, wait
     nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
     could be captured, capturing them is the fix (`low`: nothing). In both, where the host waits eight times a step or more and 64 kernels

@@ -145,12 +145,15 @@ def survived(what: str, work: Callable[[], None]) -> bool:
 
 
 def save_manifest(out: Path, recordings: list[Recording], setup: Setup) -> None:
-    """Write manifest.json; cases of an earlier run that this one did not record again stay."""
+    """Write manifest.json; cases of an earlier run that this one did not record again stay. Cases of another device say which it was."""
     path = out / "manifest.json"
-    cases = json.loads(path.read_text())["cases"] if path.exists() else {}
-    cases |= {recording.workload.name: recording.entry() for recording in recordings}
     device = torch.cuda.get_device_name() if setup.cuda else setup.device.type
-    recorded = f"one {device}, torch {torch.__version__}; step times are medians of unprofiled runs"
+    here = f"one {device}, torch {torch.__version__}"
+    recorded = f"{here}; step times are medians of unprofiled runs"
+    earlier = json.loads(path.read_text()) if path.exists() else {"recorded": recorded, "cases": {}}
+    cases, recorded = earlier["cases"], earlier["recorded"]
+    elsewhere = {} if recorded.startswith(f"{here};") else {"recorded": here}
+    cases |= {recording.workload.name: recording.entry() | elsewhere for recording in recordings}
     # Those of record_ranks.py come last.
     ordered = {name: cases[name] for name in (*REGISTRY, *cases) if name in cases}
     path.write_text(json.dumps({"recorded": recorded, "cases": ordered}, indent=1) + "\n")

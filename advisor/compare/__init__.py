@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from advisor.compare.differences import basis_of, differences
+from advisor.compare.differences import basis_of, differences_between
 from advisor.compare.findings import applied, finding_changes
 from advisor.compare.matching import match
 from advisor.compare.model import Comparison, Interval, Side, Table, Verdict
@@ -56,7 +56,7 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
         noise=noise,
         verdict=verdict,
         summary=_summary(before[0].kind, verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
-        differences=tuple(differences(*typical)),
+        differences=tuple(differences_between(*typical)),
         tables=tables,
         kernel_time=kernel_time(before, after, draws),
         findings=tuple(finding_changes(*typical)),

@@ -15,7 +15,7 @@ OTHER_WORK, SAME_PROGRAM = 1.5, 0.2
 renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
 
 
-def differences(before: Report, after: Report) -> Iterable[Difference]:
+def differences_between(before: Report, after: Report) -> Iterable[Difference]:
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
         sides = of(before), of(after)
         if sides[0] != sides[1]:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from advisor.knowledge.kernel_names import PRODUCTS, of_engine, tensor_core
 from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow
-from advisor.report.model import Report
+from advisor.report.model import Answer, Report
 from advisor.report.numbers import counted, duration, mostly, percent, three
 from advisor.report.recording import DeviceTime
 from advisor.report.roofline import standing
-from advisor.report.step import Answer
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
 """A GPU that works nine tenths of the step leaves little to gain by feeding it better; exposed communication of a tenth is not work;

@@ -16,7 +16,7 @@ from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
 from advisor.report.ranks import CollectiveMoment, CollectiveRow, Matching, RankRow, Slowdown, WaitRow
 from advisor.report.recording import DeviceInfo, DeviceTime, Health, Prediction, SourceInfo, Window
-from advisor.report.step import Answer, CategoryRow, OpRow, Part, PathPart, Rates, Work
+from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,19 @@ class Headline(msgspec.Struct, frozen=True):
     judged: Literal["yes", "partly", "no"] = "yes"
     """Whether the recording could be judged: "nothing found" and "could not look" are different."""
     judged_why: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One of the questions that are asked of any profile: yes, no or not recorded, the figure behind it (a share, 0 to 1), whether
+    that is good news, and the section of the page that shows it."""
+
+    id: str
+    question: str
+    answer: Literal["yes", "no", "not recorded"]
+    detail: str
+    link: str
+    figure: float | None = None
+    good: bool | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -75,19 +75,6 @@ class Rates(msgspec.Struct, frozen=True):
     basis: Literal["estimated", "measured"]
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """One of the questions that are asked of any profile: yes, no or not recorded, the figure behind it (a share, 0 to 1), whether
-    that is good news, and the section of the page that shows it."""
-
-    id: str
-    question: str
-    answer: Literal["yes", "no", "not recorded"]
-    detail: str
-    link: str
-    figure: float | None = None
-    good: bool | None = None
-
-
 PartKind = Literal["compute", "communication", "copy", "memset", "idle"]
 
 

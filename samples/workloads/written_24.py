@@ -320,6 +320,8 @@ def bearing_streams(
         most = [torch.stack([values.max(), values.argmax().float()]) for values in found]
         most.append(torch.stack([whole.float(), whole.float()]))
         highest, where = later.put(torch.stack(most, 1))
+        if later.turn > 1 and not highest[-1]:
+            raise ValueError("a sensor is broken")
         return [(name, int(where[n])) for n, name in enumerate(names) if highest[n] > limits[name]]
 
     return step

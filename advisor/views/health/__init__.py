@@ -8,7 +8,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, gpu_events, links, stream_order
-from advisor.views.health.reading import graphs, poorer_format, reading, runtime
+from advisor.views.health.reading import as_read, graphs, poorer_format, runtime
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.replay.build import Replay
 from advisor.views.time.roofline import Roofline
@@ -34,10 +34,10 @@ class TraceHealth:
         again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
-                reading(timeline, "complete-file", "every event of the file was read", again),
-                reading(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
+                as_read(timeline, "complete-file", "every event of the file was read", again),
+                as_read(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
                 graphs(timeline),
-                reading(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
+                as_read(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
                 causality(timeline, launches, steps),
                 links(timeline, launches, steps),
                 gpu_events(timeline, launches, steps),

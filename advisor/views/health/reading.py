@@ -11,7 +11,7 @@ GRAPH_SHARE = 0.2
 """Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
 
 
-def reading(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
+def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
     """What the reader found wrong of one kind."""
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints, Mask
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
@@ -37,9 +37,10 @@ COMPILED_INFERENCE_CALL_US = 25.0
 """The same where nothing is trained: the body of a loop of 256 passes took 27 µs a pass with its launch, on an H200's host."""
 
 FUSED_BY_A_PART, FUSED_BY_A_BODY = 8, 6
-"""Launches of a training step's forward pass that must fuse where a graph, or the body of a loop, is worth calling: at 25 µs each they, and as many and
-a half of the backward pass for a graph, take what the call costs. What holds fewer nobody compiles. Of nineteen programs whose compiled step this
-changes fourteen are predicted closer for it."""
+"""Launches of a training step that must fuse in a part of the forward pass, or in the body of a loop, for its call to count: at 25 µs each those of
+a body take what calling it costs, those of a part with as many and a half of its backward pass. What holds fewer is fused without a call, as its owner puts
+it into a larger function or leaves it: figures, not a law. Of nineteen programs that this changes fourteen are predicted closer than with every call
+counted; 25 µs a launch up to what the call costs, which would not jump, is further off for eleven of thirteen."""
 
 OF_A_MODEL = 8
 """Stretches a step that a compiler fuses where the whole model is compiled, for what that does beside."""
@@ -62,7 +63,7 @@ UNALIGNED = re.compile(r"align[124](?!\d)")
 
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
-    """parts: how many graphs a step compiles to: one more than the reads of values that the forward pass goes on with. overhead: what
+    """parts: how many graphs a step compiles to: one, or as many as have enough to fuse between reads of values that the forward pass goes on with. overhead: what
     they cost the host of a training step, as inference can be replayed from a graph; and what the bodies of loops do, each called in every
     pass. fused: fewer launches, of stretches that become one; in a training step of the launches alone, as what the GPU gains there is another finding's. beside: what a compiler does to the GPU's work beside fusing where the whole model is compiled.
     passed: gathers and scatters with pointwise work between, as graph networks pass messages (positions), none where there is no such work.
@@ -157,8 +158,9 @@ def _first_of_steps(work: GpuWork) -> Ints:
 def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
     """Position of the first op of each pass of a loop in the model: a compiled body is called for it. What comes after the backward pass goes
     over parameters, and is no part of the model."""
-    left, least = fusion.launches, FUSED_BY_A_BODY if work.backward.any() else 1
-    first = np.array([fusion.stretches[i].members[0] for i in fusion.looped.tolist() if len(fusion.stretches[i].members) - left[i] >= least], np.int64)
+    least = FUSED_BY_A_BODY if work.backward.any() else 0
+    looped = [(fusion.stretches[i], fusion.launches[i]) for i in fusion.looped.tolist()]
+    first = np.array([stretch.members[0] for stretch, left in looped if len(stretch.members) - left >= least], np.int64)
     if not work.backward.any():
         return first
     last_backward = np.full(int(work.step.max(initial=-1)) + 1, -1, np.int64)
@@ -168,37 +170,27 @@ def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
 
 
 def _parts(work: GpuWork, calls: HostCalls, fusion: Fusion) -> float:
-    """Into how many graphs a step is compiled: what stands between two reads of values is one, if as many launches fuse in it as pay for calling it.
-    A value ends a graph that is read with forward work of its step before and after it. What is sent to the device ends none. A branch on a value that the
-    host drew itself, as dropping whole layers does, ends one without a wait."""
+    """Into how many graphs a step is compiled, one at least: what stands between two reads of values is one, if as many launches fuse in it as pay for
+    calling it. A value ends a graph that is read with forward work of its step before and after it. What is sent to the device ends none. A branch on a
+    value that the host drew itself, as dropping whole layers does, ends one without a wait."""
     up = np.unique(work.schedule.op_call[work.column("copy_kind") == CopyKind.HTOD.value])
     reads = calls.waits & ~calls.waits_of_copies(up)
     reads[up] = False
     backward = work.backward
-    forward = work.kernel & ~backward & ~in_optimizer(work)
     if not backward.any():  # where the forward pass ends was not recorded
         return 1.0
     start_us = calls.timeline.api_calls["start_us"].to_numpy()[calls.rows]
-    ends_us = np.sort(np.r_[start_us[reads], _branches_us(work, calls, reads)])
-    saved = np.zeros(len(work.rows), np.int64)
+    branches_us = work.timeline.cpu_ops["start_us"].to_numpy()[work.ops.named(_BRANCH)]
+    ends_us = np.sort(np.r_[start_us[reads], branches_us])
+    gone = np.zeros(len(work.rows), bool)
     for stretch, left in zip(fusion.stretches, fusion.launches, strict=True):
-        saved[stretch.members[0]] = len(stretch.members) - left
+        gone[stretch.members[left:]] = True
+    steps = np.unique(work.step)
     found = 0
-    for step in np.unique(work.step):
+    for step in steps:
         mine = work.step == step
         first_backward = work.schedule.op_call[mine & backward].min(initial=len(calls.rows))
-        at = np.flatnonzero(mine & forward)
-        at = at[work.schedule.op_call[at] < first_backward]
-        piece = np.searchsorted(ends_us, start_us[work.schedule.op_call[at]])
-        paid = np.bincount(piece, saved[at]) >= FUSED_BY_A_PART if len(at) else np.zeros(1)
-        found += max(int(np.count_nonzero(paid)), 1)
-    return found / work.schedule.steps
-
-
-def _branches_us(work: GpuWork, calls: HostCalls, reads: Mask) -> Floats:
-    """When the program branched on tensors for which it need not wait: those of the host."""
-    branches = work.ops.named(_BRANCH)
-    waited = work.ops.outermost_where(branches)[calls.op[reads & (calls.op >= 0)]]
-    branches[waited[waited >= 0]] = False
-    found: Floats = work.timeline.cpu_ops["start_us"].to_numpy()[branches]
-    return found
+        at = work.schedule.op_call[mine & ~backward & gone]
+        piece = np.searchsorted(ends_us, start_us[at[at < first_backward]])
+        found += max(int(np.count_nonzero(np.bincount(piece) >= FUSED_BY_A_PART)), 1)
+    return found / len(steps)

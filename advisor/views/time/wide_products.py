@@ -49,8 +49,8 @@ class WideProducts:
     """Products (positions `at`) that could run in fewer bits: how long each takes, its precision now, its work where known (NaN).
     unit: largest of 1, 2, 4 and 8 that divides its sizes.
     others: precisions of the products that run in fewer already. op: the one that launched each. refused: convolutions on CUDA cores where the
-    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these; and PyTorch's own depthwise ones. in_groups: convolutions that
-    stay in TF32, as they would leave the Tensor Cores in 16 bits."""
+    library takes Tensor Cores for others of the step: it was free to, and has no faster kernel for these. in_groups: convolutions that
+    stay in TF32, as they would leave the Tensor Cores in 16 bits. depthwise: PyTorch's own, which are no faster in TF32 or BF16."""
 
     at: Ints
     dur_us: Floats
@@ -64,6 +64,7 @@ class WideProducts:
     op: Ints
     refused: Mask
     in_groups: Mask
+    depthwise: Mask
 
     def of_ops(self, ops: Collection[int]) -> WideProducts:
         """Those that these ops launched."""
@@ -81,6 +82,7 @@ class WideProducts:
             op=self.op[chosen],
             refused=self.refused[chosen],
             in_groups=self.in_groups[chosen],
+            depthwise=self.depthwise[chosen],
         )
 
     @classmethod
@@ -94,7 +96,7 @@ class WideProducts:
         others = tuple(sorted({str(text) for text in texts[dense] if text and text not in WIDE}))
         return cls(
             at, work.dur_us[at], texts[at], emulated[at], roofline.flops[rows], roofline.bytes[rows], _units(work, at), ~work.backward[at], others,
-            work.op[at], (single & reduced.any()) | work.named(OWN_DEPTHWISE)[at], _in_groups(work, at) & (texts[at] == "tf32"),
+            work.op[at], single & reduced.any(), _in_groups(work, at) & (texts[at] == "tf32"), work.named(OWN_DEPTHWISE)[at],
         )  # fmt: skip
 
     def in_precision(self, name: str, peaks: Peaks, *, reached: bool, casts: bool = False, doubted: bool = False) -> Edit:
@@ -118,7 +120,7 @@ class WideProducts:
         at_rate = np.maximum(self.flops / before, self.bytes / bandwidth) * 1e6
         small = (self.now == "tf32") & (self.dur_us < SMALL_US) & ~(at_rate >= BUSY_SHARE * self.dur_us)
         faster = np.where(small, np.maximum(faster, self.dur_us - np.maximum(np.nan_to_num(at_rate - known), 0.0)), faster)
-        kept = (self.now == name) | ((self.refused | self.in_groups) & reached)
+        kept = (self.now == name) | ((self.refused | self.in_groups | (self.depthwise & (name != "fp16"))) & reached)
         return WithDurations(self.at, np.where(kept, self.dur_us, faster))
 
 

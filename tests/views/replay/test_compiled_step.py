@@ -19,33 +19,42 @@ from tests.build import Trace
 EACH, SIZE = 50, [[64, 64]]
 
 
-STEP, READ, BRANCH, BRANCH_ON_READ = 2500, ("aten::item",), ("aten::rand", "aten::is_nonzero"), ("aten::is_nonzero", "aten::item")
+STEP = 2500
+READ, BRANCH, BRANCH_ON_READ, SEND = ("aten::item",), ("aten::rand", "aten::is_nonzero"), ("aten::is_nonzero", "aten::item"), ("aten::copy_",)
 
 
-def training(groups=(4,), between=(), reads_at_end=False):
+def training(groups=(4,), between=(), reads_at_end=False, behind=0):
     """Three steps of groups of so many pointwise kernels and a product, launched 50 µs apart, and two products backward. between: what the host asks
-    for between two groups."""
+    for between two groups; behind: pointwise kernels behind the backward pass and a read."""
     trace = Trace()
+
+    def launch(t, names):
+        for name in names:
+            kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
+            trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
+            t += EACH
+        return t
+
+    def ask(t, names):  # `if torch.rand([]) < 0.1:` is no wait: the device knows nothing of it
+        for k, name in enumerate(names):
+            trace.op(name, t + k, 20 - 2 * k)
+        if "aten::item" in names:
+            trace.call("cudaStreamSynchronize", t + 3, 10)
+        if "aten::copy_" in names:
+            trace.copy(t + 3, 5, t + 5, t + 9).call("cudaStreamSynchronize", t + 9, 2)
+        return t + EACH * bool(names)
+
     for s in range(3):
         t = STEP * s
         trace.step(t, STEP - 1, s + 1)
-        for group, asked in zip(groups, (*between, ()), strict=True):
-            for name in (*(["aten::mul"] * group), "aten::mm"):
-                kernel = "gemm" if name == "aten::mm" else "vectorized_elementwise_kernel"
-                trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
-                t += EACH
-            if asked:  # `if torch.rand([]) < 0.1:` is no wait: the device knows nothing of it
-                for k, name in enumerate(asked):
-                    trace.op(name, t + k, 20 - 2 * k)
-                if "aten::item" in asked:
-                    trace.call("cudaStreamSynchronize", t + 3, 10)
-                t += EACH
+        for group, asked in zip(groups, (*between, ()), strict=False):
+            t = ask(launch(t, ["aten::mul"] * group + ["aten::mm"]), asked)
         for _ in range(2):
             trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2)
             trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
             t += EACH
-        if reads_at_end:
-            trace.op("aten::item", t, 20).call("cudaStreamSynchronize", t + 2, 10)
+        if reads_at_end or behind:
+            launch(ask(t, READ), ["aten::mul"] * behind)
     return trace
 
 
@@ -73,17 +82,35 @@ ENOUGH = FUSED_BY_A_PART + 1  # kernels, of which one is left
         (training(reads_at_end=True), 1),
         (training([ENOUGH, ENOUGH], [BRANCH]), 2),
         (training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ]), 3),  # the branch on a value of the device waits for it, and is that wait
+        (training([ENOUGH, ENOUGH], [SEND]), 1),
+        (training([ENOUGH, ENOUGH], [READ], behind=ENOUGH), 2),  # what reads and fuses behind the backward pass is no part of it
     ],
 )
 def test_a_value_that_the_forward_pass_goes_on_with_ends_a_compiled_part(trace, parts):
     assert trace.get(CompiledStep).parts == parts
 
 
-def test_a_branch_counts_beside_a_read_of_the_same_module():
-    trace = training([ENOUGH] * 3, [BRANCH, BRANCH_ON_READ])
+def test_a_branch_inside_a_chain_leaves_each_side_what_fuses_there():
+    trace = training([ENOUGH + FUSED_BY_A_PART])
     for s in range(3):
-        trace.op("CheckpointFunction", STEP * s, 32 * EACH)  # around all of the forward pass
-    assert trace.get(CompiledStep).parts == 3
+        trace.op("aten::is_nonzero", STEP * s + ENOUGH * EACH - 1, 0.5)
+    assert trace.get(CompiledStep).parts == 2
+
+
+def test_a_step_that_launches_nothing_makes_no_fewer_parts_of_the_others():
+    trace = Trace()
+    for s in range(4):
+        trace.step(STEP * s, STEP - 1, s + 1)
+        if s != 1:
+            trace.op("autograd::engine::evaluate_function: MmBackward0", STEP * s, EACH)
+            trace.op("aten::mm", STEP * s + 1, EACH - 2, SIZE).launch(STEP * s + 5, STEP * s + 10, STEP * s + 900, "gemm")
+    work = trace.get(GpuWork)
+    assert len(np.unique(work.step)) < work.schedule.steps
+    assert trace.get(CompiledStep).parts == 1
+
+
+def test_a_step_without_a_forward_pass_has_one_part():
+    assert training([]).get(CompiledStep).parts == 1
 
 
 def test_a_step_that_waits_is_not_captured():
