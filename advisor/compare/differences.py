@@ -10,12 +10,15 @@ from advisor.report.numbers import three
 
 FLOPS_SHARE = 0.10
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
+
 OTHER_WORK, SAME_PROGRAM = 1.5, 0.2
 """Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules or ops of the same names, are of two programs: a fix that
 renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
 
 
 def differences_between(before: Report, after: Report) -> Iterable[Difference]:
+    """What differs beside the time, serious where times cannot be compared."""
+
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
         sides = of(before), of(after)
         if sides[0] != sides[1]:
@@ -46,6 +49,7 @@ def differences_between(before: Report, after: Report) -> Iterable[Difference]:
 
 
 def basis_of(report: Report) -> str:
+    """What said where a step begins; of a recording without steps its kind."""
     return report.window.basis if report.window else report.kind
 
 

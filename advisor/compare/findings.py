@@ -21,6 +21,7 @@ def finding_changes(before: Report, after: Report) -> Iterable[FindingChange]:
 
 
 def applied(before: Report, after: Report) -> Iterable[Applied]:
+    """Findings worth a hundredth of the step before, of which less is left after."""
     new = _by_rule(after)
     for rule, finding in _by_rule(before).items():
         left = _share(new.get(rule), after)

@@ -16,7 +16,9 @@ from advisor.report.step import Part
 
 CAPTURES = 3
 """Captures a side from which the noise can be told: two give a range of one number."""
+
 RESAMPLES = 10_000
+
 _CLASSES = {
     "compute": "computing",
     "communication": "communication that nothing hides",
@@ -25,6 +27,7 @@ _CLASSES = {
     "wait": "waiting for other ranks",
     **{cause.name: f"idle: {cause.compared}" for cause in IDLE_CAUSES},
 }
+
 PartKey = tuple[str, ...]
 
 
@@ -88,6 +91,7 @@ def class_of(part: Part) -> str:
 
 
 def module_and_op(part: Part) -> str:
+    """Where a part comes from in the program; of idle time its cause."""
     if part.kind == "idle":
         return class_of(part)
     where = "/".join(text for text in (part.module, part.op) if text)
@@ -95,6 +99,7 @@ def module_and_op(part: Part) -> str:
 
 
 def table(by: Basis, left: Sampled, right: Sampled, draws: Draws, name_of: Callable[[Part], str]) -> Table:
+    """Parts of both sides under the names that `name_of` gives them, largest change first."""
     names: dict[str, tuple[list[Part], list[Part]]] = {}
     for at, side in enumerate((left, right)):
         for part in side.parts:
@@ -104,11 +109,13 @@ def table(by: Basis, left: Sampled, right: Sampled, draws: Draws, name_of: Calla
 
 
 def kernels_table(left: Sampled, right: Sampled, draws: Draws, matches: Sequence[Match]) -> Table:
+    """Kernels of both sides as they were matched, largest change first."""
     rows = [_row(_title(m), m.before, m.after, left, right, draws, m.relation) for m in matches]
     return Table("kernel", _by_size(rows))
 
 
 def kernel_time(before: Sequence[Report], after: Sequence[Report], draws: Draws) -> tuple[Row, ...]:
+    """Kernels by name, with their calls a step, largest change first."""
     sides = [[{k.name: (k.total_us / _steps(r), k.calls / _steps(r)) for k in r.kernels} for r in side] for side in (before, after)]
     rows = []
     for name in dict.fromkeys(name for side in sides for kernels in side for name in kernels):

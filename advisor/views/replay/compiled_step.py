@@ -156,11 +156,11 @@ def _first_of_steps(work: GpuWork) -> Ints:
 
 
 def _bodies(work: GpuWork, fusion: Fusion) -> Ints:
-    """Position of the first op of each pass of a loop in the model: a compiled body is called for it. What comes after the backward pass goes
-    over parameters, and is no part of the model."""
-    least = FUSED_BY_A_BODY if work.backward.any() else 0
-    looped = [(fusion.stretches[i], fusion.launches[i]) for i in fusion.looped.tolist()]
-    first = np.array([stretch.members[0] for stretch, left in looped if len(stretch.members) - left >= least], np.int64)
+    """Position of the first op of each pass of a loop in the model: a compiled body is called for it, if enough of it fuses. What comes after the
+    backward pass goes over parameters, and is no part of the model."""
+    left, least = fusion.launches, FUSED_BY_A_BODY if work.backward.any() else 0
+    looped = [(fusion.stretches[i].members, left[i]) for i in fusion.looped.tolist()]
+    first = np.array([members[0] for members, launches in looped if len(members) - launches >= least], np.int64)
     if not work.backward.any():
         return first
     last_backward = np.full(int(work.step.max(initial=-1)) + 1, -1, np.int64)
