@@ -11,6 +11,7 @@ from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints
 from advisor.knowledge.how_to_record import XPLANE
 from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
@@ -26,10 +27,6 @@ from advisor.views.trace.steps import Steps
 
 FUSED_AXES = 4
 """Axes of the tensors that fused kernels take: batch, heads, words, width."""
-
-PREFER_CUDNN = (9, 10)
-"""Major compute capabilities of NVIDIA's devices on which the one call prefers cuDNN in 16 bits (`check_prefer_cudnn_attention` of PyTorch), which
-plans its kernel anew for each length: 48 to 75 ms on an H200 with torch 2.11, 167 ms with the backward pass, once a length."""
 
 _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "

@@ -1,0 +1,119 @@
+"""Keys and values repeated for every head that shares them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.intervals import union
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
+from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
+from advisor.recordings.timeline import Timeline
+from advisor.report.finding import Clear, Code, Fix
+from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.repeated_heads import Repeated, RepeatedHeads
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.program import Program
+
+ONE_TILE = 64
+"""Queries of all heads that share keys, at most, with which their products do little but read keys: a tile's rows."""
+
+READ_ONCE = 1.15
+"""Time of attention that reads each key once, over what it took with repeated ones divided by how often each stood there. Measured on an H100 with torch 2.11
+over 2 to 8 heads and caches of 33 to 270 MB: the one call for one query 1.0 to 1.1, products over five and of eight heads 1.4; where the cache fits the L2 it is far less."""
+
+_FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
+_ONE_CALL = "Where attention becomes one call, pass keys and values as they are there, with enable_gqa=True (torch 2.5 and later)."
+_MASKED = (
+    "There is a mask: on this device no fused kernel takes one together with shared heads, and the call would fall back to separate kernels. Fold the "
+    "query heads into the rows instead and repeat the mask's rows, or pass no mask where nothing is padded."
+)
+_SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads. Run attention in BF16 or FP16, or fold the query heads into the rows."
+
+
+@rule("repeated-heads", min_saving_share=0.02, explains=("unfused-elementwise",), part_of=("unfused-attention", "unfused-elementwise"))
+def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host_time: HostTime, program: Program, witness: Witness) -> Outcome:
+    """Keys and values are repeated for every head
+
+    What it is
+    With grouped-query attention several query heads share one head of keys and values. `repeat_kv`, `repeat_interleave` or an `expand` that
+    is made contiguous writes each of them out once for every query head before attention reads it.
+
+    Why it costs time
+    Where words are generated one by one, attention does nothing but read the cache. Repeated four times it is read once, written four times over and
+    read four times over: nine passes over memory for one, in each layer, for each word.
+
+    How it is measured
+    Copies of a tensor one axis of which has stride 0 whose result, by its sizes, is what the next batched product or fused attention reads as keys
+    or values. The step is replayed without them (`low`), without what the host spends on them, and, where all queries that share a key are few
+    (64: a tile), with attention that reads each key once (`high`: also where one fused call asks several words). Reported
+    from `min_saving_share` of the step ({min_saving_share}). In training the gradient is summed over the heads all the same.
+
+    How to fix it
+    `scaled_dot_product_attention(q, k, v, enable_gqa=True)` takes fewer heads of keys than of queries (torch 2.5 and later): FlashAttention and cuDNN do, in 16 bits.
+    Where attention is written out, fold the heads that share a key into the rows of the product. A product that broadcasts
+    (`q[:, :, :, None] @ k[:, :, None]`) is no way: it expands and copies inside.
+
+    When to ignore it
+    Long prompts and training, where products take most of attention's time: there it gains the copies alone.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    Ainslie et al.: GQA, 2023, https://arxiv.org/abs/2305.13245
+    """
+    if not len(timeline.cpu_ops):
+        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+    if not timeline.source.shapes:
+        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+    if not heads.found:
+        return Clear(why="no keys or values are repeated for the heads that share them")
+    copies = np.array([one.at for one in heads.found])
+    frame = timeline.cpu_ops
+    calls = np.unique([one.call for one in heads.found if one.call >= 0]).astype(int)
+    started = frame["start_us"].to_numpy()[calls]
+    gone, host = WithoutOps(copies), host_time.without(union(started, started + frame["dur_us"].to_numpy()[calls]))
+    few = [one for one in heads.found if one.times * one.queries <= ONE_TILE]
+    likely = [one for one in few if not one.fused or one.queries == 1]
+    times = sorted({one.times for one in heads.found})
+    most = max(heads.found, key=lambda one: float(work.dur_us[one.at]))
+    fused = any(one.fused for one in heads.found)
+    by_cudnn = program.maker == "nvidia" and work.device_at(most.at).compute_capability[0] in PREFER_CUDNN
+    single, masked = fused and most.dtype == "float", any(one.masked for one in heads.found) and not by_cudnn
+    return Found(
+        summary=f"{counted(work.a_step(copies), 'tensor')} of keys and values a step are written out {' or '.join(map(str, times))} times over, once for each head that shares them: "
+        f"{duration(work.us_a_step(copies))} of copies, which attention then reads.",
+        edits=Edits(gone, combine(gone, host, _read_once(work, likely)), combine(gone, host, _read_once(work, few))),
+        removes="repeating keys and values",
+        quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} a step",
+        evidence=witness.of_gpu(work.rows[copies], [f"repeated {one.times} times" for one in heads.found]),
+        confidence=0.9,
+        at_most="low" if masked or single else "high",
+        fix=Fix(
+            title="Let attention share keys and values" if fused else "Fold the heads that share a key into one product",
+            steps=(
+                *(("Pass keys and values as they are, with enable_gqa=True (torch 2.5 and later).",) if fused else ()),
+                *((_MASKED,) if masked else ()),
+                *((_SINGLE,) if single else ()),
+                *(() if fused else (_FOLD, _ONE_CALL)),
+            ),
+            code=Code(
+                before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",
+                after="out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+            risk="The order of additions may differ, so the last bits do.",
+        ),
+    )
+
+
+def _read_once(work: GpuWork, found: list[Repeated]) -> Edit:
+    """Attention that reads each key once where it had read every copy."""
+    if not found:
+        return combine()
+    readers = {int(at): one.times for one in found for at in one.reader}
+    at = np.array(list(readers), int)
+    return WithDurations(at, work.dur_us[at] * READ_ONCE / np.array(list(readers.values())))

@@ -1,0 +1,134 @@
+"""repeated-heads: copies of keys and values for each head that shares them, told from all else that is expanded and copied."""
+
+import json
+
+import pytest
+
+from advisor.views.replay.repeated_heads import expansion
+from tests.build import Trace
+from tests.rules.test_rules import clear, found, queued, skipped, widened
+
+BF16 = "c10::BFloat16"
+BATCH, SHARED, TIMES, KEYS, WIDTH = 4, 2, 4, 1024, 64
+HEADS = SHARED * TIMES
+GPU = 2000  # µs of a step: two copies of 200, attention of 400, a layer of 1190
+
+
+def copy(trace, host, gpu, sizes=(BATCH, SHARED, TIMES, KEYS, WIDTH), spread=2, us=200):
+    """`repeat_interleave` or `expand(...).reshape(...)`: the axis `spread` of the source has stride 0."""
+    strides = [0 if k == spread else 1 << (8 - k) for k in range(len(sizes))]
+    trace.op("aten::repeat_interleave", host, 8)
+    trace.op("aten::copy_", host + 2, 5, [list(sizes), list(sizes), []], [BF16, BF16, "Scalar"])
+    trace.rows["cpu_ops"][-1]["strides"] = json.dumps([[1] * len(sizes), strides, []])
+    trace.launch(host + 3, gpu, gpu + us, "elementwise_kernel")
+
+
+def one_call(trace, host, gpu, queries, dtype, mask):
+    sizes = [[BATCH, HEADS, queries, WIDTH], *2 * [[BATCH, HEADS, KEYS, WIDTH]], *([[BATCH, 1, queries, KEYS]] if mask else [])]
+    trace.op("aten::scaled_dot_product_attention", host, 12, sizes, [dtype] * len(sizes))
+    trace.op("aten::_scaled_dot_product_cudnn_attention", host + 1, 10, sizes, [dtype] * len(sizes))
+    trace.launch(host + 2, gpu, gpu + 400, "cudnn_generated_fort_native_sdpa_sm90_flash_fprop")
+
+
+def products(trace, host, gpu, queries, dtype, mask):
+    for k, (left, right) in enumerate((([queries, WIDTH], [WIDTH, KEYS]), ([queries, KEYS], [KEYS, WIDTH]))):
+        trace.op("aten::bmm", host + 5 * k, 4, [[BATCH * HEADS, *left], [BATCH * HEADS, *right]], [dtype] * 2)
+        trace.launch(host + 5 * k + 1, gpu + 200 * k, gpu + 200 * k + 200, "gemm")
+
+
+def decoder(attend=one_call, queries=1, dtype=BF16, mask=False, **copied):
+    """Two copies, attention that reads them, a layer; the GPU is the bound."""
+
+    def body(trace, host, gpu):
+        copy(trace, host, gpu, **copied)
+        copy(trace, host + 10, gpu + 200, **copied)
+        attend(trace, host + 20, gpu + 400, queries, dtype, mask)
+        trace.op("aten::mm", host + 34, 5, [[BATCH, 512], [512, 512]], [dtype] * 2).launch(host + 35, gpu + 800, gpu + 1990, "gemm")
+
+    return queued(body, host=50, gpu=GPU)
+
+
+@pytest.mark.parametrize("attend", [one_call, products])
+def test_repeated_keys_and_values_are_found(attend):
+    finding = found("repeated-heads", decoder(attend))
+    assert finding.summary.startswith("2 tensors of keys and values a step are written out 4 times over") and "400 µs of copies" in finding.summary
+    # Without the copies 400 µs go, and their launches; with keys that are read once attention takes 1.15 / 4 of its 400: 285 µs go too.
+    assert finding.saving.expected_us == pytest.approx(400 + 400 * (1 - 1.15 / 4), rel=0.03)
+    assert (finding.saving.low_us, finding.saving.high_us) == widened("repeated-heads", 408, 685, GPU)  # two launches cost 4 µs each
+
+
+def test_the_fix_fits_how_attention_is_written():
+    assert any("enable_gqa" in step for step in found("repeated-heads", decoder()).fix.steps)
+    assert "rows of one product" in found("repeated-heads", decoder(products)).fix.steps[0]
+
+
+@pytest.mark.parametrize(("attend", "queries", "attention"), [(one_call, 2, 0), (products, 2, 285), (products, 17, 0), (one_call, 17, 0)])
+def test_attention_of_more_queries_reads_no_fewer_keys(attend, queries, attention):
+    """The one call takes each head's queries by themselves; a product of 4 x 17 rows and more is no longer bound by what it reads."""
+    finding = found("repeated-heads", decoder(attend, queries))
+    assert finding.saving.expected_us == pytest.approx(400 + attention, rel=0.03)
+
+
+@pytest.mark.parametrize(("how", "severity", "hint"), [({"dtype": "float"}, "low", "FP32"), ({"mask": True}, "high", None), ({}, "high", None)])
+def test_what_no_fused_kernel_takes_is_no_more_than_low(how, severity, hint):
+    """Keys in FP32; a mask is taken by cuDNN's kernel, which the one call chooses on the device of these traces."""
+    finding = found("repeated-heads", decoder(**how))
+    assert finding.severity == severity and any((hint or "enable_gqa") in step for step in finding.fix.steps)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spread"),
+    [
+        ((BATCH, SHARED, TIMES, KEYS, WIDTH // 2), 2),  # other tensors than those that attention reads
+        ((BATCH, SHARED * TIMES, KEYS, WIDTH), None),  # a copy of what is not expanded
+        ((TIMES, BATCH, SHARED, KEYS, WIDTH), 0),  # the whole batch, as for beams
+        ((BATCH, SHARED, KEYS, WIDTH // 4, 4), 4),  # each value of a vector, as rotary angles are
+    ],
+)
+def test_other_copies_are_quiet(sizes, spread):
+    assert "no keys or values are repeated" in clear("repeated-heads", decoder(sizes=sizes, spread=spread))
+
+
+def test_keys_that_nothing_reads_are_quiet():
+    def body(trace, host, gpu):
+        copy(trace, host, gpu)
+        trace.op("aten::mm", host + 20, 5, [[BATCH, 512], [512, 512]], [BF16] * 2).launch(host + 21, gpu + 200, gpu + 900, "gemm")
+
+    assert "no keys or values are repeated" in clear("repeated-heads", queued(body, host=50, gpu=1000))
+
+
+def test_the_saving_threshold_has_two_sides():
+    assert found("repeated-heads", decoder(us=20))
+    assert "reported from 90%" in clear("repeated-heads", decoder(us=20), min_saving_share=0.9)
+
+
+def test_without_shapes_or_ops_it_is_skipped():
+    trace = decoder()
+    for row in trace.rows["cpu_ops"]:
+        row["dims"] = row["types"] = ""
+    skipped("repeated-heads", trace)
+    del trace.rows["cpu_ops"]
+    skipped("repeated-heads", trace)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "times"),
+    [
+        ([4, 2, 3, 16, 8], [256, 128, 0, 8, 1], 3),  # (batch, shared, times, keys, width)
+        ([4, 16, 2, 3, 8], [256, 16, 8, 0, 1], 3),  # (batch, keys, shared, times, width): repeated before heads are turned
+        ([1, 4, 2, 3, 16, 8], [0, 256, 128, 0, 8, 1], 3),  # an axis of one has any stride
+        ([4, 2, 3, 16, 8], [384, 128, 128, 8, 1], None),
+        ([4, 2, 3, 16, 8], [0, 128, 0, 8, 1], None),  # the batch is repeated too: not heads alone
+        ([2, 3, 16, 8], [128, 0, 8, 1], None),
+        ([4, 2, 3, 16, 8], [256, 128, 0, 8], None),  # strides cut short
+    ],
+)
+def test_an_expansion_is_told_by_one_stride_of_zero(sizes, strides, times):
+    made = expansion([[1], sizes], [[1], strides])
+    assert (made and made.times) == times
+
+
+def test_a_trace_without_copies_is_quiet():
+    trace = Trace()
+    trace.step(0, 99).op("aten::mm", 0, 5, [[8, 8], [8, 8]]).launch(1, 2, 50, "gemm")
+    assert "no keys or values are repeated" in clear("repeated-heads", trace)
