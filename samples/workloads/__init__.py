@@ -39,6 +39,8 @@ from . import (
     public_models_21,
     public_models_22,
     public_models_23,
+    public_models_24,
+    public_models_25,
     recompilation,
     repeated_heads,
     small_grid,
@@ -74,6 +76,9 @@ from . import (
     written_23,
     written_24,
     written_25,
+    written_26,
+    written_27,
+    written_28,
 )
 from .base import Setup, Workload
 
@@ -126,6 +131,8 @@ MODULES = (
     public_models_21,
     public_models_22,
     public_models_23,
+    public_models_24,
+    public_models_25,
     written_1,
     written_2,
     written_3,
@@ -151,6 +158,9 @@ MODULES = (
     written_23,
     written_24,
     written_25,
+    written_26,
+    written_27,
+    written_28,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

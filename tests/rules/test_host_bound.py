@@ -68,12 +68,12 @@ def test_without_stacks_only_long_pauses_count():
     assert finding.saving.low_us <= 750
 
 
-def between_tensors(pause, made):
-    """A step in which Python works for `pause` µs, ops make `made` tensors of its lists, 300 µs each, and one kernel is launched."""
+def between_tensors(pause, made, name="aten::tensor"):
+    """A step in which Python works for `pause` µs, ops make `made` tensors of its lists, or views, 300 µs each, and one kernel is launched."""
 
     def body(trace, at):
         for k in range(made):
-            trace.op("aten::tensor", at + pause + 300 * k, 290)
+            trace.op(name, at + pause + 300 * k, 290)
         work(pause + 300 * made, frames=())(trace, at)
 
     return repeat(period(pause + 300 * made), body)
@@ -82,7 +82,40 @@ def between_tensors(pause, made):
 def test_short_pauses_and_ops_on_the_cpu_between_the_same_launches_are_the_same_work():
     assert found("host-bound", between_tensors(3000, 6)).saving.expected_us == pytest.approx(4800, rel=0.03)
     mostly_ops = found("host-bound", between_tensors(3000, 12))
-    assert mostly_ops.saving.expected_us == pytest.approx(3000, rel=0.03), "the pause is less than half of what is between launches"
+    assert mostly_ops.saving.expected_us == pytest.approx(6600, rel=0.03)
+    mostly_views = found("host-bound", between_tensors(3000, 12, "aten::view"))
+    assert mostly_views.saving.expected_us == pytest.approx(3000, rel=0.03), "the pause is less than half of what is between launches"
+
+
+def put_together(count, name="aten::add", each=6, kernel=100):
+    """Tensors on the host, `each` µs for one and 2 to the next, then two layers."""
+
+    def body(trace, at):
+        for k in range(count):
+            trace.op(name, at + (each + 2) * k, each)
+        at += (each + 2) * count
+        for k in range(2):
+            trace.op("aten::mm", at + 30 * k, 20).launch(at + 30 * k + 5, at + 12 + kernel * k, at + 12 + kernel * (k + 1))
+
+    return body
+
+
+def test_a_batch_put_together_of_many_short_tensors_is_the_programs_work():
+    """100 x 6 µs of adding on the CPU, and the 2 µs between them: all 800 µs between two launches are one work."""
+    finding = found("host-bound", repeat(1020, put_together(100)))
+    assert "mostly short tensor ops on the CPU, most of them aten::add" in finding.summary
+    assert finding.saving.expected_us == pytest.approx(800, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (put_together(70), "less than 500 µs"),
+        (put_together(100, "aten::slice"), "views compute nothing"),
+    ],
+)
+def test_short_ops_that_compute_little_are_dispatch(body, why):
+    assert "never pauses" in clear("host-bound", repeat(1100, body)), why
 
 
 def compiled(first, second):

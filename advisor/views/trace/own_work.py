@@ -38,6 +38,12 @@ _AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|Comp
 _NUMBER = re.compile(r"(?<![A-Za-z])\d+")
 _BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
 _TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
+# What changes how a tensor is seen, or makes one without writing to it.
+_WRITES_NOTHING = re.compile(
+    r"^aten::(_?reshape(_alias)?|_unsafe_view|alias|as_strided|broadcast_tensors|chunk|contiguous|detach_?|diagonal|empty\w*|expand(_as)?|flatten|imag|is_nonzero"
+    r"|is_pinned|item|lift_fresh|_local_scalar_dense|movedim|narrow|new_empty\w*|numpy_T|permute|_?pin_memory|real|record_stream|requires_grad_|resize_|result_type|select"
+    r"|set_|slice|split\w*|squeeze|t|tensor_split|to|transpose|unbind|unflatten|unfold|unsqueeze|view|view_as\w*)$"
+)
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
 _SLEEP = re.compile(r"<built-in (function|method) sleep\b")
 
@@ -85,6 +91,7 @@ def own_work(
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
+    found += _of_tensors(timeline, steps, host, ops, others, min_pause_us)
     found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
     found.sort(key=lambda f: (f[0], -f[1]))
     # An op that computes may hold another that does.
@@ -180,6 +187,30 @@ def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_
     found: Ints = np.flatnonzero(
         ~calling[ops.outermost] & inside & matches(cpu, _TENSOR_OP) & (own >= np.maximum(min_us, HALF * cpu["dur_us"].to_numpy())) & host.on_threads(cpu)
     )
+    return found
+
+
+def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Spans, min_us: float) -> list[tuple[float, float, OwnWork]]:
+    """Times between two ops that launch something in which ops too short to count by themselves compute on the CPU for so long, and op trees take
+    half: batches that are put together tensor by tensor."""
+    cpu = timeline.cpu_ops
+    start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
+    calling, here = np.zeros(len(cpu), bool), host.on_threads(cpu) & steps.issued_at(start)
+    calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
+    leaf = np.ones(len(cpu), bool)
+    leaf[ops.parent[ops.parent >= 0]] = False
+    computing = here & leaf & ~calling[ops.outermost] & (dur < min_us) & matches(cpu, _TENSOR_OP) & ~matches(cpu, _WRITES_NOTHING)
+    if dur[computing].sum() < min_us or not calling.any():
+        return []
+    calls = spans_of(timeline.api_calls, host.on_threads(timeline.api_calls))
+    between = complement(joined(spans_of(cpu, calling), calls, others), steps.host_start_us, steps.host_end_us)
+    in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
+    long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= HALF * (between[1] - between[0]))
+    found = []
+    for begin, until in zip(between[0][long].tolist(), between[1][long].tolist(), strict=True):
+        inside = np.flatnonzero(computing & (start >= begin) & (start < until))
+        most = cpu["name"].iloc[inside].value_counts().idxmax()
+        found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-op")))
     return found
 
 
