@@ -1,8 +1,7 @@
-"""Public models of cut-out hair, regions asked about, misused variables and announcements, by an author who has not read the rules."""
+"""Public models of cut-out hair, regions asked about and misused variables, by an author who has not read the rules."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from types import MethodType
 from typing import Any
@@ -336,52 +335,6 @@ def misused_variables(
     return step
 
 
-# Speech.
-
-
-def platform_calls(
-    s: Setup, *, batch: int = 1, collected: bool = True, emptied: bool = True, checked: bool = True, vocoder: str | None = None, **how: Any
-) -> Step:
-    """SpeechT5 says "the train on platform four is late"; after each sentence the service cleans its memory up."""
-    from transformers import SpeechT5Config, SpeechT5ForTextToSpeech, SpeechT5HifiGan, SpeechT5HifiGanConfig
-
-    way, letters, length = How(**how), s.size(81, 30), s.size(28, 6)
-    config = SpeechT5Config(
-        vocab_size=letters, hidden_size=s.size(768, 32), encoder_layers=s.size(12, 1), encoder_attention_heads=s.size(12, 2),
-        encoder_ffn_dim=s.size(3072, 64), decoder_ffn_dim=s.size(3072, 64),
-        decoder_layers=s.size(6, 1), decoder_attention_heads=s.size(12, 2), speech_decoder_prenet_units=s.size(256, 16),
-        speech_decoder_postnet_units=s.size(256, 16), speaker_embedding_dim=s.size(512, 8),
-    )  # fmt: skip
-    model: Any = _placed(s, way, SpeechT5ForTextToSpeech(config)).eval()
-    gan: Any = SpeechT5HifiGan(SpeechT5HifiGanConfig(upsample_initial_channel=s.size(512, 64), sampling_rate=16000)).eval()
-    for layer in gan.modules():
-        if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
-            layer.reset_parameters()
-    gan = gan.to(s.device)
-    gan = s.compile(gan, mode=vocoder) if vocoder else gan
-    text = torch.randint(4, letters, (batch, length))
-    voice = torch.randn(1, s.size(512, 8))
-    longest = 2.0
-
-    @torch.no_grad()
-    def step() -> Any:
-        _precision(way)
-        ids, speaker = text.to(s.device), voice.to(s.device).expand(batch, -1)
-        with _casting(s, way):
-            sound = model.generate_speech(
-                ids, speaker, attention_mask=torch.ones_like(ids), vocoder=gan, threshold=2.5, maxlenratio=longest,
-                minlenratio=0.4 if checked else longest,
-            )  # fmt: skip
-        wave = (sound.float().clamp(-1, 1) * 32767).to(torch.int16).cpu().numpy()
-        if collected:
-            gc.collect()
-        if emptied and s.cuda:
-            torch.cuda.empty_cache()
-        return wave
-
-    return step
-
-
 WORKLOADS = (
     _public(
         "hair_mattes", "ViTMatte of transformers, FP32, a photo of 1024 x 1024 that the host makes floats and looks up positions for.",
@@ -400,12 +353,5 @@ WORKLOADS = (
         misused_variables, {},
         {"host-bound": {"resident": True}, "sync-stall": {"kept": True}, "memcpy": {"pinned": True}, "grad-zeroing": {"zero": False},
          "precision": {"tf32": True}, "optimizer-foreach": {"optimizer": "fused"}},
-    ),
-    _public(
-        "platform_calls", "SpeechT5 of transformers says a sentence in FP32, 28 frames; garbage is collected and the cache emptied.",
-        platform_calls, {},
-        {"host-bound": {"collected": False}, "allocator": {"emptied": False}, "sync-stall": {"checked": False},
-         "low-arithmetic-intensity": {"batch": 8}, "precision": {"autocast": BF16}, "unfused-elementwise": {"vocoder": COMPILED}},
-        shared={"low-arithmetic-intensity": 8.0},
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs by an author who has not read the rules: mail that completes itself, herbarium labels, a tutor of sums, an archive of parishes.
+"""Programs by an author who has not read the rules: mail that completes itself, a tutor of sums, an archive of parishes.
 
 Each fix is what its rule's advice says, alone.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from itertools import count as counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -216,164 +216,6 @@ def mail_endings(
     return step
 
 
-# Herbarium: a mixture of experts with latent attention (DeepSeek) learns the labels of dried plants, from scratch.
-
-
-class Latent(nn.Module):
-    """Keys and values out of one small vector a word; a part of each key, shared by all heads, knows its place."""
-
-    def __init__(self, width: int, heads: int, plain: int, placed: int, latent: int, sdpa: bool) -> None:
-        super().__init__()
-        self.heads, self.plain, self.placed, self.latent, self.sdpa = heads, plain, placed, latent, sdpa
-        self.query = nn.Linear(width, heads * (plain + placed), bias=False)
-        self.small, self.norm = nn.Linear(width, latent + placed, bias=False), Root(latent)
-        self.large = nn.Linear(latent, heads * 2 * plain, bias=False)
-        self.out = nn.Linear(heads * plain, width, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q, turned = q.split([self.plain, self.placed], -1)
-        q = torch.cat([q, spun(turned, cos, sin)], -1)
-        small, turned = self.small(x).split([self.latent, self.placed], -1)
-        k, v = self.large(self.norm(small)).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(2, -1)
-        k = torch.cat([k, spun(turned[:, None], cos, sin).expand(-1, self.heads, -1, -1)], -1)
-        if self.sdpa:
-            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-            seen = torch.softmax((scores + mask).float(), -1).to(v.dtype) @ v
-        return self.out(seen.transpose(1, 2).flatten(2))
-
-
-grouped_mm = getattr(F, "grouped_mm", None) or torch._grouped_mm
-
-
-class Experts(nn.Module):
-    """Each word goes to two of the experts, and to one that all words see; a bias keeps them evenly loaded."""
-
-    def __init__(self, width: int, inner: int, count: int, chosen: int, way: str) -> None:
-        super().__init__()
-        self.chosen, self.way = chosen, way
-        self.router = nn.Linear(width, count, bias=False)
-        self.common = Gated(width, inner)
-        self.experts = nn.ModuleList(Gated(width, inner) for _ in range(count))
-        self.register_buffer("bias", torch.zeros(count))
-        self.register_buffer("load", torch.zeros(count))
-        self.register_buffer("numbers", torch.arange(count))
-        if way == "grouped":
-            parts = ([getattr(expert, part).weight.detach() for expert in self.experts] for part in ("gate", "up", "down"))
-            self.gates, self.ups, self.downs = (nn.Parameter(torch.stack(part)) for part in parts)
-            del self.experts
-
-    def grouped(self, x: Tensor, ends: Tensor) -> Tensor:
-        x = x.to(BF16)
-        gate, up = (grouped_mm(x, w.to(BF16).transpose(1, 2), offs=ends) for w in (self.gates, self.ups))
-        return grouped_mm(F.silu(gate) * up, self.downs.to(BF16).transpose(1, 2), offs=ends)
-
-    def forward(self, x: Tensor) -> Tensor:
-        shape, x = x.shape, x.flatten(0, -2)
-        with torch.autocast(x.device.type, enabled=False):
-            fit = torch.sigmoid(self.router(x.float()))
-        chosen = (fit.detach() + self.bias).topk(self.chosen, -1).indices
-        part = fit.gather(1, chosen)
-        part = part / part.sum(-1, keepdim=True)
-        taken = (chosen.flatten()[:, None] == self.numbers).sum(0)
-        self.load += taken
-        y = self.common(x)
-        if self.way == "loop":
-            for n, expert in enumerate(self.experts):
-                token, slot = torch.where(chosen == n)
-                y = y.index_add(0, token, (expert(x[token]) * part[token, slot, None]).to(y.dtype))
-            return y.view(shape)
-        order = chosen.flatten().argsort(stable=True)
-        token = order // self.chosen
-        if self.way == "grouped":
-            found = self.grouped(x[token], taken.cumsum(0).int())
-        else:
-            found = torch.cat([expert(h) for expert, h in zip(self.experts, x[token].split(taken.tolist()), strict=True)])
-        return y.index_add(0, token, (found * part.flatten()[order, None]).to(y.dtype)).view(shape)
-
-
-class Label(nn.Module):
-    def __init__(
-        self, words: int, width: int, heads: int, inner: int, layers: int, experts: int, length: int, sdpa: bool, way: str
-    ) -> None:
-        super().__init__()
-        plain, placed, latent = width // heads, width // heads // 2, width // 3
-        self.word, self.head, self.placed = nn.Embedding(words, width), nn.Linear(width, words, bias=False), placed
-        self.attention = nn.ModuleList(Latent(width, heads, plain, placed, latent, sdpa) for _ in range(layers))
-        self.feed = nn.ModuleList(Experts(width, inner, experts, 2, way) for _ in range(layers))
-        self.norms = nn.ModuleList(Root(width) for _ in range(2 * layers + 1))
-        self.register_buffer("places", torch.arange(length))
-        self.register_buffer("mask", torch.full((length, length), float("-inf")).triu(1))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x, norms = self.word(ids), iter(self.norms)
-        cos, sin = waves(self.places, self.placed)
-        for attention, feed in zip(self.attention, self.feed, strict=True):
-            x = x + attention(next(norms)(x), self.mask, cos, sin)
-            x = x + feed(next(norms)(x))
-        return self.head(next(norms)(x))
-
-
-def herbarium_labels(
-    s: Setup,
-    *,
-    way: str = "loop",
-    sdpa: bool = False,
-    clipped: bool = False,
-    around: bool = False,
-    tf32: bool = False,
-) -> Step:
-    """Training from scratch in bf16 autocast, four micro-steps; each expert looks for its words; gradients' norms are read one by one."""
-    count, length, words, micro = s.size(4, 2), s.size(1024, 12), s.size(32_000, 61), s.size(4, 2)
-    with s.device:
-        model = Label(
-            words, s.size(768, 32), s.size(12, 2), s.size(768, 16), s.size(5, 2), s.size(8, 3), length, sdpa, way
-        ).train()  # fmt: skip
-        data = torch.randint(words, (micro, count, length + 1))
-    groups = [[p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim < 2]]
-    decayed = [{"params": p, "weight_decay": d} for p, d in zip(groups, (0.1, 0.0), strict=True)]
-    optimizer = torch.optim.AdamW(decayed, lr=3e-4, betas=(0.9, 0.95))
-
-    def casting() -> torch.autocast:
-        return torch.autocast(s.device.type, BF16)
-
-    def clip() -> None:
-        if clipped:
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            return
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        total = sum(g.norm(2).item() ** 2 for g in gradients) ** 0.5
-        if total > 1.0:
-            for g in gradients:
-                g.mul_(1.0 / (total + 1e-6))
-
-    @torch.no_grad()
-    def balance() -> None:
-        for feed in model.feed:
-            feed.bias += 1e-3 * torch.sign(feed.load.mean() - feed.load)
-            feed.load.zero_()
-
-    def step() -> Tensor:
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        noted = torch.zeros((), device=s.device)
-        with casting() if around else nullcontext():
-            for ids in data:
-                with nullcontext() if around else casting():
-                    logits = model(ids[:, :-1])
-                    loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()) / micro
-                loss.backward()
-                noted += loss.detach()
-        clip()
-        optimizer.step()
-        optimizer.zero_grad()
-        balance()
-        return noted
-
-    return step
-
-
 # Tutor: a small model that learns to solve sums by groups of its own answers (GRPO).
 
 
@@ -555,7 +397,7 @@ class Reading(nn.Module):
 
     def within(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Blocks of words, each with the block before and the one behind."""
-        rows, heads, length, _ = q.shape
+        rows, _heads, length, _ = q.shape
         block = self.near
         here = torch.arange(block, device=q.device)
         there = torch.arange(3 * block, device=q.device) - block
@@ -637,13 +479,13 @@ def parish_archive(
     def one_by_one(x: Tensor, ends: list[list[int]]) -> list[np.ndarray]:
         found = []
         for row, places in enumerate(ends):
-            for begin, end in zip(places, places[1:], strict=False):
+            for begin, end in pairwise(places):
                 vector = F.normalize(x[row, begin:end].float().mean(0), dim=0)
                 found.append(vector.cpu().numpy())
         return found
 
     def at_once(x: Tensor, ends: list[list[int]]) -> list[np.ndarray]:
-        spans = [(row, *span) for row, places in enumerate(ends) for span in zip(places, places[1:], strict=False)]
+        spans = [(row, *span) for row, places in enumerate(ends) for span in pairwise(places)]
         found = [x[row, begin:end].float().mean(0) for row, begin, end in spans]
         return list(F.normalize(torch.stack(found), dim=1).cpu().numpy())
 
@@ -666,15 +508,6 @@ WORKLOADS = (
         {
             "launch-gap": {"compiled": True}, "graph-candidate": {"graphed": True}, "sync-stall": {"asked": False},
             "unfused-norm": {"library": True}, "unfused-attention": {"sdpa": True}, "gemm-alignment": {"padded": True},
-        },
-    ),
-    written(
-        "herbarium_labels", "DeepSeek's experts from scratch, bf16 autocast, four micro-steps: words looked for by expert, norms read.",
-        "words sorted by expert, one read a layer; clip_grad_norm_; scaled_dot_product_attention; one autocast; TF32; F.grouped_mm",
-        herbarium_labels,
-        {
-            "sync-stall": {"way": "sorted"}, "sync-stall/clip": {"clipped": True}, "unfused-attention": {"sdpa": True},
-            "dtype-casts": {"around": True}, "precision": {"tf32": True}, "other/grouped": {"way": "grouped"},
         },
     ),
     written(

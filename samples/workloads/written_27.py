@@ -1,4 +1,4 @@
-"""Programs by an author who has not read the rules: vessels of the retina, a scene in factors, sketches of drugs, eddies of the ocean.
+"""Programs by an author who has not read the rules: vessels of the retina, sketches of drugs, eddies of the ocean.
 
 Each fix is what its rule's advice says, alone.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import count as counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,8 @@ class Vessels(nn.Module):
         super().__init__()
         sizes = [width * 2**n for n in range(levels)]
         self.begin = Residual(3, width)
-        self.down = nn.ModuleList(Residual(a, b, 2) for a, b in zip(sizes, sizes[1:], strict=False))
-        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.down = nn.ModuleList(Residual(a, b, 2) for a, b in pairwise(sizes))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(sizes))
         self.gates = nn.ModuleList(Gate(a) for a in sizes[:-1])
         self.join = nn.ModuleList(Residual(2 * a, a) for a in sizes[:-1])
         self.end = nn.Conv2d(width, 1, 1)
@@ -140,152 +141,6 @@ def vessel_skeletons(
             scores[:] = [loss.item(), *(overlap(guess[n], true[n]).item() for n in range(count))]
         else:
             scores[:] = later.put(torch.cat([loss.detach()[None], overlap(guess, true)])[None])[0]
-        return loss.detach()
-
-    return step
-
-
-# Scene: a radiance field whose volume is a sum of planes times lines (TensoRF).
-
-
-def joined(planes: Tensor, lines: Tensor) -> Tensor:
-    return (planes * lines).sum(0)
-
-
-def waves(x: Tensor, octaves: int) -> Tensor:
-    scale = 2.0 ** torch.arange(octaves, device=x.device)
-    y = (x[..., None] * scale).flatten(-2)
-    return torch.cat([y.sin(), y.cos()], -1)
-
-
-def encoded(features: Tensor, views: Tensor, octaves: int, spare: int) -> Tensor:
-    parts = [features, views, waves(features, octaves), waves(views, octaves)]
-    if spare:
-        parts.append(features.new_zeros(len(features), spare))
-    return torch.cat(parts, -1)
-
-
-def opacities(felt: Tensor, gaps: Tensor) -> Tensor:
-    """How much each sample of a ray is seen."""
-    alpha = 1.0 - torch.exp(-F.softplus(felt - 10.0) * 25.0 * gaps)
-    passed = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1.0 - alpha + 1e-10], -1), -1)
-    return alpha * passed[:, :-1]
-
-
-def rough(x: Tensor) -> Tensor:
-    return 2.0 * ((x[..., 1:, :] - x[..., :-1, :]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean())
-
-
-class Factors(nn.Module):
-    def __init__(self, few: int, many: int, room: int, features: int, hidden: int, octaves: int, spare: int) -> None:
-        super().__init__()
-        self.octaves, self.spare = octaves, spare
-        self.dense_planes = nn.ParameterList(0.9 * torch.randn(1, few, room, room) for _ in range(3))
-        self.dense_lines = nn.ParameterList(0.9 * torch.randn(1, few, room, 1) for _ in range(3))
-        self.look_planes = nn.ParameterList(0.1 * torch.randn(1, many, room, room) for _ in range(3))
-        self.look_lines = nn.ParameterList(0.1 * torch.randn(1, many, room, 1) for _ in range(3))
-        self.basis = nn.Linear(3 * many, features, bias=False)
-        self.mlp = nn.Sequential(
-            nn.Linear((features + 3) * (1 + 2 * octaves), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 3)
-        )  # fmt: skip
-        if spare:
-            self.mlp[0].weight = nn.Parameter(F.pad(self.mlp[0].weight.detach(), (0, spare)))
-
-
-def factored_scene(
-    s: Setup,
-    *,
-    kept: bool = False,
-    padded: bool = False,
-    compiled: bool = False,
-    autocast: bool = False,
-    once: bool = False,
-    whole: bool = False,
-) -> Step:
-    """Training on 4096 rays of 256 places in FP32 with TF32; rays stay on the host; places are chosen by masks; loss and PSNR are read."""
-    rays, places, room, stored = s.size(4096, 16), s.size(256, 8), s.size(300, 12), s.size(2_000_000, 64)
-    octaves, axes, others = 2, [[0, 1], [0, 2], [1, 2]], [2, 1, 0]
-    with s.device:
-        model = Factors(
-            s.size(16, 2), s.size(48, 4), room, s.size(27, 3), s.size(128, 16), octaves, s.size(2, 2) if padded else 0
-        )  # fmt: skip
-        pairs, rest = torch.tensor(axes), torch.tensor(others)
-        depth = torch.linspace(2.0, 6.0, places)
-    origin = F.normalize(torch.randn(stored, 3), dim=-1) * 4.0
-    toward = F.normalize(0.8 * torch.randn(stored, 3) - origin, dim=-1)
-    seen, colours = torch.cat([origin, toward], -1), torch.rand(stored, 3)
-    if kept:
-        seen, colours = seen.to(s.device), colours.to(s.device)
-    order, turn = torch.randperm(stored, device=seen.device), counter()
-    fuse = s.compile if compiled else lambda f, **_: f
-    join, encode = fuse(joined, dynamic=True), fuse(encoded, dynamic=True)
-    weigh, tv = fuse(opacities, dynamic=False), fuse(rough, dynamic=False)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.99))
-    later, log = Later((1, 3), s) if once else None, [0.0, 0.0, 0.0]
-
-    def factors(planes: nn.ParameterList, lines: nn.ParameterList, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        across = [x[..., pairs[n] if kept else axes[n]].detach().view(1, -1, 1, 2) for n in range(3)]
-        along = x[..., rest if kept else others].detach()
-        along = torch.stack([torch.zeros_like(along), along], -1)
-        flat = [F.grid_sample(plane, where, align_corners=True)[0, :, :, 0] for plane, where in zip(planes, across, strict=True)]
-        thin = [F.grid_sample(line, along[None, :, n : n + 1], align_corners=True)[0, :, :, 0] for n, line in enumerate(lines)]
-        return flat, thin
-
-    def dense(x: Tensor) -> Tensor:
-        felt = x.new_zeros(len(x))
-        for plane, line in zip(*factors(model.dense_planes, model.dense_lines, x), strict=True):
-            felt = felt + join(plane, line)
-        return felt
-
-    def look(x: Tensor, views: Tensor) -> Tensor:
-        flat, thin = factors(model.look_planes, model.look_lines, x)
-        with torch.autocast(s.device.type, BF16, enabled=autocast):
-            features = model.basis((torch.cat(flat) * torch.cat(thin)).T)
-            return torch.sigmoid(model.mlp(encode(features, views, octaves, model.spare)).float())
-
-    def chosen(mask: Tensor) -> tuple[Tensor, ...]:
-        return mask.nonzero(as_tuple=True) if once else (mask,)
-
-    def render(batch: Tensor) -> Tensor:
-        start, views = batch[:, None, :3], batch[:, None, 3:].expand(-1, places, -1)
-        t = depth + torch.rand_like(batch[:, :1]) * (4.0 / places)
-        x = (start + views * t[..., None]) / 1.5
-        gaps = torch.cat([t[:, 1:] - t[:, :-1], torch.full_like(t[:, :1], 4.0 / places)], -1)
-        inside = (x.abs() <= 1.0).all(-1)
-        if whole:
-            felt = torch.where(inside, dense(x.flatten(0, 1)).view_as(t), -100.0)
-        else:
-            felt = torch.full_like(t, -100.0)
-            if once or inside.any():
-                here = chosen(inside)
-                felt[here] = dense(x[here])
-        weight = weigh(felt, gaps)
-        solid = weight > 1e-4
-        if whole:
-            colour = look(x.flatten(0, 1), views.flatten(0, 1)).view_as(x) * solid[..., None]
-        else:
-            colour = torch.zeros_like(x)
-            if once or solid.any():
-                here = chosen(solid)
-                colour[here] = look(x[here], views[here])
-        return (weight[..., None] * colour).sum(1) + 1.0 - weight.sum(-1, keepdim=True)
-
-    def step() -> Tensor:
-        torch.set_float32_matmul_precision("high")
-        begin = next(turn) * rays % (stored - rays + 1)
-        these = order[begin : begin + rays]
-        batch, true = seen[these].to(s.device), colours[these].to(s.device)
-        error = F.mse_loss(render(batch), true)
-        smooth = sum((tv(plane) for plane in (*model.dense_planes, *model.look_planes)), start=error.new_zeros(()))
-        loss = error + 1e-4 * smooth
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        psnr = -10.0 * error.detach().log10()
-        if later is None:
-            log[:] = [error.item(), smooth.item(), psnr.item()]
-        else:
-            log[:] = later.put(torch.stack([error.detach(), smooth.detach(), psnr])[None])[0]
         return loss.detach()
 
     return step
@@ -409,7 +264,7 @@ def drug_sketches(
         both = real[row] * real[col] * (row != col).float()[:, None]
         z = torch.cat([centred(begin[:, :3]), begin[:, 3:]], 1)
         worst = []
-        for now, after in zip(plan, plan[1:], strict=False):
+        for now, after in pairwise(plan):
             alpha, beta = math.cos(now * math.pi / 2), math.cos(after * math.pi / 2)
             guess = noise(z, now, row, col, both)
             clean = (z - math.sqrt(1.0 - alpha**2) * guess) / alpha
@@ -567,14 +422,6 @@ WORKLOADS = (
         {
             "memory-layout": {"last": True}, "unfused-elementwise": {"compiled": True}, "sync-stall": {"asked": False},
             "memcpy": {"ahead": True}, "optimizer-foreach": {"fused": True},
-        },
-    ),
-    written(
-        "factored_scene", "TensoRF in training on 4096 rays, FP32 with TF32; rays and axes on the host; masks of places; three reads.",
-        "rays and axes on the GPU; 152 inputs; torch.compile of chains; bf16 for the MLP; masks are asked once; all places", factored_scene,
-        {
-            "memcpy": {"kept": True}, "gemm-alignment": {"padded": True}, "unfused-elementwise": {"compiled": True},
-            "precision/bf16": {"autocast": True}, "sync-stall": {"once": True}, "sync-stall/where": {"whole": True},
         },
     ),
     written(

@@ -89,6 +89,13 @@ def test_other_copies_are_quiet(sizes, spread):
     assert "no keys or values are repeated" in clear("repeated-heads", decoder(sizes=sizes, spread=spread))
 
 
+def test_tiled_heads_are_in_another_order():
+    trace = decoder()
+    for row in trace.rows["cpu_ops"]:
+        row["name"] = row["name"].replace("repeat_interleave", "repeat")
+    assert "no keys or values are repeated" in clear("repeated-heads", trace)
+
+
 def test_keys_that_nothing_reads_are_quiet():
     def body(trace, host, gpu):
         copy(trace, host, gpu)
@@ -119,6 +126,7 @@ def test_without_shapes_or_ops_it_is_skipped():
         ([1, 4, 2, 3, 16, 8], [0, 256, 128, 0, 8, 1], 3),  # an axis of one has any stride
         ([4, 2, 3, 16, 8], [384, 128, 128, 8, 1], None),
         ([4, 2, 3, 16, 8], [0, 128, 0, 8, 1], None),  # the batch is repeated too: not heads alone
+        ([1, 1, 3, 16, 8], [128, 128, 0, 8, 1], None),  # all that there is, spread: no heads of several that share
         ([2, 3, 16, 8], [128, 0, 8, 1], None),
         ([4, 2, 3, 16, 8], [256, 128, 0, 8], None),  # strides cut short
     ],

@@ -22,6 +22,7 @@ FEWEST_KEYS = 16
 
 _COPY = re.compile(r"^aten::(copy_|clone)$")
 _CALL = re.compile(r"^aten::(repeat_interleave|reshape|contiguous|clone|matmul|einsum)$")
+_TILE = re.compile(r"^aten::repeat$")
 _FUSED = re.compile(r"^aten::scaled_dot_product_attention$")
 
 
@@ -66,7 +67,9 @@ def _found(work: GpuWork, shapes: Shapes) -> Iterator[Repeated]:
     frame, ops = work.timeline.cpu_ops, work.ops
     if not work.timeline.source.shapes:
         return
-    copies = np.flatnonzero(work.launched_by(_COPY.search) & work.kernel)
+    # A tile puts all heads after all heads, which is no head shared by the next ones.
+    tiled = np.r_[ops.outermost_where(ops.named(_TILE)), -1][work.op] >= 0
+    copies = np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & ~tiled)
     called, one_call = ops.outermost_where(ops.named(_CALL)), ops.outermost_where(ops.named(_FUSED))
     dims, strides = frame["dims"], frame["strides"]
     taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
@@ -103,7 +106,7 @@ def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -
     """What a copy, of those sizes and strides, writes out of an expanded tensor, one axis of which repeats what lies before it; None where it does not."""
     for sizes, steps in zip(dims, strides, strict=False):
         spread = [k for k, (size, step) in enumerate(zip(sizes, steps, strict=False)) if size > 1 and step == 0]
-        if len(sizes) >= 5 and len(steps) == len(sizes) and len(spread) == 1 and 0 < spread[0] < len(sizes) - 1:
+        if len(sizes) >= 5 and len(steps) == len(sizes) and len(spread) == 1 and 0 < spread[0] < len(sizes) - 1 and prod(sizes[: spread[0]]) > 1:
             own = tuple(size for k, size in enumerate(sizes) if k != spread[0])
             return Expanded(prod(sizes), int(sizes[spread[0]]), own)
     return None
