@@ -62,6 +62,32 @@ def test_weights_that_autocast_casts_are_found():
     assert "model.to(torch.bfloat16)" in finding.fix.code.after and "weights" in finding.summary
 
 
+ROWS = [512, 4096]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "spared"),
+    [
+        ("gelu", [ROWS], [FP32], 0.5),  # 4 bytes read and 4 written for each, then 2 and 2
+        ("add", [ROWS, ROWS], [FP32, BF16], 0.4),  # 4, 2 and 4, then 2, 2 and 2
+        ("gelu", [ROWS], [BF16], 0.0),  # in 16 bits already
+        ("gelu", [[16, 4096]], [FP32], 0.0),  # too small to be bound by what it reads
+    ],
+)
+def test_what_autocast_leaves_in_fp32_between_products_is_narrower_too(name, dims, types, spared):
+    """30 µs of a kernel beside a cast of 20: half of what 16 bits spare is expected, all of it at most."""
+
+    def body(w):
+        w.trace.op("aten::linear", w.host, 3.0, [X, W, [4096]], [BF16, FP32, FP32])
+        w.cast(20, FP32, BF16, W)
+        w.op("addmm", 89, [[4096], X, W], [BF16] * 3)
+        w.op(name, 30, dims, types)
+
+    finding = found("dtype-casts", steps(body))
+    assert finding.saving.expected_us == pytest.approx(20 + 0.5 * 30 * spared, abs=1.5)
+    assert finding.saving.high_us == pytest.approx(20 + 30 * spared + interval_margins("dtype-casts")[1] * STEP, abs=2)
+
+
 def test_both_thresholds_have_two_sides():
     trace = weights()  # 40 of 139 µs busy, of 140 a step
     assert found("dtype-casts", trace, min_cast_share=0.27)
