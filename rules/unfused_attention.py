@@ -16,10 +16,11 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
 from advisor.rules._phrases import a_step
 from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
-from advisor.views.replay.edits import Edits, combine, gpu_us_removed
+from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
 from advisor.views.replay.fused_attention import FASTEST, LIKELY, SLOWEST, FusedAttentions, as_one_kernel
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.repeated_heads import RepeatedHeads
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.program import Program
@@ -32,6 +33,7 @@ _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
     "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
 )
+_SHARED = "Pass keys and values as they are, with enable_gqa=True (torch 2.5 and later): they are repeated for every head that shares them."
 _DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
 
@@ -41,6 +43,7 @@ def unfused_attention(
     work: GpuWork,
     written: Attentions,
     fused: FusedAttentions,
+    heads: RepeatedHeads,
     witness: Witness,
     program: Program,
     host_time: HostTime,
@@ -67,7 +70,7 @@ def unfused_attention(
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
     little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
     multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on H100s, H200s and B200s, where cuDNN plans anew for each; `high` 0.6.
-    The call costs the host what one of the products does.
+    The call costs the host what one of the products does, and takes heads that share keys as they are: copies that repeat these go (`low`: they stay).
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
@@ -97,7 +100,10 @@ def unfused_attention(
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
+    shared = np.array([one.at for one in heads.found if np.isin(one.reader, members).any()], int)
     edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
+    if len(shared):  # `low`: a mask keeps some libraries from handing shared heads on as they are
+        edits = Edits(edits.low, *(combine(edit, WithoutOps(shared)) for edit in edits[1:]))
     deep, planned = any(one.axes > FUSED_AXES for one in written.found), program.maker == "nvidia" and _planned(written, work)
     if deep or planned:
         edits = edits._replace(low=combine())
@@ -116,6 +122,7 @@ def unfused_attention(
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
+                *((_SHARED,) if len(shared) else ()),
                 *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),

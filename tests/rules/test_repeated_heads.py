@@ -57,6 +57,19 @@ def test_repeated_keys_and_values_are_found(attend):
     assert (finding.saving.low_us, finding.saving.high_us) == widened("repeated-heads", 408, 685, GPU)  # two launches cost 4 µs each
 
 
+def written_out(trace, host, gpu, queries, dtype, mask):
+    products(trace, host, gpu, queries, dtype, mask)
+    trace.op("aten::_softmax", host + 4.2, 0.7, [[BATCH * HEADS, queries, KEYS]], [dtype]).launch(host + 4.4, gpu + 199, gpu + 200, "softmax_kernel")
+
+
+def test_one_call_takes_shared_heads_as_they_are():
+    """The call in place of products and softmax spares both copies too, if nothing keeps it from taking shared heads."""
+    repeated, whole = (found("unfused-attention", decoder(written_out, queries=128, spread=spread)) for spread in (2, None))
+    assert repeated.saving.expected_us - whole.saving.expected_us == pytest.approx(400, rel=0.03)
+    assert repeated.saving.low_us == pytest.approx(whole.saving.low_us, abs=10)
+    assert any("enable_gqa" in step for step in repeated.fix.steps) and not any("enable_gqa" in step for step in whole.fix.steps)
+
+
 def test_the_fix_fits_how_attention_is_written():
     assert any("enable_gqa" in step for step in found("repeated-heads", decoder()).fix.steps)
     assert "rows of one product" in found("repeated-heads", decoder(products)).fix.steps[0]
