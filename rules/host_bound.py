@@ -56,7 +56,8 @@ def host_bound(
     How it is measured
     Pauses of at least `min_pause_us` ({min_pause_us} µs: ten times what Python takes between two ops) between ops and runtime calls
     of the threads that launch, outside the data loader, compilation, waits, allocation and the optimizer's own Python;
-    and ops as long that launch nothing, which compute on the CPU. With stacks each pause has a name, and what the
+    and ops as long that launch nothing, which compute on the CPU; shorter ones that do, where between two launches they take as long together and ops that launch nothing take
+    half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
     two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
     where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time. Reported where it recurs in
@@ -134,7 +135,7 @@ def _between_launches(
     if not len(works):
         # What a shorter pause without a name is, nobody knows.
         least_us = min_pause_us * (1.0 if len(timeline.python_calls) else UNNAMED_FACTOR)
-        return Clear(why=f"the host never pauses for {least_us:.0f} µs for work of its own inside the window")
+        return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
     per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
     busy = int((per_step >= min_pause_us).sum())
     if busy < max(2.0, min_steps_share * steps.steps):

@@ -11,7 +11,8 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
-from advisor.report.numbers import counted, duration
+from advisor.report.numbers import duration
+from advisor.rules._phrases import SHARED_HEADS, a_step
 from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -27,7 +28,6 @@ READ_ONCE = 1.15
 over 2 to 8 heads and caches of 33 to 270 MB: the one call for one query 1.0 to 1.1, products over five and of eight heads 1.4; where the cache fits the L2 it is far less."""
 
 _FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
-_ONE_CALL = "Where attention becomes one call, pass keys and values as they are there, with enable_gqa=True (torch 2.5 and later)."
 _MASKED = (
     "There is a mask: on this device no fused kernel takes one together with shared heads, and the call would fall back to separate kernels. Fold the "
     "query heads into the rows instead and repeat the mask's rows, or pass no mask where nothing is padded."
@@ -48,8 +48,8 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     read four times over: nine passes over memory for one, in each layer, for each word.
 
     How it is measured
-    Copies of a tensor one axis of which has stride 0 whose result, by its sizes, is what the next batched product or fused attention reads as keys
-    or values. The step is replayed without them (`low`), without what the host spends on them, and, where all queries that share a key are few
+    Copies of a tensor one axis of which, behind the heads, has stride 0, and whose result by its sizes is what fused attention or the products of a written-out one
+    read as keys or values on that stream, within 60 kernels of the same step. The step is replayed without them (`low`), without what the host spends on them, and, where all queries that share a key are few
     (64: a tile), with attention that reads each key once (`high`: also where one fused call asks several words). Reported
     from `min_saving_share` of the step ({min_saving_share}). In training the gradient is summed over the heads all the same.
 
@@ -84,8 +84,8 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     by_cudnn = program.maker == "nvidia" and work.device_at(most.at).compute_capability[0] in PREFER_CUDNN
     single, masked = fused and most.dtype == "float", any(one.masked for one in heads.found) and not by_cudnn
     return Found(
-        summary=f"{counted(work.a_step(copies), 'tensor')} of keys and values a step are written out {' or '.join(map(str, times))} times over, once for each head that shares them: "
-        f"{duration(work.us_a_step(copies))} of copies, which attention then reads.",
+        summary=f"Of keys and values {a_step(work.a_step(copies), 'tensor', 'are', 'is')} written out {' or '.join(map(str, times))} times over, once for each head "
+        f"that shares them: {duration(work.us_a_step(copies))} of copies, which attention then reads.",
         edits=Edits(gone, combine(gone, host, _read_once(work, likely)), combine(gone, host, _read_once(work, few))),
         removes="repeating keys and values",
         quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} a step",
@@ -95,10 +95,10 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
         fix=Fix(
             title="Let attention share keys and values" if fused else "Fold the heads that share a key into one product",
             steps=(
-                *(("Pass keys and values as they are, with enable_gqa=True (torch 2.5 and later).",) if fused else ()),
+                *((SHARED_HEADS,) if fused else ()),
                 *((_MASKED,) if masked else ()),
                 *((_SINGLE,) if single else ()),
-                *(() if fused else (_FOLD, _ONE_CALL)),
+                *(() if fused else (_FOLD, f"Where attention becomes one call: {SHARED_HEADS[0].lower()}{SHARED_HEADS[1:]}")),
             ),
             code=Code(
                 before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",

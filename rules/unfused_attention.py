@@ -14,7 +14,7 @@ from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs.fused_attention import PREFER_CUDNN
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
-from advisor.rules._phrases import a_step
+from advisor.rules._phrases import SHARED_HEADS, a_step
 from advisor.views.replay.attention import MIN_BETWEEN_SHARE, Attentions, attentions_by_order
 from advisor.views.replay.edits import Edits, WithoutOps, combine, gpu_us_removed
 from advisor.views.replay.fused_attention import FASTEST, LIKELY, SLOWEST, FusedAttentions, as_one_kernel
@@ -33,7 +33,6 @@ _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
     "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
 )
-_SHARED = "Pass keys and values as they are, with enable_gqa=True (torch 2.5 and later): they are repeated for every head that shares them."
 _DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
 
@@ -100,7 +99,9 @@ def unfused_attention(
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
-    shared = np.array([one.at for one in heads.found if np.isin(one.reader, members).any()], int)
+    own = np.zeros(len(work.op), bool)
+    own[members] = True
+    shared = np.array([one.at for one in heads.found if own[one.reader].any()], int)
     edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
     if len(shared):  # `low`: a mask keeps some libraries from handing shared heads on as they are
         edits = Edits(edits.low, *(combine(edit, WithoutOps(shared)) for edit in edits[1:]))
@@ -122,7 +123,7 @@ def unfused_attention(
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call.",
                 "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
-                *((_SHARED,) if len(shared) else ()),
+                *((SHARED_HEADS,) if len(shared) else ()),
                 *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),

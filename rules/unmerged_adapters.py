@@ -11,6 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules._phrases import a_step
 from advisor.views.replay.adapters import Adapters
 from advisor.views.replay.edits import Edits, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -33,7 +34,8 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
 
     How it is measured
     In a program that computes no gradients: two products in a row, of [rows, in] by [in, rank] and by [rank, out], with a rank of a quarter of `in` and `out`
-    at most and nothing but casts between them, beside a product of [rows, in] by [in, out], and an addition of [rows, out] that ends both. The step is replayed with the layer's
+    at most and nothing but casts between them, right after a product of [rows, in] by [in, out] or right before it, and an addition of two tensors of [rows, out] that ends both, with nothing
+    before it but scales; where a norm of the adapted weight is taken, with what is linear between the products too. The step is replayed with the layer's
     product alone (`low`: what the host does between the launches stays). Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
@@ -59,14 +61,13 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     frame = timeline.cpu_ops
     started = frame["start_us"].to_numpy()
     ended = started + frame["dur_us"].to_numpy()
-    begin, end = (np.array([getattr(one, edge) for one in found]) for edge in ("begin", "end"))
+    begin, end = np.array([stretch for one in found for stretch in one.ops]).T
     gone = WithoutOps(members)
     all_gone = combine(gone, host_time.without(union(started[begin], ended[end])))
-    each = counted(len(members) / len(found), "kernel")
+    rank = " or ".join(map(str, sorted({one.rank for one in found})))
     return Found(
-        summary=f"{counted(work.a_step(found), 'layer')} a step {'computes' if work.a_step(found) == 1 else 'compute'} an adapter of rank "
-        f"{' or '.join(map(str, sorted({one.rank for one in found})))} beside {'its' if work.a_step(found) == 1 else 'their'} own product, in {each} each: "
-        f"{duration(work.us_a_step(members))} of GPU time, though nothing is trained.",
+        summary=f"{a_step(work.a_step(found), 'adapter', 'are', 'is')} computed beside a layer's own product, of rank {rank} and in "
+        f"{counted(work.a_step(members), 'kernel')}: {duration(work.us_a_step(members))} of GPU time, though nothing is trained.",
         edits=Edits(gone, all_gone, all_gone),
         removes="computing adapters beside their layers",
         quiet=f"adapters take {duration(work.us_a_step(members))} a step",

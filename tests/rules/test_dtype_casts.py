@@ -80,12 +80,68 @@ def test_what_autocast_leaves_in_fp32_between_products_is_narrower_too(name, dim
     def body(w):
         w.trace.op("aten::linear", w.host, 3.0, [X, W, [4096]], [BF16, FP32, FP32])
         w.cast(20, FP32, BF16, W)
-        w.op("addmm", 89, [[4096], X, W], [BF16] * 3)
+        w.op("addmm", 39, [[4096], X, W], [BF16] * 3)
         w.op(name, 30, dims, types)
+        w.op("mm", 50, [X, W], [BF16] * 2)
 
     finding = found("dtype-casts", steps(body))
     assert finding.saving.expected_us == pytest.approx(20 + 0.5 * 30 * spared, abs=1.5)
     assert finding.saving.high_us == pytest.approx(20 + 30 * spared + interval_margins("dtype-casts")[1] * STEP, abs=2)
+
+
+def autocast(*between, after=(), training=False):
+    """A weight that is cast, 20 µs, and two products; FP32 work of 30 µs each, or what casts there and back, between them or after them; 16 bits fill the step."""
+
+    def body(w):
+        end = w.gpu + 139
+        w.trace.op("aten::linear", w.host, 1.95, [X, W, [4096]], [BF16, FP32, FP32])
+        w.cast(20, FP32, BF16, W)
+        w.op("addmm", 19, [[4096], X, W], [BF16] * 3)
+        for stretch in between:
+            stretch(w)
+        w.op("mm", 10, [X, W], [BF16] * 2)
+        for stretch in after:
+            stretch(w)
+        if training:
+            w.trace.op("autograd::engine::evaluate_function: MmBackward0", w.host, 2.0)
+            w.op("mm", 10, [X, W], [BF16] * 2)
+        w.op("relu", end - w.gpu, [ROWS], [BF16])
+
+    return steps(body)
+
+
+def wide(w):
+    w.op("gelu", 30, [ROWS], [FP32])
+
+
+def stretch(casts_up=1):
+    """Casts of 2 µs up, FP32 of 30 µs, a cast down: the program put that in FP32."""
+
+    def body(w):
+        for _ in range(casts_up):
+            w.cast(2, BF16, FP32, ROWS)
+        w.op("sigmoid", 30, [ROWS], [FP32])
+        w.cast(2, FP32, BF16, ROWS)
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected", "why"),
+    [
+        (autocast(wide), 27.5, "half of the 15 µs that 16 bits would spare"),
+        (autocast(after=[wide]), 20, "what comes after the last product is not the model's"),
+        (autocast(stretch(), wide), 31.5, "the casts of the stretch go, its FP32 stays"),
+        (autocast(stretch(2), wide), 33.5, "whatever number of tensors is cast up"),
+    ],
+)
+def test_only_what_the_program_did_not_put_in_fp32_itself_is_narrower(trace, expected, why):
+    assert found("dtype-casts", trace).saving.expected_us == pytest.approx(expected, abs=1.5), why
+
+
+def test_trained_weights_stay_in_fp32():
+    """Their casts are there on purpose, so that nothing says that activations would be narrower."""
+    assert "would gain nothing" in clear("dtype-casts", autocast(wide, training=True))
 
 
 def test_both_thresholds_have_two_sides():

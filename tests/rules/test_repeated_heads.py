@@ -1,11 +1,12 @@
 """repeated-heads: copies of keys and values for each head that shares them, told from all else that is expanded and copied."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from advisor.views.replay.repeated_heads import expansion
-from tests.build import Trace
+from advisor.views.replay.repeated_heads import RepeatedHeads, expansion
+from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped, widened
 
 BF16 = "c10::BFloat16"
@@ -31,9 +32,13 @@ def one_call(trace, host, gpu, queries, dtype, mask):
 
 
 def products(trace, host, gpu, queries, dtype, mask):
+    """Scores, their softmax, what they weigh; with a mask that the scores' product adds."""
     for k, (left, right) in enumerate((([queries, WIDTH], [WIDTH, KEYS]), ([queries, KEYS], [KEYS, WIDTH]))):
-        trace.op("aten::bmm", host + 5 * k, 4, [[BATCH * HEADS, *left], [BATCH * HEADS, *right]], [dtype] * 2)
-        trace.launch(host + 5 * k + 1, gpu + 200 * k, gpu + 200 * k + 200, "gemm")
+        added = [[BATCH * HEADS, 1, KEYS]] if mask and not k else []
+        sizes = [*added, [BATCH * HEADS, *left], [BATCH * HEADS, *right]]
+        trace.op("aten::baddbmm" if added else "aten::bmm", host + 5 * k, 4, sizes, [dtype] * len(sizes))
+        trace.launch(host + 5 * k + 1, gpu + 200 * k, gpu + 200 * k + 199, "gemm")
+    trace.op("aten::_softmax", host + 4.2, 0.7, [[BATCH * HEADS, queries, KEYS]], [dtype]).launch(host + 4.4, gpu + 199, gpu + 200, "softmax_kernel")
 
 
 def decoder(attend=one_call, queries=1, dtype=BF16, mask=False, **copied):
@@ -51,20 +56,15 @@ def decoder(attend=one_call, queries=1, dtype=BF16, mask=False, **copied):
 @pytest.mark.parametrize("attend", [one_call, products])
 def test_repeated_keys_and_values_are_found(attend):
     finding = found("repeated-heads", decoder(attend))
-    assert finding.summary.startswith("2 tensors of keys and values a step are written out 4 times over") and "400 µs of copies" in finding.summary
+    assert finding.summary.startswith("Of keys and values 2 tensors a step are written out 4 times over") and "400 µs of copies" in finding.summary
     # Without the copies 400 µs go, and their launches; with keys that are read once attention takes 1.15 / 4 of its 400: 285 µs go too.
     assert finding.saving.expected_us == pytest.approx(400 + 400 * (1 - 1.15 / 4), rel=0.03)
     assert (finding.saving.low_us, finding.saving.high_us) == widened("repeated-heads", 408, 685, GPU)  # two launches cost 4 µs each
 
 
-def written_out(trace, host, gpu, queries, dtype, mask):
-    products(trace, host, gpu, queries, dtype, mask)
-    trace.op("aten::_softmax", host + 4.2, 0.7, [[BATCH * HEADS, queries, KEYS]], [dtype]).launch(host + 4.4, gpu + 199, gpu + 200, "softmax_kernel")
-
-
 def test_one_call_takes_shared_heads_as_they_are():
     """The call in place of products and softmax spares both copies too, if nothing keeps it from taking shared heads."""
-    repeated, whole = (found("unfused-attention", decoder(written_out, queries=128, spread=spread)) for spread in (2, None))
+    repeated, whole = (found("unfused-attention", decoder(products, queries=128, spread=spread)) for spread in (2, None))
     assert repeated.saving.expected_us - whole.saving.expected_us == pytest.approx(400, rel=0.03)
     assert repeated.saving.low_us == pytest.approx(whole.saving.low_us, abs=10)
     assert any("enable_gqa" in step for step in repeated.fix.steps) and not any("enable_gqa" in step for step in whole.fix.steps)
@@ -82,9 +82,8 @@ def test_attention_of_more_queries_reads_no_fewer_keys(attend, queries, attentio
     assert finding.saving.expected_us == pytest.approx(400 + attention, rel=0.03)
 
 
-@pytest.mark.parametrize(("how", "severity", "hint"), [({"dtype": "float"}, "low", "FP32"), ({"mask": True}, "high", None), ({}, "high", None)])
+@pytest.mark.parametrize(("how", "severity", "hint"), [({"dtype": "float"}, "low", "FP32"), ({}, "high", None)])
 def test_what_no_fused_kernel_takes_is_no_more_than_low(how, severity, hint):
-    """Keys in FP32; a mask is taken by cuDNN's kernel, which the one call chooses on the device of these traces."""
     finding = found("repeated-heads", decoder(**how))
     assert finding.severity == severity and any((hint or "enable_gqa") in step for step in finding.fix.steps)
 
@@ -100,6 +99,71 @@ def test_what_no_fused_kernel_takes_is_no_more_than_low(how, severity, hint):
 )
 def test_other_copies_are_quiet(sizes, spread):
     assert "no keys or values are repeated" in clear("repeated-heads", decoder(sizes=sizes, spread=spread))
+
+
+@pytest.mark.parametrize(
+    ("capability", "severity", "says"), [((9, 0), "high", "enable_gqa"), ((8, 0), "low", "no fused kernel takes one together with shared heads")]
+)
+def test_only_cudnn_takes_a_mask_with_shared_heads(capability, severity, says):
+    """Which the one call chooses on Hopper and Blackwell."""
+    trace = decoder(mask=True)
+    trace.devices = (replace(H200, compute_capability=capability),)
+    finding = found("repeated-heads", trace)
+    assert finding.severity == severity and any(says in step for step in finding.fix.steps)
+
+
+def test_what_a_product_adds_is_not_what_is_asked():
+    """512 words ask, though the mask that the scores' product adds has one row: attention reads no fewer keys."""
+    assert found("repeated-heads", decoder(products, queries=512, mask=True)).saving.expected_us == pytest.approx(400, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ([BATCH * HEADS, 1, 64], "a product without a softmax is no attention"),
+        ([BATCH * HEADS, 128, 64], "a product of as many rows neither"),
+    ],
+)
+def test_other_products_read_no_keys(shape, why):
+    def hyper(trace, host, gpu, *_):
+        trace.op("aten::bmm", host, 4, [shape, [BATCH * HEADS, WIDTH, KEYS]], [BF16] * 2).launch(host + 1, gpu, gpu + 400, "gemm")
+
+    assert "no keys or values are repeated" in clear("repeated-heads", decoder(hyper)), why
+
+
+def test_heads_of_a_repeated_batch_are_not_shared():
+    """Beams that share a prompt: [batch, beams, heads, keys, width], the beams without a stride."""
+    assert "no keys or values are repeated" in clear("repeated-heads", decoder(sizes=(2, 2, HEADS, KEYS, WIDTH), spread=1))
+
+
+def test_a_copy_that_a_product_makes_itself_is_no_call_of_its_own():
+    """A product that broadcasts expands and copies inside."""
+
+    def steps(around):
+        def body(trace, host, gpu):
+            if around:
+                trace.op("aten::matmul", host, 18)
+            copy(trace, host + 1, gpu)
+            products(trace, host + 9, gpu + 200, 1, BF16, False)
+
+        return queued(body, host=50, gpu=600)
+
+    calls = [[one.call for one in steps(around).get(RepeatedHeads).found] for around in (True, False)]
+    assert calls[0] and {*calls[0]} == {-1} and calls[1] and -1 not in calls[1]
+
+
+@pytest.mark.parametrize("sizes", [[[[2, 3], [1]] * 5, []], [[-4, -2, 4, 1024, 64], [1]], [["x"], [1]], [[0, 2, 4, 1024, 64], []]])
+def test_sizes_that_are_none_are_no_expansion(sizes):
+    assert expansion(sizes, [[4, 4, 0, 1, 1], [1]]) is None
+
+
+@pytest.mark.parametrize("sizes", [[[1], [32, 1, 64], [32, 64, 1024]], [[64], [4, 8, 1024, 64], [4, 8, 1024, 64]], [[4, 8, 1024, 64]]])
+def test_inputs_of_other_shapes_are_quiet(sizes):
+    def odd(name, kernel):
+        return lambda trace, host, gpu, *_: trace.op(name, host, 4, sizes, [BF16] * len(sizes)).launch(host + 1, gpu, gpu + 400, kernel)
+
+    for name, kernel in (("aten::baddbmm", "gemm"), ("aten::scaled_dot_product_attention", "flash_fwd_kernel")):
+        assert "no keys or values are repeated" in clear("repeated-heads", decoder(odd(name, kernel)))
 
 
 def test_tiled_heads_are_in_another_order():

@@ -129,7 +129,7 @@ class _Reader:
         op = self.work.op[here]
         dense = self.work.of(Family.GEMM)[here] & (op >= 0)
         for value in dict.fromkeys(op[dense].tolist()):
-            sizes = _batched(self.shapes.inputs(value))
+            sizes = batched(self.shapes.inputs(value))
             if sizes is None:
                 continue
             batch, rows, inner, columns = sizes
@@ -255,7 +255,7 @@ def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:
     return [first is True for first in firsts]
 
 
-def _batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
+def batched(inputs: list[tuple[tuple[int, ...], str]]) -> tuple[int, int, int, int] | None:
     """batch, rows, inner and columns of the last two tensors of an op, or of the first two where the third takes the result, if they are batches
     of matrices that multiply."""
     matrices = [shape for shape, _ in inputs if len(shape) >= 3]

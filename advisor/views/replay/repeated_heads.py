@@ -12,26 +12,27 @@ import numpy as np
 
 from advisor.intervals import Ints
 from advisor.knowledge.kernel_names import Family
-from advisor.views.replay.attention import FURTHEST
+from advisor.views.replay.attention import FURTHEST, Attentions, batched
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.arguments import numbers
 from advisor.views.trace.shapes import Shapes
 
-FEWEST_KEYS = 16
-"""Words that heads share at least: what is spread over fewer is no sequence's keys."""
+FEWEST = 16
+"""Words that heads share, and elements of a head, at least: what is spread over fewer is no sequence's keys."""
 
 _COPY = re.compile(r"^aten::(copy_|clone)$")
 _CALL = re.compile(r"^aten::(repeat_interleave|reshape|contiguous|clone|matmul|einsum)$")
 _TILE = re.compile(r"^aten::repeat$")
-_FUSED = re.compile(r"^aten::scaled_dot_product_attention$")
+_ONE_CALL = re.compile(r"^aten::_?scaled_dot_product_(\w+_)?attention$")
 
 
 class Expanded(NamedTuple):
-    """A tensor that a copy writes out: elements of the result, how often each stands there, sizes of the axes that are no repetition."""
+    """What a copy writes out of a tensor: for each of `shared` heads a matrix of these sides, `times` times over."""
 
     elements: int
+    shared: int
     times: int
-    sizes: tuple[int, ...]
+    sides: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -59,42 +60,41 @@ class RepeatedHeads:
     found: tuple[Repeated, ...]
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes) -> RepeatedHeads:
-        return cls(tuple(_found(work, shapes)))
+    def build(cls, work: GpuWork, shapes: Shapes, written: Attentions) -> RepeatedHeads:
+        return cls(tuple(_found(work, shapes, written)) if work.timeline.source.shapes else ())
 
 
-def _found(work: GpuWork, shapes: Shapes) -> Iterator[Repeated]:
+def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repeated]:
     frame, ops = work.timeline.cpu_ops, work.ops
-    if not work.timeline.source.shapes:
-        return
     # A tile puts all heads after all heads, which is no head shared by the next ones.
-    tiled = np.r_[ops.outermost_where(ops.named(_TILE)), -1][work.op] >= 0
-    copies = np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & ~tiled)
-    called, one_call = ops.outermost_where(ops.named(_CALL)), ops.outermost_where(ops.named(_FUSED))
+    tiled, called, one_call = (np.r_[ops.outermost_where(ops.named(names)), -1] for names in (_TILE, _CALL, _ONE_CALL))
+    product = np.zeros(len(work.op), bool)
+    product[np.concatenate([work.op[:0], *(one.products for one in written.found)])] = True
+    reading = (product | work.of(Family.ATTENTION)) & (work.op >= 0)
     dims, strides = frame["dims"], frame["strides"]
     taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
-    for at in copies.tolist():
+    for at in np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & (tiled[work.op] < 0)).tolist():
         op = int(work.op[at])
-        expanded = expansion(numbers(str(dims.iat[op]))[-3:], numbers(str(strides.iat[op]))[-3:])
+        expanded = expansion(numbers(str(dims.iat[op])), numbers(str(strides.iat[op])))
         if expanded is None:
             continue
-        for after in _readers(work, at):
+        near = np.arange(at + 1, min(at + 1 + FURTHEST, len(work.op)))
+        near = near[reading[near] & (work.schedule.stream[near] == work.schedule.stream[at]) & (work.step[near] == work.step[at])]
+        for after in near.tolist():
             call = int(one_call[work.op[after]])
             reads = call if call >= 0 else int(work.op[after])
             tensors = shapes.inputs(reads)
-            places = [k for k, (shape, _) in enumerate(tensors[:3]) if _is(shape, expanded) and (reads, k) not in taken and (k or call < 0)]
-            if not places or len(tensors) < 2:
+            place = next((k for k in _places(tensors, call >= 0) if _is(tensors[k][0], expanded) and (reads, k) not in taken), None)
+            if place is None:
                 continue
-            place = places[0]
             taken.add((reads, place))
-            inside = np.flatnonzero(one_call[work.op] == call) if call >= 0 else np.flatnonzero(work.op == reads)
-            other = tensors[0][0] if place else tensors[1][0]
+            sizes = None if call >= 0 else batched(tensors)
             yield Repeated(
                 at=at,
                 call=int(called[op]) if called[op] != called[work.op[after]] else -1,
-                reader=inside[work.of(Family.ATTENTION, Family.GEMM)[inside]],
+                reader=near[(one_call[work.op[near]] if call >= 0 else work.op[near]) == reads],
                 times=expanded.times,
-                queries=int(other[-2] if place else other[-1]),
+                queries=sizes[1] if sizes else int(tensors[0][0][-2]),
                 fused=call >= 0,
                 masked=call >= 0 and len(tensors) > 3,
                 dtype=tensors[place][1],
@@ -102,31 +102,32 @@ def _found(work: GpuWork, shapes: Shapes) -> Iterator[Repeated]:
             break
 
 
+def _places(tensors: Sequence[tuple[tuple[int, ...], str]], fused: bool) -> tuple[int, ...]:
+    """Which inputs may be keys or values: the second and third of the one call, the right one of a product, which a third may add to."""
+    if fused:
+        return (1, 2) if len(tensors) > 2 and len(tensors[0][0]) > 2 else ()
+    matrices = tuple(k for k, (shape, _) in enumerate(tensors) if len(shape) > 2)
+    return matrices[1:] if len(matrices) > 1 and batched([*tensors]) else ()
+
+
 def expansion(dims: Sequence[Sequence[Any]], strides: Sequence[Sequence[Any]]) -> Expanded | None:
-    """What a copy, of those sizes and strides, writes out of an expanded tensor, one axis of which repeats what lies before it; None where it does not."""
+    """What a copy, of those sizes and strides, writes out of an expanded tensor: [.., heads, times, words, width] or [.., words, heads, times, width], the
+    times without a stride; None where it is no such tensor."""
     for sizes, steps in zip(dims, strides, strict=False):
-        spread = [k for k, (size, step) in enumerate(zip(sizes, steps, strict=False)) if size > 1 and step == 0]
-        if len(sizes) >= 5 and len(steps) == len(sizes) and len(spread) == 1 and 0 < spread[0] < len(sizes) - 1 and prod(sizes[: spread[0]]) > 1:
-            own = tuple(size for k, size in enumerate(sizes) if k != spread[0])
-            return Expanded(prod(sizes), int(sizes[spread[0]]), own)
+        if len(sizes) < 5 or len(steps) != len(sizes) or not all(isinstance(size, int) and size > 0 for size in sizes):
+            continue
+        spread = [k for k, (size, step) in enumerate(zip(sizes, steps, strict=True)) if size > 1 and step == 0]
+        if spread in ([len(sizes) - 3], [len(sizes) - 2]) and prod(sizes[: spread[0]]) > 1:
+            words = sizes[-2] if spread[0] == len(sizes) - 3 else sizes[-4]
+            return Expanded(prod(sizes), sizes[spread[0] - 1], sizes[spread[0]], (words, sizes[-1]))
     return None
 
 
 def _is(shape: tuple[int, ...], expanded: Expanded) -> bool:
-    """Whether a tensor that is read is the one written out: as many elements, as wide a head, a sequence of as many words."""
-    *_, width = expanded.sizes
-    matrix = shape[-2:]
+    """Whether a tensor that is read is the one written out: as many elements, matrices of those sides, turned or not, and as many heads."""
     return (
-        len(shape) >= 3
+        sorted(shape[-2:]) == sorted(expanded.sides)
+        and min(expanded.sides) >= FEWEST
         and prod(shape) == expanded.elements
-        and width in matrix
-        and max(matrix) >= FEWEST_KEYS
-        and (matrix[0] if matrix[1] == width else matrix[1]) in expanded.sizes[:-1]
+        and (len(shape) != 4 or shape[-3] == expanded.times * expanded.shared)
     )
-
-
-def _readers(work: GpuWork, at: int) -> Iterator[int]:
-    """Products and fused attention that run next on the copy's stream, in order."""
-    near = np.arange(at + 1, min(at + 1 + FURTHEST, len(work.op)))
-    near = near[(work.schedule.stream[near] == work.schedule.stream[at]) & (work.op[near] >= 0)]
-    yield from near[work.of(Family.ATTENTION, Family.GEMM)[near]].tolist()

@@ -38,11 +38,12 @@ _AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|Comp
 _NUMBER = re.compile(r"(?<![A-Za-z])\d+")
 _BUILT_IN = re.compile(r"^<built-in (function|method) (?P<name>\w+)")
 _TENSOR_OP = re.compile(r"^(aten|torchvision|torch_\w+)::")
-# What changes how a tensor is seen, or makes one without writing to it.
+# What changes how a tensor is seen, asks something of it, or makes one without writing to it.
 _WRITES_NOTHING = re.compile(
-    r"^aten::(_?reshape(_alias)?|_unsafe_view|alias|as_strided|broadcast_tensors|chunk|contiguous|detach_?|diagonal|empty\w*|expand(_as)?|flatten|imag|is_nonzero"
-    r"|is_pinned|item|lift_fresh|_local_scalar_dense|movedim|narrow|new_empty\w*|numpy_T|permute|_?pin_memory|real|record_stream|requires_grad_|resize_|result_type|select"
-    r"|set_|slice|split\w*|squeeze|t|tensor_split|to|transpose|unbind|unflatten|unfold|unsqueeze|view|view_as\w*)$"
+    r"^aten::(_?reshape(_alias)?|_?conj|_?values|_?indices|_unsafe_view|alias|as_strided_?|broadcast_(tensors|to)|chunk|contiguous|data|detach_?|diagonal|empty\w*|expand(_as)?|flatten|imag"
+    r"|is_\w+|item|lift(_fresh)?|_local_scalar_dense|m?[tT]_?|movedim|narrow|new_empty\w*|numpy_T|permute|positive|_?pin_memory|real|record_stream|requires_grad_|resize\w*"
+    r"|resolve_(conj|neg)|result_type|select|set_|size|slice|(unsafe_)?(split|chunk)\w*|squeeze_?|stride|(swap|trans)(axes|dims|pose)_?|sym_\w+|tensor_split|to|unbind|unflatten|unfold"
+    r"|unsqueeze_?|view|view_as\w*)$"
 )
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
 _SLEEP = re.compile(r"<built-in (function|method) sleep\b")
@@ -175,7 +176,7 @@ CLOSE_US = 5.0
 
 def _on_cpu(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, min_us: float) -> Ints:
     """Rows of ops on the launching threads that take long by themselves, in op trees that make no runtime call: they
-    compute on the CPU. A tree of many short ops is dispatch, however long it takes."""
+    compute on the CPU. Many short ones are `_of_tensors`'s, if they compute, and dispatch, however long they take, if they do not."""
     cpu = timeline.cpu_ops
     calling = np.zeros(len(cpu), bool)
     calling[ops.outermost[ops.of_call[ops.of_call >= 0]]] = True
@@ -206,9 +207,11 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     between = complement(joined(spans_of(cpu, calling), calls, others), steps.host_start_us, steps.host_end_us)
     in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
     long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= HALF * (between[1] - between[0]))
-    found = []
-    for begin, until in zip(between[0][long].tolist(), between[1][long].tolist(), strict=True):
-        inside = np.flatnonzero(computing & (start >= begin) & (start < until))
+    found, rows = [], np.flatnonzero(computing)
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    edges = np.searchsorted(start[rows], (between[0][long], between[1][long]))
+    for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
+        inside = rows[first:last]
         most = cpu["name"].iloc[inside].value_counts().idxmax()
         found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-op")))
     return found
