@@ -89,9 +89,11 @@ def decoder(s: Setup, way: str, batch: int, room: int, words: int, layers: int =
     return step
 
 
-def _pair(name: str, slow: str, fixed: str, what: str, fix: str, *, trap: bool = False, main: bool = False, **sizes: int | bool) -> Workload:
+def _pair(
+    name: str, slow: str, fixed: str, what: str, fix: str, *, trap: bool = False, main: bool = False, top: tuple[str, ...] = (), **sizes: int | bool
+) -> Workload:
     return Workload(
-        name=name, rule="repeated-heads", what=what, fix=fix, trap=trap, main=main, gpu_bound=True,
+        name=name, rule="repeated-heads", what=what, fix=fix, trap=trap, main=main, top=top, gpu_bound=True,
         make_slow=partial(decoder, way=slow, **sizes), make_fixed=partial(decoder, way=fixed, **sizes),
     )  # fmt: skip
 
@@ -108,6 +110,7 @@ WORKLOADS = (
     _pair(
         "drafts_checked", "written", "folded", "Five drafted words of twelve conversations are checked; attention is written out, keys are repeated for eight heads each.",
         "query heads folded into the rows of the products", batch=12, room=2048, words=5, times=8,
+        top=("repeated-heads", "unfused-attention"),
     ),
     _pair(
         "long_prompt", "repeated", "shared", "A prompt of 16,384 words is read; keys are repeated for four heads each.",

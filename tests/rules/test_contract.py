@@ -25,6 +25,7 @@ BY_HAND = {
     "communication-contention": "takes links that several jobs share",
     "dominant-resource": "speaks where no other rule does",
     "slow-link": "takes a machine with a slow link",
+    "unmerged-adapters": "one model of public/ has them among other faults (phi_tides), with what merging them gained; a pair of their own was not recorded",
 }
 """Rules without samples, and why: their tests make traces by hand."""
 SYMPTOMS = {"fp32_norms": "unfused-elementwise", "wavenet_norms": "launch-gap"}

@@ -208,11 +208,11 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     in_trees = overlap_with(*between, spans_of(cpu, here & ~calling & (ops.parent < 0)))
     long = (overlap_with(*between, spans_of(cpu, computing)) >= min_us) & (in_trees >= HALF * (between[1] - between[0]))
     found, rows = [], np.flatnonzero(computing)
+    names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
     rows = rows[np.argsort(start[rows], kind="stable")]
     edges = np.searchsorted(start[rows], (between[0][long], between[1][long]))
     for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
-        inside = rows[first:last]
-        most = cpu["name"].iloc[inside].value_counts().idxmax()
+        most = names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]
         found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-op")))
     return found
 
