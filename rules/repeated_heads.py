@@ -24,8 +24,8 @@ ONE_TILE = 64
 """Queries of all heads that share keys, at most, with which their products do little but read keys: a tile's rows."""
 
 READ_ONCE = 1.15
-"""Time of attention that reads each key once, over what it took with repeated ones divided by how often each stood there. Measured on an H100 with torch 2.11
-over 2 to 8 heads and caches of 33 to 270 MB: the one call for one query 1.0 to 1.1, products over five and of eight heads 1.4; where the cache fits the L2 it is far less."""
+"""Time of attention that reads each key once, over what it took with repeated ones divided by how often each stood there. Measured on an H100 with torch 2.11,
+2 to 8 heads that share, caches of 33 and 67 MB: the one call for one query 1.0 to 1.1, products of one query 1.1 and of five 1.4; where the cache fits the L2, less."""
 
 _FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
 _MASKED = (
@@ -33,6 +33,16 @@ _MASKED = (
     "query heads into the rows instead and repeat the mask's rows, or pass no mask where nothing is padded."
 )
 _SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads. Run attention in BF16 or FP16, or fold the query heads into the rows."
+
+
+_SHARED = Code(
+    before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",
+    after="out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+)
+_FOLDED = Code(
+    before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = (q @ k.transpose(-2, -1) * scale).softmax(-1) @ v",
+    after="rows = q.reshape(batch, shared, times * words, width)\nout = ((rows @ k.transpose(-2, -1) * scale).softmax(-1) @ v).view(q.shape)",
+)
 
 
 @rule("repeated-heads", min_saving_share=0.02, explains=("unfused-elementwise",), part_of=("unfused-attention", "unfused-elementwise"))
@@ -100,10 +110,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
                 *((_SINGLE,) if single else ()),
                 *(() if fused else (_FOLD, f"Where attention becomes one call: {SHARED_HEADS[0].lower()}{SHARED_HEADS[1:]}")),
             ),
-            code=Code(
-                before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",
-                after="out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
-            ),
+            code=_SHARED if fused else _FOLDED,
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
             risk="The order of additions may differ, so the last bits do.",
         ),

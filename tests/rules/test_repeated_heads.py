@@ -72,7 +72,9 @@ def test_one_call_takes_shared_heads_as_they_are():
 
 def test_the_fix_fits_how_attention_is_written():
     assert any("enable_gqa" in step for step in found("repeated-heads", decoder()).fix.steps)
-    assert "rows of one product" in found("repeated-heads", decoder(products)).fix.steps[0]
+    assert "enable_gqa" in found("repeated-heads", decoder()).fix.code.after
+    folded = found("repeated-heads", decoder(products)).fix
+    assert "rows of one product" in folded.steps[0] and "times * words" in folded.code.after
 
 
 @pytest.mark.parametrize(("attend", "queries", "attention"), [(one_call, 2, 0), (products, 2, 285), (products, 17, 0), (one_call, 17, 0)])

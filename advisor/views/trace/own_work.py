@@ -211,6 +211,8 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
     rows = rows[np.argsort(start[rows], kind="stable")]
     edges = np.searchsorted(start[rows], (between[0][long], between[1][long]))
+    busy = edges[0] < edges[1]
+    long, edges = np.flatnonzero(long)[busy], edges[:, busy]
     for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
         most = names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]
         found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-op")))
