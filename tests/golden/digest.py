@@ -82,7 +82,7 @@ def rounded(value: Any) -> Any:
 
 
 def short(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def differences(kept: Any, made: Any, where: str = "") -> Iterator[str]:
