@@ -98,7 +98,7 @@ def dtype_casts(
     main = sorted(spent, key=lambda kind: -spent[kind])
     narrow = _in_their_type(work, roofline, found)
     # A model in 16 bits hands 16 bits on: what autocast had made FP32 between its products is narrower too, all of it or what no norm makes FP32 again.
-    whole = not training and bool({Purpose.WEIGHT, Purpose.INPUT} & {main[0]}) and Purpose.WEIGHT in spent
+    whole = not training and main[0] in (Purpose.WEIGHT, Purpose.INPUT) and Purpose.WEIGHT in spent
     handed_on = [wide.narrowed(part) if whole else combine() for part in (HANDED_ON, 1.0)]
     return Found(
         summary=f"{a_step(work.a_step(found), 'kernel', 'only cast')} between floating types, for "

@@ -28,12 +28,12 @@ READ_ONCE = 1.15
 2 to 8 heads that share, caches of 33 and 67 MB: the one call for one query 1.0 to 1.1, products of one query 1.1 and of five 1.4; where the cache fits the L2, less."""
 
 _FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
+_ROWS = "Fold the query heads that share a key into the rows of the call, and repeat the mask's rows, where there is one, as often."
 _MASKED = (
-    "There is a mask: on this device no fused kernel takes one together with shared heads, and the call would fall back to separate kernels. Fold the "
-    "query heads into the rows instead and repeat the mask's rows, or pass no mask where nothing is padded."
+    "There is a mask: on this device no fused kernel takes one together with shared heads, and with enable_gqa=True the call would fall back to separate "
+    "kernels. Where nothing is padded, pass no mask, and enable_gqa=True."
 )
-_SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads. Run attention in BF16 or FP16, or fold the query heads into the rows."
-
+_SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads, and with enable_gqa=True the call would fall back to separate kernels. BF16 and FP16 have one."
 
 _SHARED = Code(
     before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v)",
@@ -42,6 +42,10 @@ _SHARED = Code(
 _FOLDED = Code(
     before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = (q @ k.transpose(-2, -1) * scale).softmax(-1) @ v",
     after="rows = q.reshape(batch, shared, times * words, width)\nout = ((rows @ k.transpose(-2, -1) * scale).softmax(-1) @ v).view(q.shape)",
+)
+_IN_ROWS = Code(
+    before="k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)\nout = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+    after="rows, masks = q.reshape(batch, shared, times * words, width), mask.repeat(1, 1, times, 1)\nout = F.scaled_dot_product_attention(rows, k, v, attn_mask=masks).view(q.shape)",
 )
 
 
@@ -64,7 +68,8 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     from `min_saving_share` of the step ({min_saving_share}). In training the gradient is summed over the heads all the same.
 
     How to fix it
-    `scaled_dot_product_attention(q, k, v, enable_gqa=True)` takes fewer heads of keys than of queries (torch 2.5 and later): FlashAttention and cuDNN do, in 16 bits.
+    `scaled_dot_product_attention(q, k, v, enable_gqa=True)` takes fewer heads of keys than of queries (torch 2.5 and later): FlashAttention does without a mask and cuDNN with
+    one, in 16 bits. In FP32, or with a mask where cuDNN is not chosen, the call would fall back to separate kernels: fold the heads into its rows there.
     Where attention is written out, fold the heads that share a key into the rows of the product. A product that broadcasts
     (`q[:, :, :, None] @ k[:, :, None]`) is no way: it expands and copies inside.
 
@@ -93,6 +98,7 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
     fused = any(one.fused for one in heads.found)
     by_cudnn = program.maker == "nvidia" and work.device_at(most.at).compute_capability[0] in PREFER_CUDNN
     single, masked = fused and most.dtype == "float", any(one.masked for one in heads.found) and not by_cudnn
+    refused = single or masked
     return Found(
         summary=f"Of keys and values {a_step(work.a_step(copies), 'tensor', 'are', 'is')} written out {' or '.join(map(str, times))} times over, once for each head "
         f"that shares them: {duration(work.us_a_step(copies))} of copies, which attention then reads.",
@@ -101,16 +107,15 @@ def repeated_heads(timeline: Timeline, work: GpuWork, heads: RepeatedHeads, host
         quiet=f"repeating keys and values takes {duration(work.us_a_step(copies))} a step",
         evidence=witness.of_gpu(work.rows[copies], [f"repeated {one.times} times" for one in heads.found]),
         confidence=0.9,
-        at_most="low" if masked or single else "high",
+        at_most="low" if refused else "high",
         fix=Fix(
-            title="Let attention share keys and values" if fused else "Fold the heads that share a key into one product",
+            title="Let attention share keys and values" if fused and not refused else "Fold the heads that share a key into rows",
             steps=(
-                *((SHARED_HEADS,) if fused else ()),
+                *((_ROWS,) if refused else (SHARED_HEADS,) if fused else (_FOLD,)),
                 *((_MASKED,) if masked else ()),
                 *((_SINGLE,) if single else ()),
-                *(() if fused else (_FOLD, f"Where attention becomes one call: {SHARED_HEADS[0].lower()}{SHARED_HEADS[1:]}")),
             ),
-            code=_SHARED if fused else _FOLDED,
+            code=_IN_ROWS if refused else _SHARED if fused else _FOLDED,
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
             risk="The order of additions may differ, so the last bits do.",
         ),

@@ -69,7 +69,7 @@ def unfused_attention(
     type, with a mask or dropout or without: 0.18 to 0.46 of the peak in 16 bits, and a tile or so more for each row of them, so that short sequences gain
     little or lose; masks off alignment cost more, and one that is a square for each sequence is left out (`low`: it is read). None takes FP32 at the rate of Tensor Cores, so there it saves little, or costs more than it saves, and none heads that are no multiple of 4 wide there. `low` is 1.5 times that time, and nothing where tensors of more than four axes are
     multiplied, which no fused kernel takes as they are, or where lengths differ from step to step on H100s, H200s and B200s, where cuDNN plans anew for each; `high` 0.6.
-    The call costs the host what one of the products does, and takes heads that share keys as they are: copies that repeat these go (`low`: they stay).
+    The call costs the host what one of the products does, and in 16 bits takes heads that share keys as they are: copies that repeat these go (`low`: they stay).
     Without shapes: a softmax with a product before and after it on its stream, at most 12 kernels in all, pointwise, copies or
     softmax only, that takes `min_between_share` of the products' time ({min_between_share}); then 0.7 times what the two products
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
@@ -99,9 +99,7 @@ def unfused_attention(
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
-    own = np.zeros(len(work.op), bool)
-    own[members] = True
-    shared = np.array([one.at for one in heads.found if own[one.reader].any()], int)
+    shared = _shared(work, heads, written, program)
     edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
     if len(shared):  # `low`: a mask keeps some libraries from handing shared heads on as they are
         edits = Edits(edits.low, *(combine(edit, WithoutOps(shared)) for edit in edits[1:]))
@@ -137,6 +135,16 @@ def unfused_attention(
             risk="The order of additions differs, so the last bits do. Attention weights are no longer available.",
         ),
     )
+
+
+def _shared(work: GpuWork, heads: RepeatedHeads, written: Attentions, program: Program) -> Ints:
+    """Copies that repeat keys or values for attention whose fused kernel takes shared heads as they are: in 16 bits, and no mask but a causal one unless cuDNN's is chosen."""
+    takes = np.zeros(len(work.op), bool)
+    for one in written.found:
+        by_cudnn = program.maker == "nvidia" and work.device_at(int(one.members[0])).compute_capability[0] in PREFER_CUDNN
+        masked = (one.masked and not one.causal) or any(work.name(k) == "aten::baddbmm" for k in one.products.tolist())
+        takes[one.members] = one.dtype != "float" and (by_cudnn or not masked)
+    return np.array([one.at for one in heads.found if takes[one.reader].any()], int)
 
 
 def _planned(written: Attentions, work: GpuWork) -> bool:

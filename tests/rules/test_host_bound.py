@@ -103,7 +103,7 @@ def put_together(count, name="aten::add", each=6, kernel=100):
 def test_a_batch_put_together_of_many_short_tensors_is_the_programs_work():
     """100 x 6 µs of adding on the CPU, and the 2 µs between them: all 800 µs between two launches are one work."""
     finding = found("host-bound", repeat(1020, put_together(100)))
-    assert "mostly short tensor ops on the CPU, most of them aten::add" in finding.summary
+    assert "mostly short tensor ops on the CPU, most of them aten::add" in finding.summary and "collate_fn" in finding.fix.code.after
     assert finding.saving.expected_us == pytest.approx(800, rel=0.05)
 
 

@@ -112,6 +112,17 @@ def test_only_cudnn_takes_a_mask_with_shared_heads(capability, severity, says):
     trace.devices = (replace(H200, compute_capability=capability),)
     finding = found("repeated-heads", trace)
     assert finding.severity == severity and any(says in step for step in finding.fix.steps)
+    assert ("enable_gqa=True" in finding.fix.code.after) == (severity == "high"), "what is refused would fall back to separate kernels"
+
+
+@pytest.mark.parametrize(("how", "capability", "spared"), [({"dtype": "float"}, (9, 0), 0), ({"mask": True}, (8, 0), 0), ({"mask": True}, (9, 0), 400)])
+def test_one_call_that_would_fall_back_takes_no_shared_heads(how, capability, spared):
+    savings = []
+    for spread in (2, None):
+        trace = decoder(products, queries=128, spread=spread, **how)
+        trace.devices = (replace(H200, compute_capability=capability),)
+        savings += [found("unfused-attention", trace, min_saving_share=0.0).saving.expected_us]
+    assert savings[0] - savings[1] == pytest.approx(spared, abs=12)
 
 
 def test_what_a_product_adds_is_not_what_is_asked():

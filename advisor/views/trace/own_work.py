@@ -215,7 +215,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     long, edges = np.flatnonzero(long)[busy], edges[:, busy]
     for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
         most = names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]
-        found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-op")))
+        found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-ops")))
     return found
 
 
