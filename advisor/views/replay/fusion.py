@@ -68,6 +68,7 @@ _ACROSS_ROWS = re.compile(r"batch_norm|group_norm|instance_norm")
 _STATISTICS = re.compile(r"statistics|bn_fw_tr|bn_bw|backward|[Mm]oments|welford", re.IGNORECASE)
 """In the names of a norm's kernels that need all of a tensor before they can write any of it: not those of inference."""
 _BY_ROW = re.compile(r"softmax")
+_COPYING = re.compile(r"^aten::copy_$")
 _PICKING = re.compile(r"^aten::(gather|scatter_?|scatter_add_?)$")
 _WRITES_FIRST = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::uniform_", "aten::normal_", "aten::random_", "aten::exponential_")
 
@@ -97,6 +98,8 @@ class Stretch:
     worked_out: float = 0.0
     joined_us: float = 0.0
     left: float = 0.0
+    casts: int = 0
+    handed: int = 0
 
     @property
     def known(self) -> bool:
@@ -210,6 +213,7 @@ class _Moved:
     complex: bool
     joined: tuple[int, ...]
     left: float
+    handed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +239,7 @@ class _Reader:
             moved = known[key]
             if not moved.complex:
                 full = run[made[run] >= FULL * moved.largest]
+                casts = int(np.count_nonzero((made[full] == moved.largest) & self._casting[full]))
                 yield Stretch(
                     run,
                     full,
@@ -251,7 +256,15 @@ class _Reader:
                     moved.worked_out,
                     float(self.work.dur_us[run[np.isin(self.work.op[run], [list(members)[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
                     moved.left,
+                    casts,
+                    moved.handed,
                 )
+
+    @cached_property
+    def _casting(self) -> Mask:
+        """(n,) whether a kernel does nothing but change a tensor's type."""
+        casts = [op for op in np.unique(self.work.op[self.work.launched_by(_COPYING.match)]).tolist() if len({key[1] for key in (*self._keys(op), self._result(op))}) > 1]
+        return np.isin(self.work.op, casts)
 
     @cached_property
     def _alike(self) -> list[Hashable]:
@@ -267,18 +280,23 @@ class _Reader:
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
         that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
         """
-        largest = max((max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op))), default=0)
+        joins = self._joins(ops)
+        reads = [joins[op][0] if op in joins else self._keys(op) for op in ops]
+        makes = [joins[op][1] if op in joins else self._result(op) for op in ops]
+        largest = max((max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys), default=0)
         made: Counter[Key] = Counter()
         used: Counter[Key] = Counter()
         read: set[Key] = set()
         least = most = random = 0.0
         reduced, passes = False, 0
         joined: list[int] = []
-        for nth_op, op in enumerate(ops):
-            keys = [key for key in self._keys(op) if key[0] >= FULL * largest]
+        handed: set[int] = set()
+        for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
+            keys = [key for key in reads[nth_op] if key[0] >= FULL * largest]
             for nth, key in enumerate(keys):
                 if made[key] > nth:
                     used[key] += 1
+                    handed.update(join for join in ops[:nth_op] if join in joins and joins[join][1] == key)
                     continue
                 joined.clear()
                 size = float(key[0] * key[1])
@@ -295,7 +313,6 @@ class _Reader:
                     least, most = least + again, most + again
             if _JOINING.match(self.work.ops.name(op)) and not keys:
                 joined.append(nth_op)  # no types were recorded of lists of tensors, nor often shapes
-            out = self._result(op)
             if out[0] >= FULL * largest:
                 made[out] += 1
             if keys:
@@ -306,7 +323,7 @@ class _Reader:
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
         fetched = max((n for n, _ in read), default=0)
-        values = (max(keys[0][0], self._result(op)[0]) for op in ops if (keys := self._keys(op)))
+        values = (max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys)
         worked_out = float(sum(n for n in values if n > fetched))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
@@ -323,7 +340,19 @@ class _Reader:
             is_complex,
             tuple(joined),
             left,
+            len(handed),
         )
+
+    def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:
+        """What ops read and make that join tensors for a later one. No type is recorded of a list of tensors: it is that of the next that reads as many elements."""
+        found: dict[int, tuple[list[Key], Key]] = {}
+        moves = not any(op in self._pointwise for op in ops)
+        for nth, op in enumerate(ops):
+            if moves and _JOINING.match(self.work.ops.name(op)) and (parts := self.shapes.parts(op)):
+                total = sum(parts)
+                if each := next((each for later in ops[nth + 1 :] for n, each in self._keys(later) if n == total), 0):
+                    found[op] = sorted(((n, each) for n in parts), reverse=True), (total, each)
+        return found
 
     def _apart(self, ops: list[int]) -> int:
         """How many casts of a run make what none of its later ops reads, of another size than its last result: weights and gradients in

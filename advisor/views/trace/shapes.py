@@ -40,6 +40,13 @@ class Shapes:
             self._inputs[key] = _tensors(str(frame["dims"].iat[op]), str(frame["types"].iat[op]))
         return self._inputs[key]
 
+    def parts(self, op: int) -> tuple[int, ...]:
+        """Elements of each tensor of a list among an op's inputs, as of what is joined; () where there is none, or it was not recorded."""
+        if op < 0:
+            return ()
+        lists = (item for item in arguments.numbers(str(self.timeline.cpu_ops["dims"].iat[op])) if item and isinstance(item[0], list))
+        return tuple(prod(shape) for shape in next(lists, ()))
+
     def alike(self, ops: Ints) -> tuple[list[int], list[int]]:
         """Numbers of the dimensions and of the types of rows of `cpu_ops`, -1 of -1: rows of equal numbers have equal inputs."""
         dims, types = (np.r_[codes, -1][ops] for codes in self._codes)
