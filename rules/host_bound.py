@@ -67,8 +67,8 @@ def host_bound(
     that they may be the same in every epoch is said too, as possible: nine tenths of the loader's time (`low`: nothing).
 
     How to fix it
-    Move the work off the thread that launches: into DataLoader workers, a background thread for logging and saving, or
-    onto the GPU as tensor ops. Do it every N steps. For garbage collection, `gc.freeze()` after start-up and
+    Move the work off the thread that launches: into DataLoader workers, another process, or onto the GPU as tensor ops. A background
+    thread helps where it waits for files or the network or is in NumPy: Python code in it holds the interpreter that launching needs. Do it every N steps. For garbage collection, `gc.freeze()` after start-up and
     `gc.disable()` with a `gc.collect()` between epochs.
 
     When to ignore it
@@ -225,7 +225,8 @@ def _fix(work: OwnWork) -> Fix:
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
-            f"Look at {'why the host is ' if work.label.startswith('blocked in') else ''}{work.label}: do it in DataLoader workers, in a background thread, every N steps, or as tensor ops on the GPU.",
+            f"Look at {'why the host is ' if work.label.startswith('blocked in') else ''}{work.label}: do it in DataLoader workers or another process, every N steps, or as tensor ops on the GPU.",
+            "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
             "Launch the step's kernels first and do the host's work while they run.",
         ),
         code=Code(

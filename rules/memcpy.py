@@ -133,6 +133,7 @@ def memcpy(
     loader = len(host.data_loading[0]) > 0
     up = copies.to_device(work)
     made = MadeOnHost.of(work, up[(pageable | blocking)[up]])
+    created = max(created_on_host(work.timeline, work.ops, work.rows[up]), len(made.copies) / max(len(up), 1))
     # Of the host's pauses no more are likely to be theirs than what it does for them while the device idles: kernels it would wait for anyway.
     staging = (copies.host_us(calls, partition.main.idle) if calls else 0.0) + staged.us
     edits = _edits(work, calls, replay, rates, copies, blocking, small_bytes, staged, made, partition.main.communication, WithoutOps(spare), loader)
@@ -154,7 +155,7 @@ def memcpy(
         fix=for_program(
             program,
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
-            _fix(pageable_share, created_on_host(work.timeline, work.ops, work.rows[up]), float((copies.bytes[copies.at] < small_bytes).mean()), loader),
+            _fix(pageable_share, created, float((copies.bytes[copies.at] < small_bytes).mean()), loader),
         ),
     )
 

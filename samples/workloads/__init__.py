@@ -41,6 +41,9 @@ from . import (
     public_models_23,
     public_models_24,
     public_models_25,
+    public_models_26,
+    public_models_27,
+    public_models_28,
     recompilation,
     repeated_heads,
     small_grid,
@@ -50,6 +53,7 @@ from . import (
     unfused_attention,
     unfused_elementwise,
     unfused_norm,
+    unmerged_adapters,
     weight_norm,
     written_1,
     written_2,
@@ -79,6 +83,8 @@ from . import (
     written_26,
     written_27,
     written_28,
+    written_29,
+    written_30,
 )
 from .base import Setup, Workload
 
@@ -98,6 +104,7 @@ MODULES = (
     amp_scaler_sync,
     memory_layout,
     unfused_norm,
+    unmerged_adapters,
     weight_norm,
     unfused_attention,
     precision,
@@ -133,6 +140,9 @@ MODULES = (
     public_models_23,
     public_models_24,
     public_models_25,
+    public_models_26,
+    public_models_27,
+    public_models_28,
     written_1,
     written_2,
     written_3,
@@ -161,6 +171,8 @@ MODULES = (
     written_26,
     written_27,
     written_28,
+    written_29,
+    written_30,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
