@@ -9,6 +9,7 @@ import copy
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counter
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Cutter(nn.Module):
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.stem = conv(3, widths[0])
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         self.down = nn.ModuleList(nn.Sequential(Residual(a, b, 2), Residual(b, b, 1)) for a, b in pairs)
         self.up = nn.ModuleList(nn.Sequential(conv(a + b, a), conv(a, a)) for a, b in reversed(pairs))
         self.alpha = nn.Conv2d(widths[0], 1, 3, 1, 1)

@@ -25,12 +25,11 @@ BY_HAND = {
     "communication-contention": "takes links that several jobs share",
     "dominant-resource": "speaks where no other rule does",
     "slow-link": "takes a machine with a slow link",
-    "unmerged-adapters": "one model of public/ has them among other faults (phi_tides), with what merging them gained; a pair of their own was not recorded",
 }
 """Rules without samples, and why: their tests make traces by hand."""
-SYMPTOMS = {"fp32_norms": "unfused-elementwise", "wavenet_norms": "launch-gap"}
+SYMPTOMS = {"fp32_norms": "unfused-elementwise", "wavenet_norms": "launch-gap", "adapted_words": "launch-gap"}
 """The pairs whose rule is told under another, as two findings would count one gain twice: the casts of the norms are pieces of the same chains, and fusing
-those takes the casts along and gains more; issuing the norms of weights costs the host more than their kernels the device, and a graph issues them for nothing."""
+those takes the casts along and gains more; issuing the norms of weights, or adapters, costs the host more than their kernels the device, and a graph issues them for nothing."""
 
 
 def pairs():

@@ -263,7 +263,11 @@ class _Reader:
     @cached_property
     def _casting(self) -> Mask:
         """(n,) whether a kernel does nothing but change a tensor's type."""
-        casts = [op for op in np.unique(self.work.op[self.work.launched_by(_COPYING.match)]).tolist() if len({key[1] for key in (*self._keys(op), self._result(op))}) > 1]
+        casts = [
+            op
+            for op in np.unique(self.work.op[self.work.launched_by(_COPYING.match)]).tolist()
+            if len({key[1] for key in (*self._keys(op), self._result(op))}) > 1
+        ]
         return np.isin(self.work.op, casts)
 
     @cached_property

@@ -36,7 +36,12 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         at = stretch.members
         rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too.
-        chained = found >= min_chain or (len(stretch.full) >= min_chain and softmaxes) or (found and found + stretch.casts + stretch.handed >= min_chain) or stretch.handed + 1 >= min_chain
+        chained = (
+            found >= min_chain
+            or (len(stretch.full) >= min_chain and softmaxes)
+            or (found and found + stretch.casts + stretch.handed >= min_chain)
+            or stretch.handed + 1 >= min_chain
+        )
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
         if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:
             continue
