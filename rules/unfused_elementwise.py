@@ -74,7 +74,7 @@ def unfused_elementwise(
 
     How it is measured
     Kernels that follow each other on a stream: pointwise, casts, copies, random numbers, reductions, norms and softmaxes, at
-    least `min_chain` pointwise ones or norms among them ({min_chain}); those of an optimizer step are left out. A compiler makes one
+    least `min_chain` pointwise ones or norms among them ({min_chain}), or one and casts of as many elements; or, where nothing is computed, what joins tensors and what then moves them; those of an optimizer step are left out. A compiler makes one
     kernel of them that reads what they did not make themselves and writes the last result: by the recorded shapes, each
     size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5

@@ -81,7 +81,8 @@ class Stretch:
     are launched beside; how many cosines and the like, which eager ops made once for a table, are made for each element; how many values are worked
     out where they are more than what is read; time of softmaxes of
     so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
-    the stretch reads, which has to be written whatever is fused; and the bytes that it leaves, of which the joined ones are a part."""
+    the stretch reads, which has to be written whatever is fused; the bytes that it leaves, of which the joined ones are a part; how many casts
+    it holds of tensors as large as any; and, where all that it does is move, sizes of what is joined in it and then moved on."""
 
     members: Ints
     full: Ints
@@ -99,7 +100,7 @@ class Stretch:
     joined_us: float = 0.0
     left: float = 0.0
     casts: int = 0
-    handed: int = 0
+    moved_on: int = 0
 
     @property
     def known(self) -> bool:
@@ -213,7 +214,7 @@ class _Moved:
     complex: bool
     joined: tuple[int, ...]
     left: float
-    handed: int
+    moved_on: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +258,7 @@ class _Reader:
                     float(self.work.dur_us[run[np.isin(self.work.op[run], [list(members)[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
                     moved.left,
                     casts,
-                    moved.handed,
+                    moved.moved_on,
                 )
 
     @cached_property
@@ -294,13 +295,15 @@ class _Reader:
         least = most = random = 0.0
         reduced, passes = False, 0
         joined: list[int] = []
-        handed: set[int] = set()
+        moved_on: set[Key] = set()
+        from_joins = {out for _, out in joins.values()}
         for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
             keys = [key for key in reads[nth_op] if key[0] >= FULL * largest]
             for nth, key in enumerate(keys):
                 if made[key] > nth:
                     used[key] += 1
-                    handed.update(join for join in ops[:nth_op] if join in joins and joins[join][1] == key)
+                    if key in from_joins:
+                        moved_on.add(key)
                     continue
                 joined.clear()
                 size = float(key[0] * key[1])
@@ -344,18 +347,21 @@ class _Reader:
             is_complex,
             tuple(joined),
             left,
-            len(handed),
+            len(moved_on),
         )
 
     def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:
-        """What ops read and make that join tensors for a later one. No type is recorded of a list of tensors: it is that of the next that reads as many elements."""
+        """What ops read and make that join tensors for a later one, in a run that only moves. No type is recorded of a list of tensors: it is that of
+        the next op that reads as many elements."""
         found: dict[int, tuple[list[Key], Key]] = {}
-        moves = not any(op in self._pointwise for op in ops)
-        for nth, op in enumerate(ops):
-            if moves and _JOINING.match(self.work.ops.name(op)) and (parts := self.shapes.parts(op)):
-                total = sum(parts)
-                if each := next((each for later in ops[nth + 1 :] for n, each in self._keys(later) if n == total), 0):
-                    found[op] = sorted(((n, each) for n in parts), reverse=True), (total, each)
+        if any(op in self._pointwise for op in ops):
+            return found
+        read_next: dict[int, int] = {}
+        for op in reversed(ops):
+            parts = self.shapes.parts(op) if _JOINING.match(self.work.ops.name(op)) else ()
+            if each := read_next.get(sum(parts)):
+                found[op] = sorted(((n, each) for n in parts), reverse=True), (sum(parts), each)
+            read_next.update(found[op][0] if op in found else self._keys(op))
         return found
 
     def _apart(self, ops: list[int]) -> int:

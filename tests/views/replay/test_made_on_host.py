@@ -46,6 +46,11 @@ def test_making_them_on_the_device_saves_the_copy_and_most_of_the_making():
     assert found("memcpy", making("aten::triu", "aten::mul")).saving.expected_us < 60
 
 
+@pytest.mark.parametrize(("ops", "title"), [(("aten::full", "aten::triu"), "Build the tensors"), (("aten::triu", "aten::lift_fresh"), "Pin the host memory")])
+def test_only_what_is_made_of_nothing_is_to_be_built_on_the_device(ops, title):
+    assert title in found("memcpy", making(*ops)).fix.title
+
+
 @pytest.mark.parametrize(("ahead_us", "copies"), [(5, 0), (50, 4)])
 def test_the_tensor_that_an_old_framework_makes_to_open_a_range_is_no_batch(ahead_us, copies):
     # A range that copies what exists already; zeros made 5 µs before it are its handle, 50 µs before it they may be what is copied.
