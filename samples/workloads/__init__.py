@@ -44,6 +44,8 @@ from . import (
     public_models_26,
     public_models_27,
     public_models_28,
+    public_models_29,
+    public_models_30,
     recompilation,
     repeated_heads,
     small_grid,
@@ -85,6 +87,7 @@ from . import (
     written_28,
     written_29,
     written_30,
+    written_31,
 )
 from .base import Setup, Workload
 
@@ -143,6 +146,8 @@ MODULES = (
     public_models_26,
     public_models_27,
     public_models_28,
+    public_models_29,
+    public_models_30,
     written_1,
     written_2,
     written_3,
@@ -173,6 +178,7 @@ MODULES = (
     written_28,
     written_29,
     written_30,
+    written_31,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
