@@ -15,6 +15,7 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family, op_family
 from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
 from advisor.knowledge.shortest_kernel import SHORTEST_US
+from advisor.views.replay.by_index import ByIndex
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import kinds, looped, passes
 from advisor.views.trace.frames import matches, spans_of
@@ -150,8 +151,8 @@ class Fusion:
         return sum(len(stretch.members) for stretch in self.stretches) - sum(self.launches)
 
     @classmethod
-    def build(cls, work: GpuWork, shapes: Shapes) -> Fusion:
-        reader = _Reader(work, shapes)
+    def build(cls, work: GpuWork, shapes: Shapes, by_index: ByIndex) -> Fusion:
+        reader = _Reader(work, shapes, by_index)
         member = (work.of(*FUSED) | reader.picking()) & work.kernel & ~in_optimizer(work)
         # No compiler that is in use makes kernels of complex numbers.
         member &= ~work.launched_by(lambda name: "complex" in name) & ~_takes_complex(work)
@@ -221,6 +222,7 @@ class _Moved:
 class _Reader:
     work: GpuWork
     shapes: Shapes
+    by_index: ByIndex
 
     def stretches(self, found: Sequence[Ints]) -> Iterator[Stretch]:
         """Those of runs of two kernels or more, none of them of complex numbers."""
@@ -234,9 +236,10 @@ class _Reader:
         known: dict[tuple[Hashable, ...], _Moved] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
-            key = tuple(members.values())
+            given, taken = self.by_index.given(int(run[0])), self.by_index.taken(int(run[-1]))
+            key = (given, taken, *members.values())
             if key not in known:
-                known[key] = self._moved(list(members))
+                known[key] = self._moved(list(members), given, taken)
             moved = known[key]
             if not moved.complex:
                 full = run[made[run] >= FULL * moved.largest]
@@ -279,7 +282,7 @@ class _Reader:
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
-    def _moved(self, ops: list[int]) -> _Moved:
+    def _moved(self, ops: list[int], given: tuple[int, ...] = (), taken: int = 0) -> _Moved:
         """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
 
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
@@ -295,6 +298,7 @@ class _Reader:
         least = most = random = 0.0
         reduced, passes = False, 0
         joined: list[int] = []
+        fetched, inside = Counter(given), 0
         moved_on: set[Key] = set()
         from_joins = {out for _, out in joins.values()}
         for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
@@ -306,6 +310,10 @@ class _Reader:
                         moved_on.add(key)
                     continue
                 joined.clear()
+                if fetched[key[0]]:
+                    fetched[key[0]] -= 1
+                    inside = max(inside, key[0])
+                    continue
                 size = float(key[0] * key[1])
                 most += size
                 if key not in read or nth:
@@ -328,15 +336,19 @@ class _Reader:
                 random += out[0]
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
-        left = float(max(sum((made - used)[key] * key[0] * key[1] for key in made), last))
-        fetched = max((n for n, _ in read), default=0)
+        stays = made - used
+        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - max((n * size for n, size in stays if n == taken), default=0))
+        largest_read = max((inside, *(n for n, _ in read)))
         values = (max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys)
-        worked_out = float(sum(n for n in values if n > fetched))
+        worked_out = float(sum(n for n in values if n > largest_read))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
+        # What is fetched and added inside the kernel crosses memory with its index, which is counted where that is done.
+        least = max(least, float(bool(given or taken)))
+        most = max(least, most)
         moved = least + left, least + AGAIN * (most - least) + left, most + left
         return _Moved(
-            min(largest, fetched) or largest,
+            min(largest, largest_read) or largest,
             *moved,
             random,
             turned,
