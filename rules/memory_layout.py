@@ -42,7 +42,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     Conversion kernels inside convolutions, and copies of 4-D or 5-D tensors between a layout with the channels second
     and one with them last, where recorded strides show it and convolutions take a tenth of the time the GPU works. Those
     of 1-D convolutions and of matrix products are left out. The rule looks further where they take `min_layout_share` of
-    the time the GPU works ({min_layout_share}: turning the network's input once stays below). The step is replayed without them
+    the time the GPU works ({min_layout_share}: turning the network's input once stays below), or, where a step trains in TF32, cuDNN's batch norms in NCHW take a tenth of it. The step is replayed without them
     (`low`); `expected` also gives PyTorch's own NCHW batch norms the time they take in channels_last, 5 times their
     limit by memory traffic forward and 2.7 times backward, as captured; `high` 1.5 and 1.67 times, what a kernel at full
     bandwidth needs, which cuDNN's in FP32 come to. In 16 bits PyTorch's own depthwise convolutions count too: cuDNN's, used in channels_last alone, is replayed at 4
@@ -68,9 +68,12 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     """
     chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
+    by_norms = images.by_norms and share < min_layout_share
     again = _round_trips(work, trips, roofline, witness, chosen if share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
-    if share < min_layout_share or not len(shown):
+    if by_norms:
+        shown = images.norms
+    elif share < min_layout_share or not len(shown):
         if again:
             return again
         return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else ""))
@@ -79,14 +82,18 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     slow_norms = work.us_a_step(images.norms)
     known = images.in_half or images.by_norms
     conversions = Found(
-        summary=f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
+        summary=f"cuDNN's {a_step(work.a_step(shown), 'batch norm', 'take')} {duration(slow_norms)} of {duration(work.step_us)} on tensors in NCHW, a block for each "
+        "channel; in channels_last they go as fast as memory."
+        if by_norms
+        else f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
         + (f"; PyTorch's own depthwise convolutions take {duration(work.us_a_step(images.depthwise))}" if len(images.depthwise) else "")
         + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
         edits=Edits(images.gone if images.in_half else images.normed if known else combine(), images.likely, images.best),
-        removes="turning tensors from NCHW to NHWC and back",
+        title="Batch norms run one block a channel" if by_norms else "",
+        removes="batch norms of tensors in NCHW" if by_norms else "turning tensors from NCHW to NHWC and back",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[shown], [_label(work, position) for position in shown.tolist()]),
+        evidence=witness.of_gpu(work.rows[shown], [_label(work, position, by_norms) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if images.in_half else 0.85 if known else 0.6),
         status="found" if known else "possible",
         possible_why="" if known else _EITHER,
@@ -143,13 +150,13 @@ def _trip_label(work: GpuWork, position: int) -> str:
     return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
 
 
-def _label(work: GpuWork, position: int) -> str:
-    """The op with its largest tensor, and which way the tensor is turned."""
+def _label(work: GpuWork, position: int, as_it_is: bool = False) -> str:
+    """The op with its largest tensor, and which way the tensor is turned, if it is."""
     name, op = work.kernel_name(position), int(work.op[position])
     way = "NCHW → NHWC" if _TO_NHWC.search(name) else "NHWC → NCHW" if _TO_NCHW.search(name) else "transposed"
     shapes = _shapes(work, op)
     where = f"{work.ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
-    return f"{way} in {where}"
+    return where if as_it_is else f"{way} in {where}"
 
 
 def _shapes(work: GpuWork, op: int) -> list[list[int]]:

@@ -56,13 +56,13 @@ IN_TF32 = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc"
 OF_CUDNN = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>"
 
 
-def in_tf32(norm=OF_CUDNN, conv=IN_TF32, took=300, image=IMAGE):
-    """A convolution of `image`, turned for 20 µs, and a batch norm of it by cuDNN."""
+def in_tf32(norm=OF_CUDNN, conv=IN_TF32, took=300, image=IMAGE, turned=TO_NHWC, normed=()):
+    """A convolution of `image`, turned for 20 µs, and a batch norm of it by cuDNN, as of a tensor of the shape `normed`."""
 
     def body(trace, host, gpu):
         trace.op("aten::cudnn_convolution", host, 10, [image, [128, 128, *[3] * (len(image) - 2)]], ["float"] * 2)
-        trace.launch(host + 1, gpu, gpu + 20, TO_NHWC).launch(host + 5, gpu + 20, gpu + 80, conv)
-        trace.op("aten::cudnn_batch_norm", host + 12, 8, [image, [128], [128], [128], [128]], ["float"] * 5)
+        trace.launch(host + 1, gpu, gpu + 20, turned).launch(host + 5, gpu + 20, gpu + 80, conv)
+        trace.op("aten::cudnn_batch_norm", host + 12, 8, [list(normed) or image, [128], [128], [128], [128]], ["float"] * 5)
         trace.launch(host + 14, gpu + 80, gpu + 80 + took, norm)
 
     return queued(body, gpu=81 + took)
@@ -73,6 +73,17 @@ def test_cudnns_batch_norms_in_nchw_make_the_layout_known_to_gain_in_tf32():
     # 25.7 M elements of 4 bytes read and written at 4.27 TB/s take 48 µs; one and a half times that instead of 300.
     assert finding.status == "found" and finding.saving.expected_us == pytest.approx(20 + 300 - 1.5 * 48, rel=0.05)
     assert finding.saving.low_us == pytest.approx(300 - 1.5 * 48 - 0.05 * 381, rel=0.05), "either layout may be the faster one for the convolutions"
+
+
+def test_cudnns_batch_norms_in_nchw_are_told_where_nothing_is_turned():
+    finding = found("memory-layout", in_tf32(turned="tensor_op"))
+    assert finding.title == "Batch norms run one block a channel" and "1 batch norm a step takes 300 µs of 381 µs on tensors in NCHW" in finding.summary
+    assert finding.saving.expected_us == pytest.approx(300 - 1.5 * 48, rel=0.05) and {item.label for item in finding.evidence} == {
+        f"aten::cudnn_batch_norm {IMAGE}"
+    }
+    # A convolution over sequences is one over images of a row for the library; its norms are of no image.
+    assert "take 0% of busy time" in clear("memory-layout", in_tf32(turned="tensor_op", normed=[64, 128, 3136]))
+    assert "take 0% of busy time" in clear("memory-layout", in_tf32(turned="tensor_op", took=8)), "short norms"
 
 
 @pytest.mark.parametrize(

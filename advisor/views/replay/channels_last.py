@@ -79,7 +79,7 @@ class ChannelsLast:
         weights = _weights(work, shapes)
         pictures = all(len(weight) == PICTURES for _, weight in weights) if weights else _by_name(work)
         norms, of_library = (np.flatnonzero(work.named(of) & ~last & work.of(Family.NORM)) for of in (_OWN_NORM, _LIBRARY_NORM))
-        of_library = of_library if pictures else of_library[:0]
+        of_library = of_library[_of_images(work, shapes, of_library)] if pictures else of_library[:0]
         limit_us, backward = roofline.limit_us[work.rows], work.named(_BACKWARD)
         gone = FewerLaunches(turned[:0], turned, np.empty(0))
 
@@ -138,6 +138,12 @@ def _weights(work: GpuWork, shapes: Shapes) -> list[tuple[int, tuple[int, ...]]]
             case [((_, channels, *_), _), ((_, _, *_) as weight, _), *_]:
                 found.append((int(channels), tuple(weight)))
     return found
+
+
+def _of_images(work: GpuWork, shapes: Shapes, norms: Ints) -> Mask:
+    """(n,) which norms are of images, as far as shapes tell: a convolution over sequences is one over images for the library, but what lies between is not."""
+    axes = [len(next(iter(shapes.inputs(op)), ((0,) * PICTURES, ""))[0]) for op in work.op[norms].tolist()]
+    return np.array(axes, np.int64) == PICTURES
 
 
 def _by_compiler(weights: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
