@@ -1,4 +1,4 @@
-"""Public models of grids, friendships, transects and galleries, by an author who has not read the rules."""
+"""Public models of grids, friendships and galleries, by an author who has not read the rules."""
 
 from __future__ import annotations
 
@@ -147,51 +147,6 @@ def guild_friends(s: Setup, *, masked: bool = False, **how: Any) -> Step:
 # Pictures.
 
 
-def kelp_transects(s: Setup, *, ahead: bool = False, kept: bool = False, **how: Any) -> Step:
-    """CoaT-Lite learns what covers a reef from a diver's photos, which the host has as floats; loss and hits are read each time."""
-    import timm
-
-    way, classes, batch, side = How(**how), s.size(34, 5), s.size(96, 4), s.size(224, 64)
-    model: Any = timm.create_model(
-        "coat_lite_mini", pretrained=False, num_classes=classes, img_size=side, drop_path_rate=0.1, serial_depths=(1, 2, 2, 1)
-    )  # fmt: skip
-    model = _placed(s, way, model).train()
-    run = _call(s, way, model)
-    parameters = list(model.parameters())
-    optimizer = _optimizer(way, parameters, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20_000)
-    drawn = np.random.default_rng(0)
-    dives = [
-        (torch.from_numpy(drawn.standard_normal((batch, 3, side, side), dtype=np.float32)), torch.from_numpy(drawn.integers(0, classes, batch)))
-        for _ in range(4)
-    ]  # fmt: skip
-    prefetched = Prefetcher([tuple(s.pin(part) for part in dive) for dive in dives], s) if ahead else None
-    turn, log, sums = 0, {"loss": 0.0, "hits": 0.0, "seen": 0}, torch.zeros(2, device=s.device)
-
-    def step() -> None:
-        nonlocal turn
-        _precision(way)
-        x, y = prefetched.next() if prefetched else (part.to(s.device) for part in dives[turn % len(dives)])
-        turn += 1
-        if way.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        optimizer.zero_grad()
-        with _casting(s, way):
-            out = run(x)
-            loss = F.cross_entropy(out, y, label_smoothing=0.1)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        schedule.step()
-        hits = (out.detach().argmax(1) == y).sum()
-        log["seen"] += len(y)
-        if kept:
-            sums.add_(torch.stack([loss.detach(), hits]))
-        else:
-            log["loss"] += loss.item()
-            log["hits"] += hits.item()
-
-    return step
 
 
 def gallery_tags(s: Setup, *, batch: int = 4, raw: bool = False, at_once: bool = False, attention: str = "eager", **how: Any) -> Step:
@@ -258,12 +213,6 @@ WORKLOADS = (
         guild_friends, {},
         {"unfused-elementwise": {"compiled": COMPILED}, "precision": {"tf32": True}, "precision/bf16": {"autocast": BF16},
          "sync-stall": {"masked": True}, "optimizer-foreach": {"optimizer": "fused"}, "grad-zeroing": {"zero": False}},
-    ),
-    _public(
-        "kelp_transects", "CoaT-Lite of timm, training in FP32 on 96 photos from pageable memory, NCHW; two numbers are read.",
-        kelp_transects, {},
-        {"precision": {"autocast": BF16}, "precision/tf32": {"tf32": True}, "memcpy": {"ahead": True}, "unfused-elementwise": {"compiled": COMPILED},
-         "memory-layout": {"channels_last": True}, "sync-stall": {"kept": True}},
     ),
     _public(
         "gallery_tags", "EVA-02 of timm, FP32, on four uploads a call: the host makes floats of each, tags are picked and fetched one by one.",

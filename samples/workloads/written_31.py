@@ -1,4 +1,4 @@
-"""Programs by an author who has not read the rules: scanned forests, a robot that plans, voices in a courtroom, comics to read next.
+"""Programs by an author who has not read the rules: scanned forests, a robot that plans, voices in a courtroom.
 
 Each fix is what its rule's advice says, alone.
 """
@@ -411,145 +411,6 @@ def courtroom_voices(
     return step
 
 
-# Comics: what a reader opens next (HSTU: gated attention without a softmax, biases by place and by time).
-
-
-class WideNorm(nn.LayerNorm):
-    careful = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.careful:
-            return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).to(x.dtype)
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-class Transducer(nn.Module):
-    def __init__(self, width: int, heads: int, longest: int, buckets: int) -> None:
-        super().__init__()
-        self.heads, self.buckets = heads, buckets
-        self.one, self.two = WideNorm(width), WideNorm(width)
-        self.uvqk, self.out = nn.Linear(width, 4 * width, bias=False), nn.Linear(width, width)
-        self.by_time, self.by_place = nn.Parameter(0.02 * torch.randn(buckets + 1)), nn.Parameter(0.02 * torch.randn(2 * longest - 1))
-
-    def bias(self, times: Tensor) -> Tensor:
-        longest = times.shape[1]
-        place = torch.arange(longest, device=times.device)
-        place = self.by_place[place[None, :] - place[:, None] + longest - 1]
-        apart = (times[:, :, None] - times[:, None, :]).abs().clamp(min=1).float()
-        bucket = (torch.log(apart) / 0.301).long().clamp(0, self.buckets)
-        return place + self.by_time[bucket]
-
-    def forward(self, x: Tensor, times: Tensor, seen: Tensor) -> Tensor:
-        readers, longest, width = x.shape
-        u, v, q, k = F.silu(self.uvqk(self.one(x))).chunk(4, -1)
-        v, q, k = (part.reshape(readers, longest, self.heads, -1).transpose(1, 2) for part in (v, q, k))
-        scores = torch.matmul(q, k.transpose(-1, -2)) + self.bias(times)[:, None]
-        weight = F.silu(scores) / longest * seen
-        y = torch.matmul(weight, v).transpose(1, 2).reshape(readers, longest, width)
-        return x + self.out(self.two(y) * u)
-
-
-class Shelves(nn.Module):
-    def __init__(self, comics: int, width: int, heads: int, layers: int, longest: int, buckets: int) -> None:
-        super().__init__()
-        self.comics, self.place = nn.Embedding(comics, width), nn.Embedding(longest, width)
-        self.layers = nn.ModuleList(Transducer(width, heads, longest, buckets) for _ in range(layers))
-        self.norm = WideNorm(width)
-
-    def forward(self, opened: Tensor, times: Tensor, lengths: Tensor) -> Tensor:
-        longest = opened.shape[1]
-        place = torch.arange(longest, device=opened.device)
-        valid = place < lengths[:, None]
-        seen = ((place[None, :] <= place[:, None]) & valid[:, None, :])[:, None].to(self.place.weight.dtype)
-        x = (self.comics(opened) * self.place.weight.shape[1] ** 0.5 + self.place.weight[:longest]) * valid[..., None]
-        for layer in self.layers:
-            x = layer(x, times, seen)
-        last = x[torch.arange(len(x), device=x.device), lengths - 1]
-        return F.normalize(self.norm(last), dim=-1)
-
-
-def comic_shelves(
-    s: Setup,
-    *,
-    compiled: bool = False,
-    careful: bool = True,
-    flat: bool = False,
-    masked: bool = False,
-    pinned: bool = False,
-    padded: bool = False,
-) -> Step:
-    """HSTU in bf16 picks 50 of 250,003 comics for 64 readers; Python pads their histories event by event and drops what they know."""
-    readers, longest, comics, width = s.size(64, 3), s.size(512, 12), s.size(250_003, 301), s.size(512, 16)
-    shown, known = s.size(50, 5), 10 * s.size(64, 3)
-    rng = np.random.default_rng(313)
-    events = []
-    for _ in range(known):
-        many = int(rng.integers(longest // 3, longest + 1))
-        events.append((rng.integers(1, comics, many), np.cumsum(rng.integers(1, 40_000, many)) + 1_600_000_000))
-    histories = [list(zip(opened.tolist(), times.tolist(), strict=True)) for opened, times in events]
-    with s.device:
-        model = Shelves(comics, width, s.size(8, 2), s.size(6, 2), longest, s.size(128, 16)).to(BF16).eval()
-        shelf = F.normalize(model.comics.weight.detach(), dim=-1)
-    if padded:
-        shelf = F.pad(shelf, (0, 0, 0, -comics % 64))
-    for module in model.modules():
-        if isinstance(module, WideNorm):
-            module.careful = careful
-    network = s.compile(model, dynamic=False) if compiled else model
-    held = [s.pin(torch.zeros(readers, longest, dtype=torch.long)) for _ in range(2)] + [s.pin(torch.zeros(readers, dtype=torch.long))]
-
-    def sent(parts: list[Tensor]) -> list[Tensor]:
-        if not pinned:
-            return [part.to(s.device) for part in parts]
-        for old, new in zip(held, parts, strict=True):
-            old.copy_(new)
-        return [part.to(s.device, non_blocking=True) for part in held]
-
-    def by_event(asked: list[int]) -> list[Tensor]:
-        opened, times, lengths = [], [], []
-        for reader in asked:
-            row, when = [], []
-            for comic, moment in histories[reader][-longest:]:
-                row.append(comic)
-                when.append(moment)
-            lengths.append(len(row))
-            while len(row) < longest:
-                row.append(0)
-                when.append(0)
-            opened.append(row)
-            times.append(when)
-        return sent([torch.tensor(opened), torch.tensor(times), torch.tensor(lengths)])
-
-    def by_rows(asked: list[int]) -> list[Tensor]:
-        picked = [events[reader] for reader in asked]
-        many = np.array([len(opened) for opened, _ in picked])
-        place = np.concatenate([n * longest + np.arange(size) for n, size in enumerate(many.tolist())])
-        both = np.stack([np.concatenate([opened for opened, _ in picked]), np.concatenate([times for _, times in picked]), place])
-        sorted_out, lengths = torch.from_numpy(both).to(s.device), torch.from_numpy(many).to(s.device)
-        filled = torch.zeros(2, readers * longest, dtype=torch.long, device=s.device)
-        filled.scatter_(1, sorted_out[2].expand(2, -1), sorted_out[:2])
-        opened, times = filled.view(2, readers, longest).unbind(0)
-        return [opened, times, lengths]
-
-    @torch.no_grad()
-    def step() -> list[list[int]]:
-        torch.set_float32_matmul_precision("high")
-        asked = rng.integers(0, known, readers).tolist()
-        opened, times, lengths = by_rows(asked) if flat else by_event(asked)
-        scores = (network(opened, times, lengths) @ shelf.T)[:, :comics].float()
-        scores[:, 0] = float("-inf")
-        if masked:
-            return scores.scatter_(1, opened, float("-inf")).topk(shown, dim=1).indices.tolist()
-        found = scores.topk(min(shown + longest, comics), dim=1).indices.tolist()
-        offers = []
-        for reader, row in zip(asked, found, strict=True):
-            read = {comic for comic, _ in histories[reader]}
-            offers.append([comic for comic in row if comic not in read][:shown])
-        return offers
-
-    return step
-
-
 WORKLOADS = (
     written(
         "forest_lidar", "DGCNN in training on 16 plots of 2048 points, FP32, NCHW edges; NumPy turns the plots, two numbers are read.",
@@ -573,14 +434,6 @@ WORKLOADS = (
         {
             "amp-scaler-sync": {"fused": True}, "unfused-attention": {"sdpa": True}, "unfused-elementwise": {"compiled": True},
             "unfused-norm": {"library": True}, "memcpy": {"pinned": True},
-        },
-    ),
-    written(
-        "comic_shelves", "HSTU in bf16 picks 50 of 250,003 comics for 64 readers; Python pads histories and drops known comics.",
-        "torch.compile of the network; norms in bf16; padding on the GPU; known comics masked there; pinned; a shelf of 250,048", comic_shelves,
-        {
-            "unfused-elementwise": {"compiled": True}, "dtype-casts": {"careful": False}, "host-bound": {"flat": True},
-            "host-bound/seen": {"masked": True}, "memcpy": {"pinned": True}, "gemm-alignment": {"padded": True},
         },
     ),
 )  # fmt: skip
