@@ -29,6 +29,10 @@ FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 more for the gradients of scale and shift."""
 
 
+ROWS_A_BLOCK = 2.0
+"""How many blocks a multiprocessor's share of the bandwidth is for: half as many blocks as multiprocessors still reach all of it."""
+
+
 @rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
 def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
@@ -47,7 +51,7 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     tensor; for softmax `exp`, `sum`, quotient. What PyTorch writes out inside one of its own ops does not count, but for `rms_norm`, which has a
     kernel where x and its weight are of one type. Kernels of the backward pass belong to it by autograd's sequence numbers. One kernel takes their place: two passes over the
     tensor forward, five backward, at the bandwidth that large copies reach, times 1.8 (`low` 4, `high` 1, and the
-    pointwise work around it goes too), never less than 2 µs; where an RMSNorm's weight has more bytes than x the
+    pointwise work around it goes too), never less than 2 µs, and where rows are fewer than half of the multiprocessors, as the op has a block a row, at their share of it; where an RMSNorm's weight has more bytes than x the
     casts to its type and back stay (`high`: x's type is enough); without shapes as long as the chain's longest kernel. The step is replayed with it; reported from
     `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
@@ -113,12 +117,21 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     if not rate or np.isnan(chain.bytes):
         return min(1.5 * longest, whole), min(longest, whole), min(0.7 * longest, whole)
     passes, (core, own) = BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0, chain.in_its_type
+    passes /= _busy(work, chain)
     of_core = float(work.dur_us[core].sum())
     low, expected, high = (
         min(max(f * passes * moved / rate * 1e6, SHORTEST_US), most)
         for f, moved, most in ((SLOWEST, own, of_core), (LIKELY, own, of_core), (FASTEST, chain.bytes, whole))
     )
     return low, expected, high
+
+
+def _busy(work: GpuWork, chain: Chain) -> float:
+    """Share of the device's bandwidth that one op reaches with a block a row, 1 where rows are many or shapes were not recorded."""
+    tensors = [[prod(shape) for shape, _ in tensors_of(work.timeline, op)] for op in np.unique(work.op[chain.members]).tolist()]
+    rows = min((max(sizes) for sizes in tensors if sizes), default=0)
+    multiprocessors = int(work.timeline.sm_counts(work.column("device"))[chain.members[0]])
+    return min(ROWS_A_BLOCK * rows / multiprocessors, 1.0) if rows and multiprocessors > 0 else 1.0
 
 
 def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:

@@ -65,6 +65,19 @@ def chain(ops, dtype="float", shapes=True, named=True, rest=200.0, around=None, 
 FUSED_US = 226
 
 
+def of_rows(rows):
+    """The same norm of as many elements in a few long rows, each op of it 150 µs."""
+    shapes = {tuple(X): [rows, 67_108_864 // rows // 2048, 2048], tuple(ROW): [rows, 1, 1]}
+    return chain([(name, *(shapes.get(tuple(dims), dims) for dims in all_dims)) for name, *all_dims in LAYER])
+
+
+def test_one_op_has_a_block_a_row_and_few_of_them_reach_little_of_the_bandwidth():
+    # Of 132 multiprocessors 64 rows keep 64 / 66 of the bandwidth, 32 half of that.
+    for rows, us in ((64, FUSED_US * 66 / 64), (32, FUSED_US * 66 / 32)):
+        assert found("unfused-norm", of_rows(rows)).saving.expected_us == pytest.approx(len(LAYER) * BIG - us, rel=0.02)
+    assert "take" in clear("unfused-norm", of_rows(8)), "226 µs by 66 / 8 are more than the nine kernels take"
+
+
 @pytest.mark.parametrize(
     ("ops", "kind", "call"),
     [(RMS, "RMSNorm", "rms_norm"), (LAYER, "LayerNorm", "layer_norm"), (SOFTMAX, "softmax", "torch.softmax")],
