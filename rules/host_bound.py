@@ -234,5 +234,5 @@ def _fix(work: OwnWork) -> Fix:
             after="loader = DataLoader(dataset, collate_fn=build_batch_and_targets, num_workers=8)\nfor batch, targets in loader:\n    step(batch, targets)",
         ),
         url=url,
-        risk="Work that moves to another thread must not change what the step reads.",
+        risk="Work that moves elsewhere must not change what the step reads.",
     )

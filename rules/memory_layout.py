@@ -69,10 +69,11 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     chosen, shown = images.turned, np.union1d(images.turned, images.depthwise)
     share = float(work.dur_us[shown].sum()) / work.busy_us
     by_norms = images.by_norms and share < min_layout_share
-    again = _round_trips(work, trips, roofline, witness, chosen if share >= min_layout_share else chosen[:0])
+    again = _round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
     quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
     if by_norms:
-        shown = images.norms
+        shown = images.of_library
+        quiet = f"cuDNN's batch norms of tensors in NCHW take {percent(float(work.dur_us[shown].sum()) / work.busy_us)} of busy time"
     elif share < min_layout_share or not len(shown):
         if again:
             return again
@@ -82,8 +83,8 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     slow_norms = work.us_a_step(images.norms)
     known = images.in_half or images.by_norms
     conversions = Found(
-        summary=f"cuDNN's {a_step(work.a_step(shown), 'batch norm', 'take')} {duration(slow_norms)} of {duration(work.step_us)} on tensors in NCHW, a block for each "
-        "channel; in channels_last they go as fast as memory."
+        summary=f"{a_step(work.a_step(shown), 'kernel', 'take')} {duration(work.us_a_step(shown))} of {duration(work.step_us)} for cuDNN's batch norms of tensors in "
+        "NCHW, with a block for each channel; in channels_last they go as fast as memory."
         if by_norms
         else f"{a_step(work.a_step(chosen), 'kernel', 'only turn')} tensors between NCHW and NHWC, for "
         f"{duration(work.us_a_step(chosen))} of {duration(work.step_us)}"
@@ -91,9 +92,9 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
         + (f"; batch norms in NCHW take {duration(slow_norms)} more." if slow_norms else "."),
         edits=Edits(images.gone if images.in_half else images.normed if known else combine(), images.likely, images.best),
         title="Batch norms run one block a channel" if by_norms else "",
-        removes="batch norms of tensors in NCHW" if by_norms else "turning tensors from NCHW to NHWC and back",
+        removes="what batch norms lose by a block a channel" if by_norms else "turning tensors from NCHW to NHWC and back",
         quiet=quiet,
-        evidence=witness.of_gpu(work.rows[shown], [_label(work, position, by_norms) for position in shown.tolist()]),
+        evidence=witness.of_gpu(work.rows[shown], [_label(work, position, turned=not by_norms) for position in shown.tolist()]),
         confidence=(0.9 if len(work.timeline.cpu_ops) else 0.75) * (1.0 if images.in_half else 0.85 if known else 0.6),
         status="found" if known else "possible",
         possible_why="" if known else _EITHER,
@@ -150,13 +151,13 @@ def _trip_label(work: GpuWork, position: int) -> str:
     return f"copy {shapes[0] if shapes else ''} into another order".replace("  ", " ")
 
 
-def _label(work: GpuWork, position: int, as_it_is: bool = False) -> str:
+def _label(work: GpuWork, position: int, *, turned: bool) -> str:
     """The op with its largest tensor, and which way the tensor is turned, if it is."""
     name, op = work.kernel_name(position), int(work.op[position])
     way = "NCHW → NHWC" if _TO_NHWC.search(name) else "NHWC → NCHW" if _TO_NCHW.search(name) else "transposed"
     shapes = _shapes(work, op)
     where = f"{work.ops.name(op)} {shapes[0] if shapes else ''}".strip() if op >= 0 else name.split("<", 1)[0][:60]
-    return where if as_it_is else f"{way} in {where}"
+    return f"{way} in {where}" if turned else where
 
 
 def _shapes(work: GpuWork, op: int) -> list[list[int]]:
@@ -165,7 +166,7 @@ def _shapes(work: GpuWork, op: int) -> list[list[int]]:
 
 
 def _image(work: GpuWork, at: Ints) -> str:
-    """The largest tensor that is turned, as people write a shape."""
+    """The largest tensor of those ops, as people write a shape."""
     found = [s for op in np.unique(work.op[at]).tolist() for s in _shapes(work, op) if len(s) in (4, 5)]
     largest: list[int] = max(found, key=lambda s: int(np.prod(s)), default=[])
     return " × ".join(str(n) for n in largest)

@@ -19,6 +19,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.written_out import Chain, WrittenOut, tensors_of
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.shapes import Shapes
 
 SLOWEST, LIKELY, FASTEST = 4.0, 1.8, 1.0
 """Time of a fused kernel over its traffic at the bandwidth that large copies reach. PyTorch's own on an H200: rms_norm 1.4
@@ -29,12 +30,12 @@ FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 more for the gradients of scale and shift."""
 
 
-ROWS_A_BLOCK = 2.0
-"""How many blocks a multiprocessor's share of the bandwidth is for: half as many blocks as multiprocessors still reach all of it."""
+SHARES_A_BLOCK = 2.0
+"""How many multiprocessors' share of the bandwidth a block alone reaches: half as many blocks as there are multiprocessors use all of it."""
 
 
 @rule("unfused-norm", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",))
-def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: Roofline, witness: Witness) -> Outcome:
+def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fusion, roofline: Roofline, witness: Witness) -> Outcome:
     """A norm or softmax is written out where one op exists
 
     What it is
@@ -70,7 +71,7 @@ def unfused_norm(work: GpuWork, written: WrittenOut, fusion: Fusion, roofline: R
     chains = written.chains
     if not chains:
         return Clear(why="no norm and no softmax is written out: no reduction stands between such pointwise kernels")
-    times = np.array([_fused_us(work, roofline, c) for c in chains])
+    times = np.array([_fused_us(work, shapes, roofline, c) for c in chains])
     members = np.concatenate([c.in_its_type[0] for c in chains])
     spent, fused = duration(work.us_a_step(members)), duration(float(times[:, 1].sum()) / work.schedule.steps)
     kinds = _by_time(work, chains)
@@ -108,7 +109,7 @@ def _around(work: GpuWork, fusion: Fusion, roofline: Roofline, members: Ints) ->
     return found
 
 
-def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, float, float]:
+def _fused_us(work: GpuWork, shapes: Shapes, roofline: Roofline, chain: Chain) -> tuple[float, float, float]:
     """Time of the one kernel at most, likely and at least; never above the chain's own."""
     dur = work.dur_us[chain.members]
     whole, longest = float(dur.sum()), float(dur.max())
@@ -117,7 +118,7 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     if not rate or np.isnan(chain.bytes):
         return min(1.5 * longest, whole), min(longest, whole), min(0.7 * longest, whole)
     passes, (core, own) = BACKWARD_PASSES / FORWARD_PASSES if chain.backward else 1.0, chain.in_its_type
-    passes /= _busy(work, chain)
+    passes /= _bandwidth_share(work, shapes, chain)
     of_core = float(work.dur_us[core].sum())
     low, expected, high = (
         min(max(f * passes * moved / rate * 1e6, SHORTEST_US), most)
@@ -126,12 +127,21 @@ def _fused_us(work: GpuWork, roofline: Roofline, chain: Chain) -> tuple[float, f
     return low, expected, high
 
 
-def _busy(work: GpuWork, chain: Chain) -> float:
-    """Share of the device's bandwidth that one op reaches with a block a row, 1 where rows are many or shapes were not recorded."""
-    tensors = [[prod(shape) for shape, _ in tensors_of(work.timeline, op)] for op in np.unique(work.op[chain.members]).tolist()]
-    rows = min((max(sizes) for sizes in tensors if sizes), default=0)
-    multiprocessors = int(work.timeline.sm_counts(work.column("device"))[chain.members[0]])
-    return min(ROWS_A_BLOCK * rows / multiprocessors, 1.0) if rows and multiprocessors > 0 else 1.0
+def _bandwidth_share(work: GpuWork, shapes: Shapes, chain: Chain) -> float:
+    """Share of the device's bandwidth that one op reaches with a block a row, 1 where rows are many or it was not recorded how many."""
+    rows, multiprocessors = _rows(shapes, np.unique(work.op[chain.members]).tolist()), work.device_at(int(chain.members[0])).sm_count
+    return min(SHARES_A_BLOCK * rows / multiprocessors, 1.0) if rows and multiprocessors > 0 else 1.0
+
+
+def _rows(shapes: Shapes, ops: Sequence[int]) -> int:
+    """Rows of a chain's tensor: values of the statistics that stand beside it, one for all of its last axes, 0 where none do."""
+    for op in ops:
+        tensors = sorted((shape for shape, _ in shapes.inputs(op)), key=prod, reverse=True)
+        for statistic in tensors[1:]:
+            reduced = [one != whole for one, whole in zip(statistic, tensors[0], strict=False)]
+            if len(statistic) == len(tensors[0]) and reduced and reduced[-1] and reduced == sorted(reduced):
+                return prod(statistic)
+    return 0
 
 
 def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:

@@ -78,6 +78,15 @@ def test_one_op_has_a_block_a_row_and_few_of_them_reach_little_of_the_bandwidth(
     assert "take" in clear("unfused-norm", of_rows(8)), "226 µs by 66 / 8 are more than the nine kernels take"
 
 
+def test_what_is_done_to_a_weight_tells_no_rows_and_a_softmax_has_some():
+    weighted = chain((("copy_", X, X), *RMS[:-1], ("mul", X, [16])))
+    plain = chain((("copy_", X, X), *RMS[:-1], ("mul", X, [2048])))
+    savings = [found("unfused-norm", trace).saving.expected_us for trace in (weighted, plain)]
+    assert savings[0] == pytest.approx(savings[1])
+    few = {tuple(X): [8, 4096 * 2048], tuple(ROW): [8, 1]}
+    clear("unfused-norm", chain([(name, *(few[tuple(dims)] for dims in all_dims)) for name, *all_dims in SOFTMAX]))
+
+
 @pytest.mark.parametrize(
     ("ops", "kind", "call"),
     [(RMS, "RMSNorm", "rms_norm"), (LAYER, "LayerNorm", "layer_norm"), (SOFTMAX, "softmax", "torch.softmax")],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -19,44 +19,67 @@ _ADDS = re.compile(r"^aten::(index_add_?|scatter_add_?)$")
 
 @dataclass(frozen=True, eq=False)
 class ByIndex:
-    """Kernels by their positions. fetched: of the kernel that follows them on its stream, gathers in a row; added: of the kernel before it, one that adds by index.
-    elements: of what each of these makes of the index, or adds."""
+    """Positions of kernels. fetched: by the kernel after them, the gathers right before it; added: by the kernel before it, what adds its result by index.
+    elements: of each gather what it makes, of each of the others what it adds."""
 
     fetched: dict[int, tuple[int, ...]]
     added: dict[int, int]
     elements: dict[int, int]
 
-    def given(self, first: int) -> tuple[int, ...]:
-        """Elements of each tensor that is fetched for a kernel."""
-        return tuple(self.elements[at] for at in self.fetched.get(first, ()))
+    def given(self, run: Ints) -> tuple[int, ...]:
+        """Elements of each tensor that is fetched for kernels in a row."""
+        return tuple(self.elements[at] for at in self.fetched.get(int(run[0]), ()))
 
-    def taken(self, last: int) -> int:
-        """Elements of what a kernel made that is then added elsewhere, 0 where nothing is."""
-        return self.elements[self.added[last]] if last in self.added else 0
+    def taken(self, run: Ints) -> int:
+        """Elements of what kernels in a row made that is then added elsewhere, 0 where nothing is."""
+        return self.elements.get(self.added.get(int(run[-1]), -1), 0)
 
-    def beside(self, run: Ints) -> tuple[int, ...]:
-        """What is fetched for a run of kernels, and what adds its result."""
-        return (*self.fetched.get(int(run[0]), ()), *((self.added[int(run[-1])],) if int(run[-1]) in self.added else ()))
+    def beside(self, run: Ints, sizes: Iterable[int]) -> tuple[int, ...]:
+        """What is fetched for kernels in a row and what adds their result, of as many elements as one of these sizes."""
+        of_sizes = {*sizes}
+        around = (*self.fetched.get(int(run[0]), ()), self.added.get(int(run[-1]), -1))
+        return tuple(at for at in around if self.elements.get(at) in of_sizes)
 
     @classmethod
     def build(cls, work: GpuWork, shapes: Shapes) -> ByIndex:
-        fetches, adds = (work.launched_by(pattern.match) & work.kernel for pattern in (_FETCHES, _ADDS))
         found = cls({}, {}, {})
-        for at in np.flatnonzero(fetches | adds).tolist():
-            tensors = [prod(shape) for shape, _ in shapes.inputs(int(work.op[at]))]
-            if len(tensors) > 1:
-                found.elements[at] = tensors[1] if fetches[at] else tensors[-1]
+        fetches, adds = ({*np.flatnonzero(work.launched_by(pattern.match) & work.kernel).tolist()} for pattern in (_FETCHES, _ADDS))
+        found.elements.update({at: made for at in fetches if (made := _fetched(work, shapes, at))})
+        found.elements.update({at: added for at in adds if (added := _added(work, shapes, at))})
+        if not found.elements:
+            return found
+        # Neither a step nor its backward pass begins inside a compiled kernel.
+        part = (2 * work.step + work.backward).tolist()
         for stream in np.unique(work.schedule.stream):
-            waiting: tuple[int, ...] = ()
-            for before, now in pairwise([-1, *np.flatnonzero(work.schedule.stream == stream).tolist()]):
-                if before >= 0 and work.step[before] != work.step[now]:
-                    waiting, before = (), -1
-                if fetches[now]:
-                    waiting = (*waiting, now) if now in found.elements else ()
-                    continue
-                if waiting:
-                    found.fetched[now] = waiting
-                if adds[now] and now in found.elements and before >= 0:
-                    found.added[before] = now
-                waiting = ()
+            waiting: list[int] = []
+            before = -1
+            for now in np.flatnonzero(work.schedule.stream == stream).tolist():
+                if before >= 0 and part[before] != part[now]:
+                    waiting, before = [], -1
+                if now in fetches:
+                    waiting = [*waiting, now] if len(waiting) < MOST else [now]
+                else:
+                    if waiting:
+                        found.fetched[now] = tuple(at for at in waiting if at in found.elements)
+                    if now in adds and now in found.elements and before >= 0:
+                        found.added[before] = now
+                    waiting = []
+                before = now
         return found
+
+
+MOST = 16
+"""Gathers in a row that are held for what follows them: more are no operands of one kernel."""
+
+
+def _fetched(work: GpuWork, shapes: Shapes, at: int) -> int:
+    """Elements of what a gather makes: as many as its index has, or rows of its source, which messages are; 0 where that was not recorded."""
+    tensors = [shape for shape, _ in shapes.inputs(int(work.op[at]))]
+    if len(tensors) < 2:
+        return 0
+    return prod(tensors[1]) * (prod(tensors[0][1:]) if work.name(at) == "aten::index_select" else 1)
+
+
+def _added(work: GpuWork, shapes: Shapes, at: int) -> int:
+    tensors = [shape for shape, _ in shapes.inputs(int(work.op[at]))]
+    return prod(tensors[-1]) if len(tensors) > 2 else 0

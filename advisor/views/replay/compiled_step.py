@@ -11,7 +11,6 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.recordings.timeline import CopyKind
-from advisor.views.replay.by_index import ByIndex
 from advisor.views.replay.channels_last import ChannelsLast
 from advisor.views.replay.edits import Edit, Fused, WithDurations, WithHostTime, combine
 from advisor.views.replay.fused_optimizer import fused_optimizer
@@ -80,7 +79,7 @@ class CompiledStep:
     @classmethod
     def build(
         cls, work: GpuWork, calls: HostCalls, fusion: Fusion, update: OptimizerStep, host_time: HostTime, program: Program, images: ChannelsLast,
-        roofline: Roofline, shapes: Shapes, by_index: ByIndex,
+        roofline: Roofline, shapes: Shapes,
     ) -> CompiledStep:  # fmt: skip
         parts = _parts(work, calls, fusion)
         left = (np.count_nonzero(work.kernel & ~in_optimizer(work)) - fusion.saved) / work.schedule.steps
@@ -95,7 +94,7 @@ class CompiledStep:
             edits.append(fused)
         if update.kind in ("loop", "foreach"):
             edits.append(fused_optimizer(host_time, work, update).expected)
-        beside, passed = _beside(work, fusion, images, program, roofline, shapes, by_index)
+        beside, passed = _beside(work, fusion, images, program, roofline, shapes)
         return cls(parts, overhead, fused, beside, passed, combine(*edits))
 
 
@@ -107,7 +106,7 @@ def _fused_us(work: GpuWork, fusion: Fusion, roofline: Roofline) -> list[float]:
     return [stretch.fused_us(rate)[1] if rate and stretch.known else stretch.own_us for stretch, rate in found]
 
 
-def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes, by_index: ByIndex) -> tuple[Edit, Ints]:
+def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Program, roofline: Roofline, shapes: Shapes) -> tuple[Edit, Ints]:
     """Gathers and scatters work on what they fetch, products off alignment are padded, images stay in channels_last; and
     positions of the gathers and scatters with what is between."""
     alone, pointwise = work.kernel & ~in_optimizer(work), work.of(Family.ELEMENTWISE)
@@ -118,7 +117,7 @@ def _beside(work: GpuWork, fusion: Fusion, images: ChannelsLast, program: Progra
     padded = np.flatnonzero(alone & work.of(Family.GEMM) & work.named(UNALIGNED) & (precision != "fp32"))
     moved = np.flatnonzero(alone & work.of(Family.EMBEDDING))
     handed = _next_to(work, pointwise, shapes)
-    handed[np.array([at for stretch in fusion.stretches for at in by_index.beside(stretch.members)], np.int64)] = True
+    handed[np.array([at for stretch in fusion.stretches for at in stretch.handed], np.int64)] = True
     needed_us = np.where(handed, PASSED_ON, 1.0)[moved] * roofline.limit_us[work.rows[moved]]
     inside = np.flatnonzero(alone & pointwise & _next_to(work, work.of(Family.EMBEDDING), shapes))
     # Few stretches are one function's, a loss or an activation, which is compiled by itself; as many as these are all over a model.

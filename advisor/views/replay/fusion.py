@@ -83,7 +83,8 @@ class Stretch:
     out where they are more than what is read; time of softmaxes of
     so few rows that half of the device idles, which a fused kernel of as few does too; time of joining tensors into one that nothing in
     the stretch reads, which has to be written whatever is fused; the bytes that it leaves, of which the joined ones are a part; how many casts
-    it holds of tensors as large as any; and, where all that it does is move, sizes of what is joined in it and then moved on."""
+    it holds of tensors as large as any; whether, where all that it does is move, what is joined in it is then moved on; and what is fetched by index
+    for it or adds its result (positions): such tensors are neither read nor left by it."""
 
     members: Ints
     full: Ints
@@ -101,7 +102,8 @@ class Stretch:
     joined_us: float = 0.0
     left: float = 0.0
     casts: int = 0
-    moved_on: int = 0
+    moved_on: bool = False
+    handed: tuple[int, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -215,7 +217,8 @@ class _Moved:
     complex: bool
     joined: tuple[int, ...]
     left: float
-    moved_on: int
+    moved_on: bool
+    handed: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +239,7 @@ class _Reader:
         known: dict[tuple[Hashable, ...], _Moved] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
-            given, taken = self.by_index.given(int(run[0])), self.by_index.taken(int(run[-1]))
+            given, taken = self.by_index.given(run), self.by_index.taken(run)
             key = (given, taken, *members.values())
             if key not in known:
                 known[key] = self._moved(list(members), given, taken)
@@ -262,6 +265,7 @@ class _Reader:
                     moved.left,
                     casts,
                     moved.moved_on,
+                    self.by_index.beside(run, moved.handed),
                 )
 
     @cached_property
@@ -282,8 +286,9 @@ class _Reader:
         asked = (np.isin(op, list(of)).tolist() for of in (self._with_statistics, self._pointwise))
         return list(zip(names.tolist(), *self.shapes.alike(op), *asked, strict=True))
 
-    def _moved(self, ops: list[int], given: tuple[int, ...] = (), taken: int = 0) -> _Moved:
-        """The bytes of a run's ops: what they read that none of them made, and what they leave behind.
+    def _moved(self, ops: list[int], given: tuple[int, ...], taken: int) -> _Moved:
+        """The bytes of a run's ops: what they read that none of them made, and what they leave behind. given, taken: elements of each tensor that is fetched by
+        index right before, which is not read again, and of what is added by index right behind, which is not left.
 
         No trace says which tensor an op reads, only of what size: an operand of a size that the run has made is taken for
         that; one that it has not made is read, and a further one of that size is the same again as often as not (`AGAIN`).
@@ -298,27 +303,26 @@ class _Reader:
         least = most = random = 0.0
         reduced, passes = False, 0
         joined: list[int] = []
-        fetched, inside = Counter(given), 0
-        moved_on: set[Key] = set()
+        fetched, handed, moved_on = Counter(given), set[int](), False
         from_joins = {out for _, out in joins.values()}
         for nth_op, (op, out) in enumerate(zip(ops, makes, strict=True)):
             keys = [key for key in reads[nth_op] if key[0] >= FULL * largest]
             for nth, key in enumerate(keys):
                 if made[key] > nth:
                     used[key] += 1
-                    if key in from_joins:
-                        moved_on.add(key)
+                    moved_on = moved_on or key in from_joins
                     continue
                 joined.clear()
+                read_before = key in read
+                read.add(key)
                 if fetched[key[0]]:
                     fetched[key[0]] -= 1
-                    inside = max(inside, key[0])
+                    handed.add(key[0])
                     continue
                 size = float(key[0] * key[1])
                 most += size
-                if key not in read or nth:
+                if nth or not read_before:
                     least += size
-                read.add(key)
             if self._reads_again(op):
                 passes += 1
                 if keys:
@@ -337,14 +341,16 @@ class _Reader:
         # What nothing in the run reads stays, the last result at least; a loss leaves a value a row.
         last = 0 if reduced else min((n * size for n, size in made), default=0)
         stays = made - used
-        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - max((n * size for n, size in stays if n == taken), default=0))
-        largest_read = max((inside, *(n for n, _ in read)))
+        added = max((n * size for n, size in stays if n == taken), default=0)
+        left = float(max(sum(count * n * size for (n, size), count in stays.items()), last) - added)
+        handed |= {taken} if added else set()
+        largest_read = max((n for n, _ in read), default=0)
         values = (max(keys[0][0], out[0]) for keys, out in zip(reads, makes, strict=True) if keys)
         worked_out = float(sum(n for n in values if n > largest_read))
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
-        # What is fetched and added inside the kernel crosses memory with its index, which is counted where that is done.
-        least = max(least, float(bool(given or taken)))
+        # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
+        least = max(least, float(bool(read)))
         most = max(least, most)
         moved = least + left, least + AGAIN * (most - least) + left, most + left
         return _Moved(
@@ -359,19 +365,20 @@ class _Reader:
             is_complex,
             tuple(joined),
             left,
-            len(moved_on),
+            moved_on,
+            tuple(handed),
         )
 
     def _joins(self, ops: list[int]) -> dict[int, tuple[list[Key], Key]]:
         """What ops read and make that join tensors for a later one, in a run that only moves. No type is recorded of a list of tensors: it is that of
         the next op that reads as many elements."""
         found: dict[int, tuple[list[Key], Key]] = {}
-        if any(op in self._pointwise for op in ops):
+        if not self._moving.issuperset(ops):
             return found
         read_next: dict[int, int] = {}
         for op in reversed(ops):
             parts = self.shapes.parts(op) if _JOINING.match(self.work.ops.name(op)) else ()
-            if each := read_next.get(sum(parts)):
+            if parts and (each := read_next.get(sum(parts))):
                 found[op] = sorted(((n, each) for n in parts), reverse=True), (sum(parts), each)
             read_next.update(found[op][0] if op in found else self._keys(op))
         return found
@@ -411,6 +418,10 @@ class _Reader:
     @cached_property
     def _pointwise(self) -> set[int]:
         return set(self.work.op[self.work.of(Family.ELEMENTWISE) & self.work.launched_by(broadcasts)].tolist())
+
+    @cached_property
+    def _moving(self) -> set[int]:
+        return set(self.work.op[self.work.of(Family.COPY, Family.FILL) | self.work.launched_by(_JOINING.match)].tolist())
 
     @cached_property
     def _with_statistics(self) -> set[int]:

@@ -20,8 +20,8 @@ WORTH_SAYING = 0.03
 """Of a step: what takes the host less is not named."""
 
 _MAKES = re.compile(r"aten::(zeros|ones|full|arange|linspace|eye|rand|randn|randint|randperm)$")
-_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|eye|scalar_tensor)$")
-"""What is made of nothing. `lift_fresh` is not: it stands where data of the program's own, of a list or of NumPy, becomes a tensor."""
+_CREATES = re.compile(r"aten::(zeros|ones|full|empty|arange|linspace|rand|randn|randint|randperm|eye|scalar_tensor)$")
+"""What is made of nothing, or of a few values written in the program (`empty`, by torch.tensor). `lift_fresh` is not: it stands where data of the program's own, of a list or of NumPy, becomes a tensor."""
 _HANDLE, _COPY, _EMPTY = re.compile(r"aten::zeros$"), re.compile(r"aten::copy_$"), re.compile(r"aten::empty$")
 _TENSOR_OP = re.compile(r"^aten::")
 _FROM_DATA = re.compile(r"aten::(lift_fresh|from_file|item|_local_scalar_dense)$")

@@ -36,7 +36,7 @@ def chains_by_shapes(work: GpuWork, fusion: Fusion, roofline: Roofline, min_chai
         at = stretch.members
         rate = rates.get(on[at[0]])
         # A softmax and what surrounds it, casts or a loss, become one kernel too; so does one op with the casts of what it reads and makes, and what joins with what moves.
-        linked = max(found + stretch.casts if found else 0, stretch.moved_on + 1 if stretch.moved_on else 0)
+        linked = max(found + stretch.casts if found else 0, 2 * stretch.moved_on)
         chained = linked >= min_chain or (len(stretch.full) >= min_chain and softmaxes)
         # One norm behind another, each in an op of its own, is no chain: each needs all of what the one before wrote, before it can write any of its own.
         if own_norm[stretch.full].all() and len(np.unique(work.op[stretch.full])) > 1:

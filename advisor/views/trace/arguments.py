@@ -59,6 +59,8 @@ def _list(text: str) -> list[Any]:
 
 
 def _is_numbers(item: Any) -> bool:
-    return isinstance(item, list) and all(
-        (isinstance(n, int) and not isinstance(n, bool)) or (isinstance(n, list) and all(isinstance(m, int) for m in n)) for n in item
-    )
+    return isinstance(item, list) and (_are_ints(item) or all(isinstance(n, list) and _are_ints(n) for n in item))
+
+
+def _are_ints(item: list[Any]) -> bool:
+    return all(isinstance(n, int) and not isinstance(n, bool) for n in item)

@@ -14,6 +14,7 @@ ADD = ("aten::index_add_", "indexFuncLargeIndex", [NODES, [], [50_000], EDGES, [
 TIMES = ("aten::mul", "vectorized_elementwise_kernel", [EDGES, EDGES], ["float", "float"])
 WEIGHTED = ("aten::mul", "elementwise_kernel", [EDGES, A_VALUE], ["float", "float"])
 SUMS = ("aten::sum", "reduce_kernel", [EDGES], ["float"])
+ROWS = ("aten::index_select", "vectorized_gather_kernel", [NODES, [], [50_000]], ["float", "Scalar", "long int"])
 ZEROS = ("aten::fill_", "vectorized_elementwise_kernel", [NODES], ["float"])
 PRODUCT = ("aten::mm", "gemm", [[64, 64], [64, 64]], ["float", "float"])
 
@@ -26,7 +27,17 @@ def test_what_is_fetched_for_a_chain_is_not_read_by_it():
     """Two tensors of 12.8 MB are multiplied and summed: read, or fetched within."""
     assert stretch(PRODUCT, TIMES, SUMS).likely == 2 * BYTES
     assert stretch(PRODUCT, FETCH, TIMES, SUMS).likely == BYTES, "one of them is fetched"
-    assert stretch(PRODUCT, FETCH, FETCH, TIMES, SUMS).likely < 10, "both are: next to nothing crosses memory, but the chain is known"
+    both = stretch(PRODUCT, FETCH, FETCH, TIMES, SUMS)
+    assert both.likely < 10 and both.known and len(both.handed) == 2, "both are: next to nothing crosses memory, but that is known"
+    assert stretch(PRODUCT, ROWS, TIMES, SUMS).likely == BYTES, "rows by their numbers"
+    unknown = [(name, kernel, [], []) for name, kernel, *_ in (TIMES, SUMS)]
+    assert not stretch(PRODUCT, FETCH, *unknown).known, "what is fetched tells nothing of ops whose shapes were not recorded"
+    assert stretch(PRODUCT, FETCH, *[(*op[:2], [NODES] * 2, op[3]) for op in (TIMES, TIMES)]).handed == (), "nothing of the chain has that size"
+
+
+def test_a_step_and_its_backward_pass_begin_anew():
+    trace = ops_in_a_row(TIMES, SUMS, FETCH)
+    assert not trace.get(ByIndex).fetched, "what the next step does first"
 
 
 def test_what_a_chain_adds_by_index_is_not_left_by_it():
@@ -67,3 +78,5 @@ def test_adding_by_index_reads_what_the_chain_made_though_zeros_are_made_between
     # The 12.8 MB are read and added to as many, by an index of 0.4: 9.1 µs, half of it behind the chain.
     assert compiled_us("aten::index_add_", TIMES, PRODUCT, ZEROS, ADD) == {9.1}
     assert compiled_us("aten::index_add_", TIMES, WEIGHTED, ZEROS, ADD) == {4.5}
+    half = [(*op[:2], [[25_000, 64]] * 2, op[3]) for op in (TIMES, TIMES)]
+    assert compiled_us("aten::index_add_", *half, ZEROS, ADD) == {9.1}, "the chain makes something else"

@@ -64,14 +64,22 @@ def test_one_op_between_casts_and_what_is_joined_and_moved_on_are_chains(ops, la
         ([moved(), moved()], "copies of one size, of which none need read the other"),
         ([joined(HALF, HALF), moved(HALF)], "what is moved is not what was joined"),
         ([moved(), joined(HALF, HALF)], "nothing moves what was joined"),
+        ([joined(HALF, HALF), NORM], "what is joined is computed with: one norm is none"),
+        ([joined(HALF, HALF), ("sum", [WHOLE], ["float"])], "nor is one sum"),
     ],
 )
 def test_look_alikes_are_no_chains(ops, why):
     assert "no 2 pointwise kernels" in clear("unfused-elementwise", row(*ops)), why
 
 
-def test_no_chain_is_one_kernel_whatever_is_asked_for():
+def test_copies_of_one_size_are_no_chain_however_short_one_may_be():
     clear("unfused-elementwise", row(moved(), moved()), min_chain=1)
+
+
+def test_a_tensor_of_nothing_beside_takes_nothing_from_a_chain():
+    nothing = ("copy_", [[0], [0]], SAME)
+    assert found("unfused-elementwise", row(joined(HALF, HALF), moved(), nothing)).saving.expected_us > 100
+    assert not row(NORM, moved(), nothing).get(Fusion).stretches[0].moved_on
 
 
 @pytest.mark.parametrize("ops", [[wider(), GELU, narrower()], [joined(HALF, HALF), moved()]])
