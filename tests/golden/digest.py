@@ -27,6 +27,9 @@ OF_A_FINDING = ("severity", "status", "confidence", "saving", "cause", "ranks", 
 ALIKE = ("unit", "basis", "removes", "level")
 """Of a saving, what hardly differs from one finding of a rule to the next."""
 
+USUALLY_PER = "step"
+"""What a saving is of where nothing else is kept."""
+
 
 def recordings() -> list[Path]:
     """Every sample: a job is one, of all its ranks."""
@@ -63,6 +66,8 @@ def digested(report: dict[str, Any]) -> dict[str, Any]:
     kept["health"] = {check["check"]: check["status"] for check in health if check["status"] != "ok"}
     for finding in findings:
         finding["alike"] = {part: finding["saving"].pop(part) for part in ALIKE if part in finding["saving"]}
+        if finding["saving"].get("per") == USUALLY_PER:
+            del finding["saving"]["per"]
     kept["findings"] = {
         finding["id"]: {part: finding.pop(part) for part in OF_A_FINDING if finding.get(part) not in ("", [], None)} | {"rest": short(finding)}
         for finding in findings
