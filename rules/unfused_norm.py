@@ -29,7 +29,6 @@ FORWARD_PASSES, BACKWARD_PASSES = 2.0, 5.0
 """Tensors moved: forward x read and y written; backward gradient and x read and a gradient written, and both read once
 more for the gradients of scale and shift."""
 
-
 SHARES_A_BLOCK = 2.0
 """How many multiprocessors' share of the bandwidth a block alone reaches: half as many blocks as there are multiprocessors use all of it."""
 
@@ -134,14 +133,16 @@ def _bandwidth_share(work: GpuWork, shapes: Shapes, chain: Chain) -> float:
 
 
 def _rows(shapes: Shapes, ops: Sequence[int]) -> int:
-    """Rows of a chain's tensor: values of the statistics that stand beside it, one for all of its last axes, 0 where none do."""
+    """Rows of a chain's tensor: values of the statistics that stand beside it, one for all of its last axes, 0 where none do. What stands beside it with
+    fewer, as a scale of one value, is none."""
+    rows = 0
     for op in ops:
         tensors = sorted((shape for shape, _ in shapes.inputs(op)), key=prod, reverse=True)
         for statistic in tensors[1:]:
             reduced = [one != whole for one, whole in zip(statistic, tensors[0], strict=False)]
             if len(statistic) == len(tensors[0]) and reduced and reduced[-1] and reduced == sorted(reduced):
-                return prod(statistic)
-    return 0
+                rows = max(rows, prod(statistic))
+    return rows
 
 
 def _by_time(work: GpuWork, chains: Sequence[Chain]) -> list[str]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from advisor.rules.unfused_norm import _rows
+from advisor.views.trace.shapes import Shapes
 from tests.rules.test_rules import clear, found, queued
 
 X, ROW = [8, 4096, 2048], [8, 4096, 1]
@@ -76,6 +78,11 @@ def test_one_op_has_a_block_a_row_and_few_of_them_reach_little_of_the_bandwidth(
     for rows, us in ((64, FUSED_US * 66 / 64), (32, FUSED_US * 66 / 32)):
         assert found("unfused-norm", of_rows(rows)).saving.expected_us == pytest.approx(len(LAYER) * BIG - us, rel=0.02)
     assert "take" in clear("unfused-norm", of_rows(8)), "226 µs by 66 / 8 are more than the nine kernels take"
+
+
+def test_a_scale_of_one_value_is_no_statistic_of_a_single_row():
+    shapes = chain((("mul", X, [1, 1, 1]), *RMS)).get(Shapes)
+    assert _rows(shapes, [0]) == 1 and _rows(shapes, range(1 + len(RMS))) == 8 * 4096
 
 
 def test_what_is_done_to_a_weight_tells_no_rows_and_a_softmax_has_some():

@@ -350,7 +350,7 @@ class _Reader:
         turned = any(_TURNING.match(self.work.ops.name(op)) for op in ops)
         is_complex = any("complex" in kind for op in ops for _, kind in self.shapes.inputs(op))
         # What is fetched inside the kernel crosses memory with its index, which is counted where that is done: next to nothing is left, but that is known.
-        least = max(least, float(bool(read)))
+        least = max(least, float(bool(handed)))
         most = max(least, most)
         moved = least + left, least + AGAIN * (most - least) + left, most + left
         return _Moved(
