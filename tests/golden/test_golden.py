@@ -1,16 +1,14 @@
 """The report of each sample says what it said. Meant to change? `python -m tests.golden`, and read the diff before you commit it."""
 
 import json
-import os
 
 import pytest
 
 from tests.analysed import analysed
 from tests.golden.digest import FOLDER, differences, digest, digested, golden_of, name, recordings, written
+from tests.paths import EACH
 
 RECORDINGS = recordings()
-EACH = 1 if os.environ.get("ADVISOR_GOLDEN") == "all" else 8
-"""Of so many samples one is analysed: all take minutes, which only CI spends."""
 
 
 @pytest.mark.parametrize("recording", RECORDINGS[::EACH], ids=name)

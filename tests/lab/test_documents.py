@@ -1,7 +1,6 @@
 """The documents that hold the samples against what was measured are those that today's rules give."""
 
 import json
-import os
 import re
 
 import pytest
@@ -11,12 +10,12 @@ from advisor.lab import accuracy, coverage
 from advisor.lab.accuracy_chart import as_svg
 from tests.analysed import analysed
 from tests.command import advisor
-from tests.paths import ROOT
+from tests.paths import ALL_SAMPLES, ROOT
 
 SAMPLES = ROOT / "samples"
 
 
-@pytest.mark.skipif(os.environ.get("ADVISOR_GOLDEN") != "all", reason="analyses every sample, which takes minutes: CI does it with the goldens")
+@pytest.mark.skipif(not ALL_SAMPLES, reason="analyses every sample, which takes minutes: CI does it with the goldens")
 @pytest.mark.parametrize(
     ("option", "document", "made"),
     [
