@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 from advisor.rules._ways import JIT
+from advisor.views.replay.fused_optimizer import fused_form
+from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.program import Program
 
 _OF_PASSES = (
@@ -12,8 +14,9 @@ _OF_PASSES = (
 )
 
 
-def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
-    """In the terms of the framework. optimizes: whether an optimizer runs. in_passes: as in `Capturable`."""
+def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
+    """In the terms of the framework. update: the optimizer that runs, if any does. in_passes: as in `Capturable`."""
+    optimizes, fused = update.kind != "none" or update.name != "", fused_form(update)
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
     risk = (
         "The first calls take seconds to minutes to compile; shapes that change recompile. CUDA graphs need static shapes and "
@@ -38,13 +41,13 @@ def compiling(program: Program, optimizes: bool, in_passes: bool) -> Fix:
             steps=(
                 *(_OF_PASSES if in_passes else ()),
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
-                *(("Use a fused optimizer: one launch a parameter group.",) if optimizes else ()),
+                *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
                 "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph: compiling alone gains little where most launches are a library's.",
             ),
             code=Code(
                 before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
                 after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
-                + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" * optimizes
+                + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
                 + "\nloss = criterion(model(x), y)\nloss.backward()"
                 + "\noptimizer.step()" * optimizes,
             ),

@@ -29,7 +29,7 @@ JIT = Fix(
 CAPTURE = Fix(
     title="Capture the step once and replay it",
     steps=(
-        "Make the step read from and write to tensors that stay where they are; optimizers need capturable=True.",
+        "Make the step read from and write to tensors that stay where they are; Adam and its family need capturable=True.",
         "Capture it after a few warm-up runs on a side stream, then copy each batch in and replay.",
     ),
     code=Code(
@@ -72,13 +72,14 @@ def _ways(seen: Spellings) -> list[Way]:
     found = []
     if seen.cell:
         module = {"lstm": "LSTM", "gru": "GRU"}.get(seen.cell, "RNN")
-        state = "(h, c)" if seen.cell == "lstm" else "h"
+        state, relu = "(h, c)" if seen.cell == "lstm" else "h", ", nonlinearity='relu'" * (seen.cell == "rnn_relu")
         found.append(Way(
             f"Run the recurrence as one nn.{module}",
-            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: one call runs all time steps.",
+            f"Replace the loop over the cell ({counted(seen.cells, 'call')} a step) by nn.{module}: one call runs all time steps. "
+            "Its parameters have a layer's number in their names (weight_ih_l0): rename a checkpoint's. A state to begin with has one more axis, in front.",
             Code(
                 before=f"for t in range(x.shape[1]):\n    {state.strip('()')} = cell(x[:, t], {state})",
-                after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True)  # once\n\nout, {state} = rnn(x)",
+                after=f"rnn = torch.nn.{module}(n_in, n_hidden, batch_first=True{relu})  # once\n\nout, {state} = rnn(x)",
             ),
             f"{_DOCS}torch.nn.{module}.html",
         ))  # fmt: skip
@@ -97,10 +98,10 @@ def _ways(seen: Spellings) -> list[Way]:
         found.append(Way(
             "Keep the cache at a fixed size",
             f"A tensor grows by concatenation, from {seen.grows[0]} to {seen.grows[1]}: allocate it once at its full length and write into it, so "
-            "that nothing is copied and every step has the same shapes, which CUDA graphs need.",
+            "that nothing is copied and every step has the same shapes, which CUDA graphs need. Mask what is not filled yet.",
             Code(
                 before="k = torch.cat([past_k, k], dim=2)\nv = torch.cat([past_v, v], dim=2)",
-                after="cache_k[:, :, position] = k  # (batch, heads, longest, size), made once\ncache_v[:, :, position] = v\n"
+                after="cache_k[:, :, position : position + 1] = k  # (batch, heads, longest, size), made once\ncache_v[:, :, position : position + 1] = v\n"
                 '# transformers: model.generate(..., cache_implementation="static")',
             ),
             "https://huggingface.co/docs/transformers/kv_cache#static-cache",

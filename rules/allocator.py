@@ -150,7 +150,8 @@ def _fix(names: list[str], empties: bool) -> Fix:
             steps=("Allocate pinned buffers before the loop and copy into them, or let DataLoader(pin_memory=True) keep them.",),
             code=Code(
                 before='x = batch.pin_memory().to("cuda", non_blocking=True)',
-                after='buffer = torch.empty_like(batch, pin_memory=True)  # once\n\nbuffer.copy_(batch)\nx = buffer.to("cuda", non_blocking=True)',
+                after="buffer, copied = torch.empty_like(batch, pin_memory=True), torch.cuda.Event()  # once\n\n"
+                'copied.synchronize()  # the copy before has left the buffer\nbuffer.copy_(batch)\nx = buffer.to("cuda", non_blocking=True)\ncopied.record()',
             ),
             url=url,
             risk="Pinned memory cannot be swapped out; a buffer must not be overwritten before its copy is done.",

@@ -15,7 +15,7 @@ from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, times
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
-from advisor.views.replay.fused_optimizer import HAVE_FUSED, fused_optimizer
+from advisor.views.replay.fused_optimizer import fused_form, fused_optimizer
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -69,7 +69,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
     if not len(waits):
         return Clear(why="gradients are unscaled, but the host waits for no flag: the optimizer takes it on the GPU")
     per_step = len(waits) / work.schedule.steps
-    fusable = update.kind in ("loop", "foreach") and (update.name in HAVE_FUSED or not update.name)
+    fusable = fused_form(update) if update.kind != "none" else ""
     no_wait = WithoutWaits(waits)
     fused = fused_optimizer(host_time, work, update) if fusable else Edits.same(combine())
     return Found(
@@ -81,7 +81,7 @@ def amp_scaler_sync(timeline: Timeline, work: GpuWork, calls: HostCalls, update:
         evidence=witness.of_calls(calls.rows[waits], [f"found_inf read ({name})" for name in calls.names(waits)]),
         # Of 20 steps with a scaler 12 gained a hundredth or more: what is seen is the wait, and a GPU that is busy hides it.
         confidence=0.6,
-        fix=_fix(timeline, fusable, update.name if update.name in HAVE_FUSED else "AdamW"),
+        fix=_fix(timeline, fusable),
     )
 
 
@@ -100,7 +100,7 @@ def _reads_of_the_flag(work: GpuWork, calls: HostCalls, unscaling: Ints) -> Ints
     return np.array(sorted(found), np.int64)
 
 
-def _fix(timeline: Timeline, fusable: bool, optimizer: str) -> Fix:
+def _fix(timeline: Timeline, fusable: str) -> Fix:
     capable = any(d.compute_capability >= (8, 0) for d in timeline.devices)
     bf16 = ("Train in BF16 and drop the scaler: autocast(dtype=torch.bfloat16) has FP32's range.",) if capable else ()
     before = "with torch.autocast('cuda', torch.float16):\n    loss = loss_of(batch)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()"
@@ -108,10 +108,13 @@ def _fix(timeline: Timeline, fusable: bool, optimizer: str) -> Fix:
         return Fix(
             title="Let the optimizer take the scaler's flag",
             steps=(
-                f"Pass fused=True to {optimizer if fusable else 'an optimizer that has it (Adam, AdamW, SGD)'}: it takes the scaler's flag on the GPU.",
+                f"Pass fused=True to {fusable or 'an optimizer that has it (Adam, AdamW, SGD)'}: it takes the scaler's flag on the GPU.",
                 *(f"Or {way[0].lower()}{way[1:]}" for way in bf16),
             ),
-            code=Code(before=before, after=f"optimizer = torch.optim.{optimizer}(model.parameters(), fused=True)\n# scaler.step(optimizer) no longer waits"),
+            code=Code(
+                before=before,
+                after=f"optimizer = torch.optim.{fusable or 'AdamW'}(model.parameters(), lr=lr, fused=True)\n# scaler.step(optimizer) no longer waits",
+            ),
             url="https://docs.pytorch.org/docs/stable/amp.html",
             risk="Rounding differs in the last bits.",
         )

@@ -189,8 +189,9 @@ def _prefetch() -> Fix:
         ),
         code=Code(
             before="cudaMallocManaged(&x, bytes);\nfill(x);  // on the host\nkernel<<<grid, block>>>(x);\ncudaDeviceSynchronize();",
-            after="cudaMallocManaged(&x, bytes);\nfill(x);\ncudaMemPrefetchAsync(x, bytes, device);\nkernel<<<grid, block>>>(x);\n"
-            "cudaMemPrefetchAsync(x, bytes, cudaCpuDeviceId);\ncudaDeviceSynchronize();",
+            after="cudaMemLocation gpu = {cudaMemLocationTypeDevice, device}, cpu = {cudaMemLocationTypeHost, 0};\n"
+            "cudaMallocManaged(&x, bytes);\nfill(x);\ncudaMemPrefetchAsync(x, bytes, gpu, 0);  // before CUDA 13: (x, bytes, device)\n"
+            "kernel<<<grid, block>>>(x);\ncudaMemPrefetchAsync(x, bytes, cpu, 0);  // before CUDA 13: (x, bytes, cudaCpuDeviceId)\ncudaDeviceSynchronize();",
         ),
         url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#data-prefetching",
     )

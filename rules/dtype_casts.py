@@ -24,6 +24,9 @@ from advisor.views.trace.ops import Ops
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
+_ROUND_ONCE = {"gelu", "silu", "relu", "sigmoid", "tanh", "mul", "add", "sub", "div", "leaky_relu", "hardswish", "mish", "elu", "neg", "abs", "clamp"}
+"""Ops that compute in FP32 inside and that autocast leaves in 16 bits."""
+
 _SUMS = {"sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "cumsum", "logsumexp", "prod"}
 """Ops before which values may need FP32: what is rounded before a sum stays wrong after it."""
 
@@ -69,9 +72,8 @@ def dtype_casts(
 
     How to fix it
     Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
-    context: one context around all micro-steps, or parameters in BF16 whose FP32 copy the optimizer keeps. A stretch in
-    FP32: most ops of PyTorch compute in FP32 inside and only read and write BF16, so the casts can go; `torch.compile`
-    fuses those that must stay.
+    context: one context around all micro-steps (the optimizer's step behind it), or parameters in BF16 whose FP32 copy the optimizer keeps. A stretch in
+    FP32: `torch.compile` makes it one kernel with its casts; around a single pointwise op they can go, as it computes in FP32 inside.
 
     When to ignore it
     When values need the range or the digits of FP32 between those ops (sums over many terms, exponentials without a
@@ -113,7 +115,7 @@ def dtype_casts(
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
-        fix=_fix(main, training, _longest_between(found, work.dur_us)),
+        fix=_fix(main, training, _longest_between(found, work.dur_us), _sixteen_bits(found)),
     )
 
 
@@ -166,6 +168,12 @@ def _longest_between(casts: Sequence[Cast], dur_us: Floats) -> tuple[str, ...]:
     return max(forward, key=lambda c: float(dur_us[c.position])).between if forward else ()
 
 
+def _sixteen_bits(casts: Sequence[Cast]) -> str:
+    """The type of 16 bits that the program's casts name."""
+    named = [kind for cast in casts for kind in (cast.source, cast.target)]
+    return "float16" if named.count("c10::Half") > named.count("c10::BFloat16") else "bfloat16"
+
+
 _CODE = {
     Purpose.WEIGHT: Code(
         before='with torch.autocast("cuda", torch.bfloat16):\n    out = model(x)  # casts every weight',
@@ -175,21 +183,16 @@ _CODE = {
         before='with torch.autocast("cuda", torch.bfloat16):\n    out = linear(norm(x))  # norm returns FP32, linear casts it',
         after='with torch.autocast("cuda", torch.bfloat16):\n    out = torch.compile(block)(x)  # the cast is part of the norm\'s kernel',
     ),
-    Purpose.ISLAND: Code(
-        before="y = torch.nn.functional.gelu(x.float()).to(x.dtype)",
-        after="y = torch.nn.functional.gelu(x)  # computes in FP32 inside",
-    ),
-    Purpose.WIDENED: Code(
-        before="scores = keys.float() @ query.float().T  # writes keys once more, then multiplies on CUDA cores",
-        after="scores = keys @ query.to(keys.dtype).T  # Tensor Cores, which add up in FP32",
-    ),
-    Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads BF16 and adds in FP32"),
+    Purpose.ISLAND: Code(before="y = block(x)  # casts up, computes, casts down", after="y = torch.compile(block)(x)  # the casts happen on the chip"),
+    Purpose.WIDENED: Code(before="scores = keys.float() @ query.float().T  # on CUDA cores", after="scores = keys @ query.to(keys.dtype).T  # on Tensor Cores"),
+    Purpose.SUM: Code(before="total += x.float()", after="total += x  # the sum reads 16 bits and adds in FP32"),
 }
 _TRAINED = Code(
-    before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()',
-    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n    for x in micro_batches:\n        model(x).backward()',
+    before='for x in micro_batches:\n    with torch.autocast("cuda", torch.bfloat16):\n        loss = model(x)\n    loss.backward()\noptimizer.step()',
+    after='with torch.autocast("cuda", torch.bfloat16):  # one context: each weight is cast once\n    for x in micro_batches:\n        loss = model(x)\n'
+    '        with torch.autocast("cuda", enabled=False):\n            loss.backward()\noptimizer.step()  # outside: inside, the casts of the old weights would be used on',
 )
-_URL = "https://docs.pytorch.org/docs/stable/amp.html"
+_SINGLE_OP = Code(before="y = torch.nn.functional.gelu(x.float()).to(x.dtype)", after="y = torch.nn.functional.gelu(x)  # computes in FP32 inside")
 
 
 def _stretch(between: tuple[str, ...]) -> str:
@@ -198,25 +201,28 @@ def _stretch(between: tuple[str, ...]) -> str:
     return f"{first} {' → '.join(rest)}" if first.startswith("the ") else " → ".join(between)
 
 
-def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> Fix:
-    steps = []
+def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dtype: str) -> Fix:
+    steps, (short, keeps) = [], {"float16": ("FP16", "10 bits of mantissa, and ends at 65504"), "bfloat16": ("BF16", "7 bits of mantissa")}[dtype]
+    alone = len(between) == 1 and between[0] in _ROUND_ONCE
     for kind in kinds:
         if kind == Purpose.WEIGHT and not training:
-            steps.append("Convert the model once, model.to(torch.bfloat16), and drop autocast: it casts FP32 weights in each context.")
+            steps.append(f"Convert the model once, model.to(torch.{dtype}), and drop autocast: it casts FP32 weights in each context.")
         elif kind == Purpose.WEIGHT:
             steps.append(
-                "Autocast keeps a weight's cast until its context ends: with micro-steps put one context around all of them. "
-                "Else keep the parameters in BF16 and an FP32 copy in the optimizer."
+                "Autocast keeps a weight's cast until its context ends: with micro-steps put one context around all of them, and the optimizer's step behind it. "
+                f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
             )
         elif kind == Purpose.INPUT:
-            steps.append("Under autocast norms and sums return FP32, which each product casts again: torch.compile fuses the cast, a model in BF16 has none.")
+            steps.append(f"Under autocast norms and sums return FP32, which each product casts: torch.compile fuses the cast, a model in {short} has none.")
         elif kind == Purpose.ISLAND:
             ops = f" around {_stretch(between)}" if between else ""
             steps.append(
                 f"Compile the stretch{ops}, or call the one op that does it (rms_norm, layer_norm, softmax): then the casts "
                 "happen on the chip. Written out, a sum needs its terms in FP32."
                 if _SUMS & set(between)
-                else f"Drop the casts{ops}: PyTorch's pointwise ops, norms and softmaxes compute in FP32 inside. Compile what must stay, then it is one kernel."
+                else f"Drop the casts{ops}: the op computes in FP32 inside and rounds once."
+                if alone
+                else f"Compile the stretch{ops}: then it is one kernel, and the casts happen on the chip. Autocast makes some ops FP32 by itself (pow, exp, log, norms)."
             )
         elif kind == Purpose.WIDENED:
             steps.append(
@@ -232,10 +238,11 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...]) -> 
         Purpose.SUM: "Add without casting first",
         Purpose.WIDENED: "Multiply in the type of the data",
     }[largest]
+    code = _TRAINED if largest == Purpose.WEIGHT and training else _SINGLE_OP if largest == Purpose.ISLAND and alone else _CODE[largest]
     return Fix(
         title=title,
         steps=tuple(steps),
-        code=_TRAINED if largest == Purpose.WEIGHT and training else _CODE[largest],
-        url=_URL,
-        risk="BF16 keeps 8 bits of mantissa: compare the result, and in training keep the optimizer's own copy in FP32, since small updates are lost in BF16.",
+        code=Code(before=code.before.replace("bfloat16", dtype), after=code.after.replace("bfloat16", dtype)),
+        url="https://docs.pytorch.org/docs/stable/amp.html",
+        risk=f"{short} keeps {keeps}: compare the result, and in training keep the optimizer's own copy in FP32, since small updates are lost in {short}.",
     )

@@ -122,7 +122,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
                 "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
             ),
             code=Code(
-                before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)",
+                before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size",
                 after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes",
             ),
             url="https://docs.pytorch.org/docs/stable/notes/ddp.html",

@@ -27,8 +27,8 @@ def fp64(measured: MeasuredKernels, *, min_busy: float = 0.25) -> Outcome:
     position kept in double.
 
     Why it costs time
-    FP64 units are half as many as FP32 ones on an A100 or H100 and 1 in 64 on other GPUs; conversions, divisions and functions in
-    FP64 take several times the instructions.
+    FP64 units are half as many as FP32 ones on cards for data centres (V100, A100, H100, B200, MI300X; not B300) and 1 in 32 or 64 on most others;
+    conversions, divisions and functions in FP64 take several times the instructions.
 
     How it is measured
     How busy the FP64 unit is (`sm__pipe_fp64_cycles_active`, section ComputeWorkloadAnalysis): a kernel at `min_busy` ({min_busy}) or

@@ -108,7 +108,8 @@ def gemm_alignment(
         return WithDurations(found, limit[found] * more / rate + SETUP_US)
 
     low = min([PADDED_LOW, *(s for s in shares.values() if s)])
-    worst = products[max(slow, key=lambda p: float(dur_us[p]))]
+    at_worst = max(slow, key=lambda p: (not work.backward[p], float(dur_us[p])))  # of the backward pass M, K and N name other sizes of the layer
+    worst = products[at_worst]
     told = any(_ALIGN.search(work.kernel_name(p)) for p in slow)
     return Found(
         summary=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off {ALIGNED_BYTES} bytes ({worst.advice}): "
@@ -119,7 +120,7 @@ def gemm_alignment(
         quiet=f"{a_step(work.a_step(slow), 'product', 'have', 'has')} rows off 16 bytes",
         evidence=witness.of_gpu(rows[found], [_label(ops, int(roofline.cost_op[rows[p]]), products[p]) for p in slow]),
         confidence=(0.9 if told else 0.8) * (1.0 if all(products[p].whole for p in slow) else 0.8),
-        fix=_fix(worst),
+        fix=_fix(worst, bool(work.backward[at_worst])),
     )
 
 
@@ -159,10 +160,13 @@ def _label(ops: Ops, op: int, product: Product) -> str:
     return f"{ops.name(op)} {product.m} × {product.k} × {product.n} (M × K × N): {product.advice}"
 
 
-def _fix(worst: Product) -> Fix:
+def _fix(worst: Product, backward: bool) -> Fix:
     name, size = next(iter(worst.padded().items()))
-    old = getattr(worst, name.lower())
+    old, classes = getattr(worst, name.lower()), name == "N" or backward
     what = {"M": "the rows", "K": "the features", "N": "the outputs"}[name]
+    padding = f"Pad {what} of the product, {name} = {old}, to {size}"
+    if backward:
+        padding = f"Pad what has the size {old} (a layer's width, a table, the batch) to {size}"
     other = worst.k if name == "N" else worst.n
     layer = (f"nn.Linear({other}, {old})", f"nn.Linear({other}, {size})") if name == "N" else (f"nn.Linear({old}, {other})", f"nn.Linear({size}, {other})")
     if name == "M":
@@ -170,13 +174,12 @@ def _fix(worst: Product) -> Fix:
     return Fix(
         title=f"Pad {old} to {size}",
         steps=(
-            f"Pad {what} of the product, {name} = {old}, to {size}: {added(old, size)} more work on the fast path. Pad the layer or "
-            "table itself, once, not a tensor before each product.",
-            "For a vocabulary, add rows that no label names; ignore them where you sample (logits[..., :n]).",
+            f"{padding}: {added(old, size)} more work on the fast path. Pad the layer or table itself, once, not a tensor before each product.",
+            *(("For a vocabulary, add rows that no label names; ignore them where you sample (logits[..., :n]).",) if classes else ()),
             "Where the size must stay, torch.compile pads products by itself where it measures a gain (shape_padding).",
         ),
-        code=Code(before=layer[0], after=layer[1]),
+        code=None if backward else Code(before=layer[0], after=layer[1]),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#requirements-tc",
-        risk="Added classes take part in a softmax until training moves them down: mask them or start their bias very low. "
-        "Checkpoints have the old size: pad them when loading.",
+        risk="Of a vocabulary, added classes take part in a softmax until training moves them down: mask them or start their bias very low. " * classes
+        + "Checkpoints have the old size: pad them when loading.",
     )

@@ -6,15 +6,16 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.report.finding import Clear
+from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._ways import CAPTURE
+from advisor.rules._ways import CAPTURE, for_program, of_server
 from advisor.views.replay.capturable import DIFFERENT, Capturable, Part
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
@@ -42,6 +43,7 @@ def graph_candidate(
     gaps: Gaps,
     launches: Launches,
     capturable: Capturable,
+    program: Program,
     witness: Witness,
     *,
     min_idle_share: float = 0.05,
@@ -90,7 +92,7 @@ def graph_candidate(
     loop = bool(parts) and parts[0].times >= FEWEST_ALIKE and len(parts[0].rows) >= NEARLY_ALL * int(np.count_nonzero(work.kernel))
     if capturable.why_not and (loop or not len(capturable.removable)):
         if loop or (parts and capturable.why_not == DIFFERENT and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
-            return _in_parts(parts, loop, work, witness, launches, share)
+            return _in_parts(parts, loop, program, work, witness, launches, share)
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
@@ -111,11 +113,17 @@ def graph_candidate(
         confidence=0.6 if shapes else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
-        fix=msgspec.structs.replace(CAPTURE, steps=(*first, *CAPTURE.steps)),
+        fix=_capturing(program, None, *first),
     )
 
 
-def _in_parts(parts: list[Part], loop: bool, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
+def _capturing(program: Program, title: str | None, *first: str) -> Fix:
+    """In the terms of the program; first: what has to be done before anything can be captured."""
+    fix = of_server(program) or for_program(program, "launch-gap", CAPTURE)
+    return msgspec.structs.replace(fix, title=title or fix.title, steps=(*first, *fix.steps))
+
+
+def _in_parts(parts: list[Part], loop: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
     """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
     rows = np.concatenate([part.rows for part in parts])
     largest = f"{parts[0].kernels} kernels with the same shapes"
@@ -137,5 +145,5 @@ def _in_parts(parts: list[Part], loop: bool, work: GpuWork, witness: Witness, la
         confidence=0.5,
         at_most="info",
         counted=False,
-        fix=msgspec.structs.replace(CAPTURE, title=title, steps=(first, *CAPTURE.steps)),
+        fix=_capturing(program, title, first),
     )

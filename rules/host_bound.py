@@ -206,7 +206,7 @@ def _fix(work: OwnWork) -> Fix:
             title="Make launching that kernel cheap",
             steps=(
                 f"Look at {work.label}: a launcher of one's own that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
-                "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and calling it launches.",
+                "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and compiled[grid](*args) launches it.",
                 "Or capture the step in a CUDA graph: what the host does between launches then runs no more.",
             ),
             url="https://triton-lang.org/main/python-api/generated/triton.jit.html",

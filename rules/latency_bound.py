@@ -43,8 +43,8 @@ def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall
     A kernel with enough warps whose warps all wait: each thread asks for one thing, waits for it, and only then asks for the next.
 
     Why it costs time
-    An answer from DRAM takes some 500 to 800 cycles. To keep 4.8 TB/s busy for so long, 3 MB must be under way at once, 20 KB on each
-    multiprocessor; 1024 threads with one load of 4 bytes each have 4 KB.
+    An answer from DRAM takes some 500 to 800 cycles. To keep 4.8 TB/s busy for so long, 1.4 to 2.2 MB must be under way at once, 10 to 17 KB on
+    each multiprocessor; 1024 threads with one load of 4 bytes each have 4 KB.
 
     How it is measured
     No resource above `max_busy` of its peak ({max_busy}; ncu calls 0.6 low), occupancy of at least a half and a wave of blocks or more, a

@@ -170,7 +170,9 @@ def launch_gap(
         confidence=0.7 if capturable.in_passes else 0.9,
         # Which calls belong to one step, to be jitted as one, is not known where none repeats.
         at_most="low" if first.only else "medium" if program.framework == "jax" and not steps.repeats else "high",
-        fix=CAPTURE if only_capture else _fix(program, optimizer.kind != "none" or optimizer.name != "", capturable.in_passes, spellings, recurrent),
+        fix=(of_server(program) or for_program(program, "launch-gap", CAPTURE))
+        if only_capture
+        else _fix(program, optimizer, capturable.in_passes, spellings, recurrent),
     )
 
 
@@ -205,6 +207,6 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(program: Program, optimizes: bool, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
+def _fix(program: Program, optimizer: OptimizerStep, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows")
-    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizes, in_passes)), spellings, *ways)
+    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, in_passes)), spellings, *ways)

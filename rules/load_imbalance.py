@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.knowledge.collectives import Collective
-from advisor.report.finding import Clear, Code, Evidence, Fix
+from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
 from advisor.views.ranks.culprit import Culprit
@@ -70,7 +70,6 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
                 "Experts: an auxiliary load-balancing loss, or a capacity factor that drops or re-routes the overflow.",
                 "Pipeline: move layers from the longest stage; embedding and head count as layers.",
             ),
-            code=Code(before="sampler = DistributedSampler(dataset)", after="sampler = LengthGroupedSampler(dataset, lengths, tokens_per_rank=8192)"),
             url="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
             risk="Grouping by length makes batches less random.",
         ),

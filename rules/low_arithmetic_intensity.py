@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, Share, rule
+from advisor.errors import Unavailable
 from advisor.intervals import Floats, Mask
 from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
@@ -18,7 +19,7 @@ from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, comb
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others
 from advisor.views.time.idle_gaps import Gaps
-from advisor.views.time.roofline import Roofline
+from advisor.views.time.roofline import ADD_DEVICE, Roofline
 from advisor.views.trace.arguments import Arguments
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.first_pass import FirstPass
@@ -95,7 +96,7 @@ def low_arithmetic_intensity(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
-    outcome = _of_products(work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
+    outcome = _of_products(program.training, work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
@@ -112,7 +113,7 @@ def low_arithmetic_intensity(
 
 
 def _of_products(
-    work: GpuWork, arguments: Arguments, roofline: Roofline, witness: Witness, max_of_ridge: float, min_busy_share: float, min_step_share: float
+    training: bool, work: GpuWork, arguments: Arguments, roofline: Roofline, witness: Witness, max_of_ridge: float, min_busy_share: float, min_step_share: float
 ) -> Found | Clear:
     """Of a step that products on few rows take much of."""
     rows, dur_us = work.rows, work.dur_us
@@ -128,6 +129,10 @@ def _of_products(
         ridge[ran] = peaks[number].ridge(name or "fp32") or np.nan
         # What runs in FP32 could run in TF32, which memory bounds up to a larger intensity.
         highest[ran] = np.fmax(ridge[ran], (peaks[number].ridge("tf32") or np.nan) if name == "fp32" else np.nan)
+    unknown = dense & np.isnan(highest)
+    if float(dur_us[unknown].sum()) > 0.5 * float(dur_us[dense].sum()):
+        of = ", ".join(sorted({str(name) or "fp32" for name in precision[unknown]}))
+        raise Unavailable(f"the device's rate in {of} is not known", ADD_DEVICE)
     starved = intensity < max_of_ridge * highest
     share = float(dur_us[starved].sum()) / work.busy_us
     found = np.flatnonzero(starved)
@@ -152,7 +157,10 @@ def _of_products(
         ),
         confidence=0.75,
         per="request",
-        fix=_fix(
+        at_most="low" if training else "high",
+        fix=_larger_batch(work.step_us)
+        if training
+        else _fix(
             LIKELY,
             f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
             f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
@@ -202,6 +210,22 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, 
             f"a step of {duration(work.step_us)} itself does not shrink.",
             "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
         ),
+    )
+
+
+def _larger_batch(step_us: float) -> Fix:
+    return Fix(
+        title="Train on more samples at once",
+        steps=(
+            f"Put more samples into a step, or into each micro-step and take fewer of these. The saving is per sample, with {LIKELY} times as many in a step; "
+            f"a step of {duration(step_us)} itself does not shrink.",
+        ),
+        code=Code(
+            before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-steps added up",
+            after="loader = DataLoader(dataset, batch_size=n * m)  # one pass: the same gradient",
+        ),
+        url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
+        risk="A larger batch changes training unless there are fewer micro-steps for it: adapt the learning rate. Activations grow with the batch.",
     )
 
 

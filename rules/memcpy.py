@@ -230,21 +230,21 @@ def _fix(pageable_share: float, created: float, small: float, loader: bool) -> F
     if small >= 0.5:
         steps.append("Pack small tensors into one buffer and copy it once.")
     after = (
-        "side = torch.cuda.Stream()\n\n"
+        "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
         "def fetch(batch):\n"
         "    with torch.cuda.stream(side):\n"
         '        return batch.to("cuda", non_blocking=True)  # batch is pinned\n\n'
         "ahead = fetch(next(batches))\n"
-        "for batch in batches:\n"
-        "    torch.cuda.current_stream().wait_stream(side)\n"
-        "    x, ahead = ahead, fetch(batch)\n"
+        "while ahead is not None:\n    torch.cuda.current_stream().wait_stream(side)\n"
+        "    x, batch = ahead, next(batches, None)\n"
+        "    ahead = None if batch is None else fetch(batch)\n"
         "    x.record_stream(torch.cuda.current_stream())\n"
         "    step(x)"
     )
     return Fix(
         title="Pin the host memory and copy ahead" if pageable_share > 0 else "Copy ahead on a stream of its own",
         steps=tuple(steps),
-        code=Code(before='for batch in batches:\n    x = batch.to("cuda")\n    step(x)', after=after),
+        code=Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
         url=url,
         risk="Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done.",
     )

@@ -182,7 +182,7 @@ def _fix(partly: bool, image: str) -> Fix:
             "permute with .contiguous(), and ops of your own that return NCHW."
         ]
     steps.append("Drop permute(...).contiguous() around channel-wise layers: in channels_last the permute is already in order.")
-    steps.append("If it is not on yet, run under autocast in BF16: the NHWC kernels are those of the Tensor Cores.")
+    steps.append("If it is not on yet, run under autocast in 16 bits: the NHWC kernels are those of the Tensor Cores.")
     tensor = f"  # tensors of up to {image}" if image else ""
     return Fix(
         title=f"Keep images in {layout.removeprefix('torch.')}",

@@ -16,6 +16,27 @@ EIGHT_BIT = 0.75
 """Share of float32 state that 8-bit state frees, its scales aside."""
 
 
+_SHARD = "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer."
+_FUSED = Fix(
+    title="Use the fused update",
+    steps=(
+        "AdamW(..., fused=True): one kernel, no temporaries. Where there is no fused update: foreach=False.",
+        "If memory is short still: 8-bit state (torchao.optim.AdamW8bit, bitsandbytes), or Adafactor.",
+        _SHARD,
+    ),
+    code=Code(before="torch.optim.AdamW(params, lr)", after="torch.optim.AdamW(params, lr, fused=True)"),
+    url="https://docs.pytorch.org/docs/stable/optim.html",
+    risk="Rounding differs in the last bits.",
+)
+_IN_8_BITS = Fix(
+    title="Keep the state in 8 bits, or shard it",
+    steps=("8-bit state: torchao.optim.AdamW8bit, or bitsandbytes. Or Adafactor, which keeps rows and columns of the second moment alone.", _SHARD),
+    code=Code(before="torch.optim.AdamW(params, lr)", after="torchao.optim.AdamW8bit(params, lr)"),
+    url="https://docs.pytorch.org/docs/stable/optim.html",
+    risk="8-bit state changes the update a little: compare the loss over some hundred steps.",
+)
+
+
 @rule("memory-optimizer-state", relies_on=("memory",))
 def memory_optimizer_state(
     attribution: Attribution,
@@ -70,11 +91,11 @@ def memory_optimizer_state(
             f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {size(held)} of state "
             f"at the peak of {size(peak)}; a fused update frees {size(fused)}."
         )
-        rows, title = temporary & device.at_peak, "Use the fused update"
+        rows, fix = temporary & device.at_peak, _FUSED
     elif held >= min_state_share * peak and small >= least_bytes:
         saving = saved(peak, 0.5 * small, small, held, "three quarters of the optimizer's state")
         summary = f"Optimizer state is {size(held)}, {held / peak:.0%} of the peak of {size(peak)}; in 8 bits it frees {size(small)}."
-        rows, title = state & device.at_peak, "Keep the state in 8 bits, or shard it"
+        rows, fix = state & device.at_peak, _IN_8_BITS
     else:
         return Clear(
             why=f"state is {percent(held / peak)} of the peak of {size(peak)} (reported from {min_state_share:.0%}), "
@@ -86,20 +107,5 @@ def memory_optimizer_state(
         at_most="high" if fused >= min_share * peak or held >= max_state_share * peak else "low",
         saving=saving,
         evidence=places(attribution, rows if rows.any() else np.asarray(temporary | state)),
-        fix=and_batch(
-            Fix(
-                title=title,
-                steps=(
-                    "AdamW(..., fused=True): one kernel, no temporaries. Where there is no fused update: foreach=False.",
-                    "If memory is short still: 8-bit state (torchao.optim.AdamW8bit, bitsandbytes), or Adafactor.",
-                    "On several GPUs shard state over ranks: FSDP, or ZeroRedundancyOptimizer.",
-                ),
-                code=Code(before="torch.optim.AdamW(params, lr)", after="torch.optim.AdamW(params, lr, fused=True)"),
-                url="https://docs.pytorch.org/docs/stable/optim.html",
-                risk="8-bit state changes the update a little: compare the loss over some hundred steps.",
-            ),
-            attribution,
-            saving.expected,
-            of_batch=False,
-        ),
+        fix=and_batch(fix, attribution, saving.expected, of_batch=False),
     )

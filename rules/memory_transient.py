@@ -133,14 +133,14 @@ def _spike(attribution: Attribution, replay: MemoryReplay, steps: MemorySteps, l
 CHUNKED_LOSS = Fix(
     title="Work out the loss in chunks",
     steps=(
-        "Split features and labels, and take projection and loss of each chunk under checkpoint: its logits are dropped at once.",
+        "Flatten features and labels to one axis of tokens, split them, and take projection and loss of each chunk under checkpoint: its logits are dropped at once.",
         "Or use a fused linear cross-entropy (Liger-Kernel, cut-cross-entropy), which never holds the logits.",
         "Leave the logits in bfloat16 where the loss does its own upcast.",
     ),
     code=Code(
         before="loss = F.cross_entropy(head(x).float(), labels)",
         after="loss = sum(\n    checkpoint(lambda f, t: F.cross_entropy(head(f).float(), t, reduction='sum'), f, t, use_reentrant=False)\n"
-        "    for f, t in zip(x.chunk(8), labels.chunk(8))\n) / len(labels)",
+        "    for f, t in zip(x.chunk(8), labels.chunk(8))\n) / (labels != -100).sum()",
     ),
     url="https://github.com/linkedin/Liger-Kernel",
     risk="The projection runs twice: a few percent of a step where the vocabulary is large.",

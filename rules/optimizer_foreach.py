@@ -14,7 +14,7 @@ from advisor.views.replay.parameter_loops import ParameterLoop, ParameterLoops
 from advisor.views.trace.evidence import Witness
 
 HAVE_FOREACH = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"})
-"""Those of torch.optim that have no fused form and take foreach=True."""
+"""Those of torch.optim that take foreach=True and have no fused form on the GPU in every release of the last two years."""
 
 SEVERAL = 8
 """Tensors that a loop outside the optimizer goes over at least: work on two or three that parameters have the shape of is no loop over those."""
@@ -123,7 +123,9 @@ def _by_hand(work: GpuWork, loop: ParameterLoop, host_time: HostTime, witness: W
             title="Take all tensors at once",
             steps=(
                 "Collect the tensors in lists and call torch._foreach_* ops on these, or compile the function that holds the loop.",
-                "To clip gradients, torch.nn.utils.clip_grad_norm_(params, limit, foreach=True); for a running mean of the weights, torch._foreach_lerp_.",
+                "To clip each gradient by its own norm, scale = (limit / (torch.stack(torch._foreach_norm(grads)) + 1e-6)).clamp(max=1) and "
+                "torch._foreach_mul_(grads, list(scale.unbind())); all by one common norm, clip_grad_norm_(params, limit, foreach=True).",
+                "For a running mean of the weights, torch._foreach_lerp_.",
                 "An `if` on a tensor waits for the GPU: multiply by a clamped factor instead.",
             ),
             code=Code(

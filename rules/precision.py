@@ -15,6 +15,7 @@ from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
+from advisor.rules._tensor_cores import IN_KERNEL, in_16_bits
 from advisor.rules._ways import for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import fused_share, pipe_busy
@@ -45,8 +46,8 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     default for matrix products), or on Tensor Cores in TF32, because no autocast is on.
 
     Why it costs time
-    Tensor Cores compute the same product 7 to 15 times faster in TF32 or BF16 than ordinary cores do, and in BF16 twice as
-    fast as in TF32, on half the bytes. They take FP16, BF16, TF32, FP8: never FP32.
+    Tensor Cores compute the same product 7 to 15 times faster in TF32 or BF16 than ordinary cores do on an A100 or H100 (2 to 4 times in BF16
+    on most others), and in BF16 twice as fast as in TF32, on half the bytes. They take FP16, BF16, TF32, FP8: never FP32.
 
     How it is measured
     Kernels whose name and input types say FP32 without TF32 (`ffma`, `simt_sgemm`, `f32f32_f32f32_f32`; `xmma` alone says
@@ -63,7 +64,7 @@ def precision(kernels: KernelWork, *, min_busy_share: float = 0.05) -> Outcome:
     possible where nothing is trained. Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
-    `torch.set_float32_matmul_precision("high")` turns TF32 on, one line. `torch.autocast("cuda", torch.bfloat16)` halves the bytes too and needs no loss scaling.
+    `torch.set_float32_matmul_precision("high")` turns TF32 on for products, `torch.backends.cudnn.allow_tf32 = True` for convolutions, where it is on unless somebody turned it off. `torch.autocast("cuda", torch.bfloat16)` halves the bytes too and needs no loss scaling.
 
     When to ignore it
     When the computation needs FP32: ill-conditioned solves, some physics and statistics. Check the result, not the loss alone.
@@ -101,9 +102,10 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
     low = "tf32" if peaks.flops_per_s("tf32") else half
     pointwise, made = np.flatnonzero(work.of(Family.ELEMENTWISE, Family.NORM)), activations(work, found.shapes, chosen)
     casts = WithHostTime(chosen[products.forward], CAST_HOST_US)
-    where = "FP32 without Tensor Cores" if on_cuda_cores else "TF32"
+    amd = found.program.maker == "amd"  # whose matrix cores take FP32 too
+    where = "TF32" if not on_cuda_cores else "FP32" if amd else "FP32 without Tensor Cores"
     return Found(
-        title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores else f"Matrix products run in TF32, not {half.upper()}",
+        title="Matrix products run in FP32 on CUDA cores" if on_cuda_cores and not amd else f"Matrix products run in {where}, not {half.upper()}",
         summary=f"{counted(work.a_step(chosen), 'product or convolution', 'products and convolutions')} a step in {where} "
         f"{'takes' if round(work.a_step(chosen)) == 1 else 'take'} {duration(work.us_a_step(chosen))} of {duration(work.step_us)}, {share:.0%} of the GPU's busy time.",
         edits=Edits(
@@ -117,7 +119,18 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
         confidence=(0.9 if work.timeline.source.shapes else 0.7) * (1.0 if on_cuda_cores else 0.8),
         # Products that are small or read much gain nothing from a faster unit, and only shapes tell which these are.
         at_most="high" if work.timeline.source.shapes or on_cuda_cores else "low",
-        fix=for_program(found.program, "precision", _fix(half, on_cuda_cores, bool(products.in_groups.any()))),
+        fix=for_program(
+            found.program,
+            "precision",
+            in_16_bits(
+                half,
+                training=found.program.training,
+                tf32=on_cuda_cores and low == "tf32",
+                convolutions=bool((work.of(Family.CONV)[chosen] & (now == "fp32")).any()),
+                in_groups=bool(products.in_groups.any()),
+                unit="matrix cores" if amd else "Tensor Cores",
+            ),
+        ),
     )
 
 
@@ -158,7 +171,7 @@ def _of_unknown_device(found: InSteps, products: WideProducts, quiet: str) -> Ou
         quiet=quiet,
         evidence=found.witness.of_gpu(work.rows[products.at], [work.kernel_name(k)[:80] for k in products.at.tolist()]),
         confidence=0.7,
-        fix=for_program(found.program, "precision", _fix("bf16", True)),
+        fix=for_program(found.program, "precision", in_16_bits("bf16", training=found.program.training, tf32=True)),
     )
 
 
@@ -201,12 +214,13 @@ def _measured(kernel: MeasuredKernel) -> Seen | Fine | None:
     dram = kernel.limits.busy.get(DRAM, 0.0)
     gain = Gain.of_time(max(best * kernel.limits.busy[COMPUTE], dram / 2), max(ratio, dram / 2 / REACHED[1]), worst)
     told = f"multiplies matrices in FP32 on CUDA cores, busy for {fma:.0%} of the time; the Tensor Cores idle."
+    fix = in_16_bits(half, training=False, tf32=bool(reduced), convolutions=family(name) == Family.CONV) if library else IN_KERNEL
     if library or fma >= BUSY:
-        return Seen(told, gain, 0.85, _fix(half, True))
+        return Seen(told, gain, 0.85, fix)
     # Whether all of a kernel of one's own can be written as matrix products is not known: the units explain the time for which they work.
     # Behind loads that are as fast as they get, faster arithmetic alone gains nothing.
     full = max(kernel.limits.busy.get(L1, 0.0), dram) >= REACHED[0]
-    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, _fix(half, True), "low" if full else "medium")
+    return Seen(told, replace(in_part(gain, fma), low=0.0), 0.6, fix, "low" if full else "medium")
 
 
 def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
@@ -215,26 +229,6 @@ def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
     shapes, codes = dims.categories.to_list(), dims.codes.to_numpy()
     ops = zip(chosen.tolist(), roofline.cost_op[work.rows[chosen]].tolist(), strict=True)
     return [f"{work.ops.name(op)} {shapes[codes[op]]}" if op >= 0 else work.kernel_name(position)[:80] for position, op in ops]
-
-
-def _fix(half: str, on_cuda_cores: bool, in_groups: bool = False) -> Fix:
-    dtype = "bfloat16" if half == "bf16" else "float16"
-    steps = [f"Run the forward pass under torch.autocast with {dtype}" + ("." if half == "bf16" else " and scale the loss (torch.amp.GradScaler).")]
-    if half == "bf16" and on_cuda_cores:
-        steps.append('Or keep FP32 storage and turn TF32 on: torch.set_float32_matmul_precision("high").')
-    if in_groups:
-        steps.append("Leave the long convolution in groups out (torch.autocast(..., enabled=False) around it): in 16 bits cuDNN computes it on CUDA cores.")
-    steps.append("Hold the result against an FP32 run before you trust it.")
-    return Fix(
-        title="Let Tensor Cores do the products",
-        steps=tuple(steps),
-        code=Code(
-            before="loss = criterion(model(x), y)\nloss.backward()",
-            after=f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    loss = criterion(model(x), y)\nloss.backward()',
-        ),
-        url="https://docs.pytorch.org/docs/stable/amp.html",
-        risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit. Reductions stay in FP32 under autocast.",
-    )
 
 
 _SINGLE = Fix(

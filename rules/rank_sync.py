@@ -67,7 +67,7 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
             ),
             code=Code(
                 before="dist.all_reduce(norm)\nlog(norm.item())",
-                after="norms.append(norm)\nif step % 100 == 0:\n    total = torch.stack(norms)\n    dist.all_reduce(total)\n    log(total.mean().item())",
+                after="norms.append(norm)\nif step % 100 == 0:\n    total = torch.stack(norms)\n    dist.all_reduce(total)\n    log(total.mean().item())\n    norms.clear()",
             ),
             url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
         ),

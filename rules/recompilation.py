@@ -68,7 +68,7 @@ def recompilation(
 
     How to fix it
     Where shapes vary: `torch.compile(model, dynamic=True)`, or `torch._dynamo.mark_dynamic(x, dim)` for the one dimension
-    that does, or pad to a few sizes. Where a Python number varies (a step counter, a learning rate): make it a tensor.
+    that does, or pad to a few sizes. Where a Python number varies (a step counter that a module keeps; with `dynamic=False` an argument too): make it a tensor.
     Call `torch.compile` once, outside the loop. `TORCH_LOGS=recompiles` names the guard that failed. In JAX a new shape or
     static value compiles again: pad to a few sizes, pass numbers as arrays; `jax_explain_cache_misses` names the argument. Where attention is
     planned again: pad to a few lengths, or `torch.backends.cuda.enable_cudnn_sdp(False)`.
@@ -103,7 +103,7 @@ def recompilation(
         timed = begins_inside(timeline.api_calls, compilation.compilers)[calls.rows]
         gone = combine(gone, WithoutWaits(np.flatnonzero(timed)), WithoutOps(np.flatnonzero(work.launched_inside(compilation.compilers))))
     start, end = spans
-    line = line_around(timeline, float(start[0]), float(end[0]))
+    line = line_around(timeline, host.on_threads(timeline.python_calls), float(start[0]), float(end[0]))
     return Found(
         title="Code is compiled again in every step",
         summary=f"Compilation takes {spent} of each {duration(work.step_us)} step, in "
@@ -187,7 +187,7 @@ def _fix_of_jax(changed: str) -> Fix:
         code=Code(
             before="for x in batches:  # a new length each step\n    y = f(x)",
             after="for x in batches:\n    n = next(s for s in (128, 256, 512) if s >= x.shape[0])  # a few sizes\n"
-            "    y = f(jnp.pad(x, ((0, n - x.shape[0]), (0, 0))))",
+            "    y = f(np.pad(x, ((0, n - x.shape[0]), (0, 0))))  # on the host: jnp.pad compiles for each length",
         ),
         url="https://docs.jax.dev/en/latest/jit-compilation.html#jit-and-caching",
         risk="Padding computes on rows that are thrown away; mask them where they would change the result.",
@@ -201,12 +201,12 @@ def _fix(why: Recompilations) -> Fix:
         return Fix(
             title="Call torch.compile once, outside the loop",
             steps=(
-                "Compile the function before the loop and keep the result: each call on a new function or lambda compiles it.",
+                "Compile the function before the loop and keep the result: code made anew (exec, generated source) or torch._dynamo.reset() compiles again.",
                 logs,
             ),
             code=Code(
-                before="for batch in loader:\n    f = torch.compile(lambda x: model(x) * scale)\n    f(batch)",
-                after="f = torch.compile(lambda x: model(x) * scale)\nfor batch in loader:\n    f(batch)",
+                before="for batch in loader:\n    f = torch.compile(make_step(config))  # a function made anew\n    f(batch)",
+                after="f = torch.compile(make_step(config))\nfor batch in loader:\n    f(batch)",
             ),
             url=url,
             risk="None for the results.",
@@ -239,8 +239,8 @@ def _fix(why: Recompilations) -> Fix:
         title="Find the guard that fails, and keep it from changing",
         steps=(logs, *(same if why.shapes else either), *limit),
         code=Code(
-            before="@torch.compile\ndef step(x, i):  # i is a Python number: each value compiles again\n    return x * i",
-            after="@torch.compile\ndef step(x, i):\n    return x * i\n\nstep(x, torch.tensor(i))",
+            before="class Loss(nn.Module):\n    def forward(self, x):\n        self.step += 1  # an int of a module: each value compiles again\n        return x * self.step",
+            after='# in __init__: self.register_buffer("step", torch.zeros(()))\nclass Loss(nn.Module):\n    def forward(self, x):\n        self.step.add_(1)\n        return x * self.step',
         ),
         url=url,
         risk="None for the results; a tensor on the GPU cannot steer Python branches.",

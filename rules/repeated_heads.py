@@ -28,10 +28,13 @@ READ_ONCE = 1.15
 2 to 8 heads that share, caches of 33 and 67 MB: the one call for one query 1.0 to 1.1, products of one query 1.1 and of five 1.4; where the cache fits the L2, less."""
 
 _FOLD = "Fold the query heads that share a key into the rows of one product: q.view(batch, shared, times * words, width) @ k.transpose(-2, -1)."
-_ROWS = "Fold the query heads that share a key into the rows of the call, and repeat the mask's rows, where there is one, as often."
+_ROWS = (
+    "Fold the query heads that share a key into the rows of the call, and repeat the mask's rows, where there is one for all heads, as often. "
+    "Not with is_causal=True: write the causal mask out and repeat its rows."
+)
 _MASKED = (
     "There is a mask: on this device no fused kernel takes one together with shared heads, and with enable_gqa=True the call would fall back to separate "
-    "kernels. Where nothing is padded, pass no mask, and enable_gqa=True."
+    "kernels. Where nothing is padded, pass enable_gqa=True and, for one query, no mask; for as many queries as keys is_causal=True."
 )
 _SINGLE = "Keys are in FP32: no fused kernel takes them with shared heads, and with enable_gqa=True the call would fall back to separate kernels. BF16 and FP16 have one."
 

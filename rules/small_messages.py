@@ -92,11 +92,12 @@ def small_messages(
             title="Send few large messages instead of many small ones",
             steps=(
                 "With DistributedDataParallel: leave bucket_cap_mb at 25 or raise it, and pass gradient_as_bucket_view=True.",
-                "By hand: copy the gradients into one flat tensor and average that.",
+                "By hand: copy the gradients into one flat tensor, average that, and copy the parts back.",
             ),
             code=Code(
                 before="for p in model.parameters():\n    dist.all_reduce(p.grad)",
-                after="flat = torch.cat([p.grad.view(-1) for p in model.parameters()])\ndist.all_reduce(flat)",
+                after="grads = [p.grad for p in model.parameters()]\nflat = torch.cat([grad.reshape(-1) for grad in grads])\ndist.all_reduce(flat)\n"
+                "for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):\n    grad.copy_(part.view_as(grad))",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
             risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",

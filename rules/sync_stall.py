@@ -180,27 +180,26 @@ _CODE = (
     ),
     (
         re.compile(r"aten::(item|_local_scalar_dense)"),
-        Code(
-            before="total += loss.item()",
-            after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())",
-        ),
+        Code(before="total += loss.item()", after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())"),
         "Keep the value on the GPU and read it every N steps.",
     ),
     (
-        re.compile(r"aten::(nonzero|index(?!_put_ )|masked_select|unique|is_nonzero|_unique2)"),
-        Code(
-            before="y = x[mask]          # its size must be known on the host",
-            after="y = torch.where(mask, x, 0.0)  # same shape, no wait",
-        ),
-        "Replace boolean indexing, nonzero() and tensor conditions by torch.where or a mask of fixed shape.",
+        re.compile(r"aten::is_nonzero"),
+        Code(before="if bad.any():\n    grad = grad * 0", after="grad = torch.where(bad.any(), 0.0, grad)"),
+        "Replace `if` on a tensor by torch.where, or by a factor that is 0 or 1.",
+    ),
+    (
+        re.compile(r"aten::(nonzero|index(?!_put_ )|masked_select|unique|_unique2)"),
+        Code(before="y = x[mask]  # its size must be known on the host", after="y = torch.where(mask, x, 0.0)  # same shape, no wait"),
+        "Replace boolean indexing and nonzero() by torch.where or a mask of fixed shape.",
     ),
     (
         re.compile(r"^aten::index_put_ "),
         Code(
             before="seen[row, index] = True  # sends True, and waits",
-            after="seen[row].index_fill_(0, index, True)",
+            after="seen.index_put_((row, index), yes)  # yes = torch.tensor(True, device=seen.device), made once",
         ),
-        "Write values at indices by index_fill_, scatter_ or masked_fill_, which take numbers: x[index] = 1.0 sends the value and waits.",
+        "Write values at indices from a tensor on the GPU, or by index_fill_, scatter_ or masked_fill_, which take numbers: x[index] = 1.0 sends the value and waits.",
     ),
     (
         re.compile(r"aten::(to|_to_copy|copy_|cpu)"),

@@ -33,6 +33,7 @@ _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
     "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
 )
+_MASKED = "Pass the mask as attn_mask. Where it is lower-triangular and there are as many queries as keys, is_causal=True in its place: half of the work is then skipped."
 _DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
 _CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
 
@@ -75,7 +76,8 @@ def unfused_attention(
     took (`low` 1.2, `high` 0.4). The step is replayed with it; reported from `min_saving_share` ({min_saving_share}).
 
     How to fix it
-    Call `torch.nn.functional.scaled_dot_product_attention`, with `is_causal=True` instead of a mask where it is causal.
+    Call `torch.nn.functional.scaled_dot_product_attention`, with `attn_mask` where there is a mask; with `is_causal=True` in its place
+    where that is lower-triangular and there are as many queries as keys (the flag counts from the first key, whatever there are).
     It chooses FlashAttention, cuDNN or a memory-efficient kernel.
 
     When to ignore it
@@ -98,6 +100,7 @@ def unfused_attention(
     members = np.concatenate(found)
     spent = duration(work.us_a_step(members))
     between = float(work.dur_us[members][~work.of(Family.GEMM)[members]].sum()) / max(float(work.dur_us[members].sum()), 1e-9)
+    masked = not written.found or any(one.masked for one in written.found)
     single = all(attention.dtype == "float" for attention in written.found) and bool(written.found)
     shared = _shared(work, heads, written, program)
     edits = Edits(*(as_one_kernel(work, host_time, kept, found, us) for us in times.T))
@@ -119,8 +122,8 @@ def unfused_attention(
         fix=Fix(
             title="Use scaled_dot_product_attention",
             steps=(
-                "Replace product, scale, mask, softmax, dropout and product by one call.",
-                "For a causal mask pass is_causal=True instead of the mask: half of the work is then skipped.",
+                "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
+                *((_MASKED,) if masked else ()),
                 *((SHARED_HEADS,) if len(shared) else ()),
                 *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
@@ -128,8 +131,8 @@ def unfused_attention(
                 *((_CAPPED,) if "aten::tanh" in {work.name(k) for k in members.tolist()} else ()),
             ),
             code=Code(
-                before="scores = q @ k.transpose(-2, -1) / math.sqrt(d) + mask\nout = scores.softmax(-1) @ v",
-                after="out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)  # or attn_mask=mask",
+                before=f"scores = q @ k.transpose(-2, -1) / math.sqrt(d){' + mask' * masked}\nout = scores.softmax(-1) @ v",
+                after=f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{', attn_mask=mask' * masked})",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
             risk="The order of additions differs, so the last bits do. Attention weights are no longer available.",

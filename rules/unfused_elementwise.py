@@ -198,7 +198,11 @@ def _told(work: GpuWork, spent: float, inside: Ints, passed: Ints, beside_us: fl
 
 
 _AROUND = msgspec.structs.replace(
-    _FIX, steps=(*_FIX.steps, "Leave cumprod out of it, as torch.exp(torch.cumsum(torch.log(x), dim)): its compiled gradient goes over the factors one by one.")
+    _FIX,
+    steps=(
+        *_FIX.steps,
+        "Leave cumprod out of it, or, where all factors are positive, write torch.exp(torch.cumsum(torch.log(x), dim)): its compiled gradient goes over the factors one by one.",
+    ),
 )
 
 

@@ -56,7 +56,7 @@ def unfused_norm(work: GpuWork, shapes: Shapes, written: WrittenOut, fusion: Fus
     `min_saving_share` ({min_saving_share}). Chains without a reduction are left to unfused-elementwise.
 
     How to fix it
-    Call `F.layer_norm`, `F.rms_norm`, `torch.softmax` or `F.cross_entropy`, or compile the module. `F.rms_norm` is one kernel from PyTorch 2.8 on, and only
+    Call `F.layer_norm`, `F.rms_norm`, `torch.softmax` or `F.cross_entropy`, or compile the module. `F.rms_norm` is one kernel from PyTorch 2.9 on, and only
     if the weight has the type of x: under autocast it stays in FP32, and has to be cast.
 
     When to ignore it
@@ -206,7 +206,7 @@ def _fix(kinds: list[str], rms_norms: Sequence[Chain]) -> Fix:
     code = _CODE[kinds[0]]
     if rms_norms:
         steps.append(
-            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.8 on, if its weight has the type of x; else it runs these same kernels inside: "
+            "torch.nn.functional.rms_norm is one kernel from PyTorch 2.9 on, if its weight has the type of x; else it runs these same kernels inside: "
             + ("cast the weight, or compile the module that holds it." if mixed else "update PyTorch, or compile the module that holds it.")
         )
     if kinds[0] == "RMSNorm" and inside:

@@ -39,7 +39,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
     product alone (`low`: what the host does between the launches stays). Reported from `min_saving_share` of the step ({min_saving_share}).
 
     How to fix it
-    `model = model.merge_and_unload()` (peft), `pipe.fuse_lora()` (diffusers); by hand `layer.weight += scale * up.weight @ down.weight`, before the program is timed, compiled or captured.
+    `model = model.merge_and_unload()` (peft), `pipe.fuse_lora()` (diffusers); by hand, under `torch.no_grad()`, `layer.weight += scale * up.weight @ down.weight`, before the program is timed, compiled or captured.
 
     When to ignore it
     When one batch serves several adapters, adapters are exchanged between requests, or the layers' weights are quantised: merged into four bits an adapter loses precision.
@@ -77,7 +77,7 @@ def unmerged_adapters(timeline: Timeline, work: GpuWork, adapters: Adapters, hos
             title="Merge the adapters into their layers",
             steps=(
                 "Once the checkpoint is loaded, add each adapter to its layer's weight and leave it out: merge_and_unload() of peft, fuse_lora() of diffusers.",
-                "By hand: layer.weight += scale * up.weight @ down.weight; with DoRA each row of the sum is then scaled by its magnitude over its norm.",
+                "By hand, under torch.no_grad(): layer.weight += scale * up.weight @ down.weight; with DoRA each row of the sum is then scaled by its magnitude over its norm.",
                 "Keep the adapter's own checkpoint: the merged weights are for inference.",
             ),
             code=Code(

@@ -105,7 +105,8 @@ def check(
     for verdict in verdicts:
         print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]
-    say(f"{len(verdicts) - len(crossed)} of {counted(len(verdicts), 'budget')} pass")
+    unheld = sum(verdict.status == "not checked" for verdict in verdicts)
+    say(f"{len(verdicts) - len(crossed) - unheld} of {counted(len(verdicts), 'budget')} pass" + (f", {unheld} not checked" if unheld else ""))
     if crossed or unjudged(reports[0], allow_unjudged):
         raise typer.Exit(1)
 

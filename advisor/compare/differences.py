@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
 
 from advisor.compare.model import Difference
 from advisor.report.model import Report
@@ -11,9 +12,9 @@ from advisor.report.numbers import three
 FLOPS_SHARE = 0.10
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
 
-OTHER_WORK, SAME_PROGRAM = 1.5, 0.2
-"""Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules or ops of the same names, are of two programs: a fix that
-renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
+OTHER_WORK, SAME_MODULES, SAME_OPS = 1.5, 0.2, 0.4
+"""Steps of more than one and a half times the FLOPs, of whose time not a fifth is in modules of the same names, or two fifths in ops, as every program has
+some of these, are of two programs: a fix that renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
 
 
 def differences_between(before: Report, after: Report) -> Iterable[Difference]:
@@ -39,9 +40,9 @@ def differences_between(before: Report, after: Report) -> Iterable[Difference]:
         yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
     flops = before.work.flops, after.work.flops
-    if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and (shared := _in_common(before, after)) < SAME_PROGRAM:
+    if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and not (common := _in_common(before, after)).of_one_program:
         told_work = [f"{_flop(f)} a step" for f in flops]
-        advice = f"Only {shared:.0%} of their time is in modules or ops of the same names: these are two programs."
+        advice = f"Only {common.share:.0%} of their time is in {common.of} of the same names: these are two programs."
         yield Difference("program", told_work[0], told_work[1], True, advice)
     elif min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
         texts = [f"{_flop(f)} a step" for f in flops]
@@ -58,7 +59,16 @@ def _named(report: Report) -> bool:
     return report.kind != "kernels" or any(d.name for d in report.devices)
 
 
-def _in_common(before: Report, after: Report) -> float:
+class _Common(NamedTuple):
+    share: float
+    of: Literal["modules", "ops"]
+
+    @property
+    def of_one_program(self) -> bool:
+        return self.share >= (SAME_MODULES if self.of == "modules" else SAME_OPS)
+
+
+def _in_common(before: Report, after: Report) -> _Common:
     """The share of the steps' busy time that is in modules (of programs that record them; else in ops) of names that both have."""
     sides = [[part for part in report.breakdown if part.kind != "idle"] for report in (before, after)]
     modules = all(sum(p.us for p in side if p.module) > 0.5 * sum(p.us for p in side) for side in sides)
@@ -70,7 +80,7 @@ def _in_common(before: Report, after: Report) -> float:
             name = (part.module if modules else part.op) or part.name
             found[name] = found.get(name, 0.0) + part.us / whole
         times.append(found)
-    return sum(min(share, times[1].get(name, 0.0)) for name, share in times[0].items())
+    return _Common(sum(min(share, times[1].get(name, 0.0)) for name, share in times[0].items()), "modules" if modules else "ops")
 
 
 def _flop(count: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from advisor.compare.model import Applied, FindingChange, Status
-from advisor.report.finding import LOW_SHARE, Finding
+from advisor.report.finding import LOW_SHARE, Finding, Saving
 from advisor.report.model import Report
 
 FINDING_SHARE = 0.02
@@ -21,12 +21,12 @@ def finding_changes(before: Report, after: Report) -> Iterable[FindingChange]:
 
 
 def applied(before: Report, after: Report) -> Iterable[Applied]:
-    """Findings worth a hundredth of the step before, of which less is left after."""
+    """Findings whose fix shortens the step, by a hundredth of it or more, of which less is left after."""
     new = _by_rule(after)
     for rule, finding in _by_rule(before).items():
         left = _share(new.get(rule), after)
         worth = (_share(finding, before) or 0.0) >= LOW_SHARE
-        if worth and not finding.folded_into and (left is None or left < LOW_SHARE):
+        if worth and (finding.shortens or not isinstance(finding.saving, Saving)) and not finding.folded_into and (left is None or left < LOW_SHARE):
             yield Applied(rule, finding.title, finding.saving)
 
 

@@ -1,8 +1,10 @@
-"""The fifteen questions that one asks of any profile, answered from what the report holds."""
+"""The questions that one asks of any profile, answered from what the report holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import msgspec
 
 from advisor.knowledge.kernel_names import PRODUCTS, of_engine, tensor_core
 from advisor.report.finding import BytesSaved
@@ -28,7 +30,8 @@ def checklist(report: Report) -> tuple[Answer, ...]:
     if report.kind != "trace":
         return ()
     time = max(report.time or (), key=lambda t: t.window_us - t.idle_us, default=None)
-    of_time = [ask(report, time) if time and report.devices else _unrecorded(*what) for ask, what in _OF_TIME]
+    alone = _alone(report, time) if time else None
+    of_time = [ask(report, alone) if alone and report.devices else _unrecorded(*what) for ask, what in _OF_TIME]
     of_report = [ask(report) for ask in (_memory_bound, _tensor_cores, _mixed, _compiled, _fused, _batch, _used, _wins)]
     found = {answer.id: answer for answer in (*of_time, *of_report)}
     return tuple(found[name] for name in ORDER)
@@ -38,6 +41,13 @@ ORDER = (
     "gpu-busy", "gaps", "data-loading", "memory-bound", "tensor-cores", "mixed-precision", "compiled", "fused", "synchronisation",
     "copies", "batch-size", "allocation", "utilisation", "communication", "easy-wins",
 )  # fmt: skip
+
+
+def _alone(report: Report, time: DeviceTime) -> DeviceTime:
+    """The device's window as it is when nobody records: every figure of a report is of that."""
+    added = report.added_us(time)
+    idle = msgspec.structs.replace(time.idle, profiler=time.idle.profiler - added)
+    return msgspec.structs.replace(time, window_us=time.window_us - added, idle_us=time.idle_us - added, idle=idle)
 
 
 def _unrecorded(name: str, question: str, why: str = "The trace records no GPU work.", link: str = "#health") -> Answer:

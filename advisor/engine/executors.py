@@ -111,7 +111,9 @@ def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Ite
         from distributed import Client
         from distributed import as_completed as completed
     except ImportError:
-        raise UsageError("a Dask cluster needs the package distributed", "Install it: pip install 'trace-advisor[fleet]'") from None
+        raise UsageError(
+            "a Dask cluster needs the package distributed", "Install the extra `fleet` with advisor: pip install '.[fleet]' in its checkout"
+        ) from None
     try:
         client = Client(address.replace("dask://", "tcp://"))
     except OSError as error:

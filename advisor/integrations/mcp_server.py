@@ -21,7 +21,9 @@ def server(root: Path) -> MCPServer:
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp.types import ToolAnnotations
     except ImportError:
-        raise UsageError("the Model Context Protocol's SDK is not installed", "Install version 2 or later: pip install 'trace-advisor[mcp]'") from None
+        raise UsageError(
+            "the Model Context Protocol's SDK is not installed", "Install version 2 or later with advisor: pip install '.[mcp]' in its checkout"
+        ) from None
     made = MCPServer(
         "advisor",
         instructions=f"Reads GPU profiles: what makes the program slow, what to change, what that gains. Begin with analyze. {DATA}",

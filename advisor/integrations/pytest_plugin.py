@@ -27,9 +27,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     traces = config.getoption("--advisor-budgets")
     if not traces or (hasattr(config, "workerinput") and config.workerinput.get("workerid") != "gw0"):
         return
+    from advisor.errors import AdvisorError
+
     baseline = config.getoption("--advisor-baseline")
     for trace in traces:
-        held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath)
+        try:
+            held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath)
+        except AdvisorError as error:
+            raise pytest.UsageError(str(error)) from None
         for name in held.limits:
             named = f"{Path(trace).name}::{name}"
             items.append(_Budget.from_parent(session, name=named, nodeid=named, held=held, budget=name))
@@ -77,7 +82,13 @@ class _Budget(pytest.Item):
         self._held, self._budget = held, budget
 
     def runtest(self) -> None:
-        mine = [v for v in self._held.verdicts if v.budget == self._budget or v.budget.startswith(f"{self._budget}.")]
+        from advisor.errors import AdvisorError
+
+        try:
+            verdicts = self._held.verdicts
+        except AdvisorError as error:
+            raise _Crossed(str(error)) from None
+        mine = [v for v in verdicts if v.budget == self._budget or v.budget.startswith(f"{self._budget}.")]
         broken = [f"{v.budget}: {v.detail}" for v in mine if not v.passes]
         if broken:
             raise _Crossed("\n".join(broken))

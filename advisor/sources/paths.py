@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from advisor.errors import TraceError
 
-INSTALL = "Install it with: pip install 'trace-advisor[fleet]', and the package of the store, as s3fs or gcsfs."
+INSTALL = "Install the extra `fleet` with advisor (pip install '.[fleet]' in its checkout), and the package of the store, as s3fs or gcsfs."
 
 
 def is_remote(path: str) -> bool:
@@ -24,16 +26,18 @@ def is_pattern(path: str) -> bool:
 def is_directory(path: str) -> bool:
     if not is_remote(path):
         return os.path.isdir(path)
-    files, inner = _store(path)
-    return bool(files.isdir(inner))
+    with _reaching(path):
+        files, inner = _store(path)
+        return bool(files.isdir(inner))
 
 
 def names_in(path: str) -> list[str]:
     """Paths of the files in a directory, or that a pattern names; sorted."""
     if is_remote(path):
-        files, inner = _store(path)
         scheme = path.split("://", 1)[0]
-        found = files.glob(inner) if is_pattern(path) else [e["name"] for e in files.ls(inner, detail=True) if e["type"] == "file"]
+        with _reaching(path):
+            files, inner = _store(path)
+            found = files.glob(inner) if is_pattern(path) else [e["name"] for e in files.ls(inner, detail=True) if e["type"] == "file"]
         return sorted(f"{scheme}://{name}" for name in found)
     if is_pattern(path):
         return sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
@@ -46,13 +50,9 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
     if not is_remote(path):
         file = open(path, "rb")  # noqa: SIM115  the caller closes it
         return file, os.fstat(file.fileno()).st_size
-    files, inner = _store(path)
-    try:
+    with _reaching(path):
+        files, inner = _store(path)
         return cast("BinaryIO", files.open(inner, "rb")), int(files.size(inner) or 0)
-    except FileNotFoundError:
-        raise TraceError(f"there is no file {path}", "Check the path.") from None
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path} cannot be opened: {error}", "Check the address and the credentials of the store.") from None
 
 
 def fingerprint(path: str) -> str:
@@ -65,6 +65,19 @@ def fingerprint(path: str) -> str:
         return f"{about.st_size}:{about.st_mtime_ns}"
     except OSError:
         return ""
+
+
+@contextmanager
+def _reaching(path: str) -> Iterator[None]:
+    """Errors of a store as TraceError: each store's library has its own, and not all of them are OSErrors."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except FileNotFoundError:
+        raise TraceError(f"there is no file {path}", "Check the path.") from None
+    except Exception as error:
+        raise TraceError(f"{path} cannot be opened: {error}", "Check the address and the credentials of the store.") from error
 
 
 def _store(path: str) -> tuple[Any, str]:

@@ -15,14 +15,17 @@ from advisor.reports import _phrases
 STEADY = 0.1
 """Steps that differ by less than a tenth are one kind of step."""
 
-_MARKS: dict[bool | None, Literal["good", "look", "unknown"]] = {True: "good", False: "look", None: "good"}
+Status = Literal["good", "look", "open", "unknown"]
+"""Good news, worth a look, neither, or not known from this recording."""
+
+_MARKS: dict[bool | None, Status] = {True: "good", False: "look", None: "open"}
 
 
 class Answer(NamedTuple):
     """A question, how it came out, the answer, and the section that shows it."""
 
     question: str
-    status: Literal["good", "look", "unknown"]
+    status: Status
     answer: str
     link: str
     praise: str = ""
@@ -40,18 +43,18 @@ _PRAISE = {
 
 
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
-    """What bounds it, the fifteen questions, whether the steps are steady, whether the trace can be trusted."""
+    """What bounds it, the questions that one asks of any profile, whether the steps are steady, whether the trace can be trusted."""
     head = report.headline
     bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_phrases.first_up(head.bottleneck)}.", "#time")
     trust = _phrases.trust(report)
-    status: Literal["good", "look", "unknown"] = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
+    status: Status = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
     made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), _steady(picture)]
     return [*made, Answer("Can the trace be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
 
 
 def tally(answers: Sequence[Answer]) -> str:
     """How many of them came out how, in a line."""
-    said = (("look", "to look at"), ("unknown", "not known"), ("good", "good"))
+    said = (("look", "to look at"), ("open", "neither"), ("unknown", "not known"), ("good", "good"))
     counts = [(sum(answer.status == status for answer in answers), what) for status, what in said]
     return ", ".join(f"{count} {what}" for count, what in counts if count)
 
@@ -74,5 +77,5 @@ def _steady(picture: Picture | None) -> Answer:
         return Answer(question, "unknown", "Only one was recorded.", "#steps")
     spread = float((period.max() - period.min()) / max(float(np.median(period)), 1e-9))
     far = int(picture.steps.outlier.sum())
-    text = f"{duration(float(period.min()))} to {duration(float(period.max()))} over {counted(len(period), 'step')}"
+    text = f"{duration(float(period.min()))} to {duration(float(period.max()))} over {counted(len(period), 'step')}, as recorded"
     return Answer(question, "good" if spread < STEADY else "look", text + (f", {counted(far, 'outlier')}." if far else "."), "#steps")

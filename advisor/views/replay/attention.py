@@ -113,6 +113,10 @@ class _Reader:
     def exponential(self) -> Mask:
         return self.work.of(Family.SOFTMAX) | self.work.launched_by(_EXPONENTIAL.search)
 
+    @cached_property
+    def dense(self) -> Mask:
+        return self.work.of(Family.GEMM)
+
     def attentions(self) -> Iterator[WrittenOut]:
         if not self.work.timeline.source.shapes:
             return
@@ -127,7 +131,7 @@ class _Reader:
     def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
         """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
         op = self.work.op[here]
-        dense = self.work.of(Family.GEMM)[here] & (op >= 0)
+        dense = self.dense[here] & (op >= 0)
         for value in dict.fromkeys(op[dense].tolist()):
             sizes = batched(self.shapes.inputs(value))
             if sizes is None:
@@ -137,9 +141,13 @@ class _Reader:
             places: list[tuple[tuple[int, int], bool | None]] = [((rows, columns), True), ((rows, inner), False), ((inner, columns), False)]
             if inner == columns:
                 places = [((rows, columns), None), *(places[2:] if rows != inner else [])]
+            # A head as wide as there are queries leaves two places under one pair of sizes: which of them it is, is then open.
+            told: dict[frozenset[int], set[bool | None]] = {}
             for pair, first in places:
                 if pair[0] * pair[1] >= MIN_SCORES:
-                    yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
+                    told.setdefault(frozenset(pair), set()).add(first)
+            for sides, firsts in told.items():
+                yield (batch, sides), Product(at, batch, rows, inner, columns, firsts.pop() if len(firsts) == 1 else None)
 
     def _pairs(self, here: Ints, products: list[Product], scores: int) -> Iterator[WrittenOut]:
         """Forward: the product that makes the scores, a softmax, the one that uses them. Backward: two, the softmax's, two."""
@@ -165,7 +173,7 @@ class _Reader:
             return None  # two of the four work on keys, with as many rows: these are layers that decode a word
         if len({int(p.at[0]) for p in products}) < len(products):
             return None
-        span = here[(here >= min(products[0].at)) & (here <= max(products[-1].at))]
+        span = here[np.searchsorted(here, min(products[0].at)) : np.searchsorted(here, max(products[-1].at), side="right")]
         if len(span) > FURTHEST:
             return None
         between = span[(span > max(products[softmax_after].at)) & (span < min(products[softmax_after + 1].at))]
@@ -174,7 +182,7 @@ class _Reader:
             return None
         own = np.concatenate([p.at for p in products])
         members = np.union1d(own, span[self._of_scores(span, scores)])
-        members = np.setdiff1d(members, span[work.of(Family.GEMM)[span] & ~np.isin(span, own)])
+        members = np.setdiff1d(members, span[self.dense[span] & ~np.isin(span, own)])
         members = np.union1d(members, self._within(here, own))
         biased = not backward and self._biased(np.setdiff1d(members, own), scores)
         if biased:
@@ -234,7 +242,7 @@ class _Reader:
 
     def _within(self, here: Ints, products: Ints) -> Ints:
         """Copies that the product's own op makes of its operands: a matmul of expanded heads, an einsum of turned ones."""
-        near = here[(here >= products.min() - FURTHEST) & (here <= products.max())]
+        near = here[np.searchsorted(here, products.min() - FURTHEST) : np.searchsorted(here, products.max(), side="right")]
         near = near[self.work.op[near] >= 0]
         return near[np.isin(self.work.ops.outermost[self.work.op[near]], self._calls(products))]
 

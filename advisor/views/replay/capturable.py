@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -103,7 +104,7 @@ def _launched(steps: Steps, launches: Launches) -> list[Ints]:
     rows = np.flatnonzero(launches.call >= 0)
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
     of = steps.of_host_time(launches.start_us[rows])
-    return [rows[of == step] for step in range(steps.steps)]
+    return [rows[first:last] for first, last in pairwise(np.searchsorted(of, np.arange(steps.steps + 1)).tolist())]
 
 
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:

@@ -11,8 +11,9 @@ from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.optimizer_step import OptimizerStep
 
 HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
-"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's was for
-the CPU alone at first)."""
+"""Optimizers of torch.optim that take fused=True on the GPU in every 2.x release of the last two years (Adagrad's
+came with 2.9)."""
+
 
 TENSORS_A_LAUNCH = 30
 """A multi-tensor kernel takes 30 to 110 tensors in one launch, by the number of lists (torch's MultiTensorApply.cuh)."""
@@ -37,6 +38,12 @@ LEFT_OF_FOREACH = (0.7, 0.4, 0.3)
 
 LEFT_OF_FOREACH_SGD = (1.0, 0.75, 0.6)
 """0.72 to 0.77 there: its foreach has two kernels a step, not ten."""
+
+
+def fused_form(update: OptimizerStep) -> str:
+    """The optimizer of torch.optim that fused=True can be passed to, "" where it has no such form or is fused already. Where none is named it is of the Adam family."""
+    name = update.name or ("" if update.kind == "none" else "AdamW")
+    return name if update.kind in ("none", "loop", "foreach") and name in HAVE_FUSED else ""
 
 
 def fused_optimizer(host_time: HostTime, work: GpuWork, update: OptimizerStep) -> Edits:

@@ -134,8 +134,8 @@ def host_rules(
             target = int(own[np.argmax(op_end[own])]) if len(own) else -1
         else:
             target = _last_done(op_end, latest, first_op[i], end[i])
-            if target >= 0 and not (is_sync[i] or frees[i]) and op_end[target] < start[i]:
-                target = -1
+            if target >= 0 and not (is_sync[i] or frees[i]) and (op_end[target] < start[i] or latest[first_op[i] - 1] > end[i] + CLOCK_SKEW_US):
+                target = -1  # memory is taken beside work that goes on
         if target < 0:
             behind = int(np.searchsorted(earlier, end[i] + CLOCK_SKEW_US)) - 1
             if is_sync[i] and not first_op[i] and behind >= 0 and earlier[behind] > start[i]:
@@ -156,12 +156,20 @@ def host_rules(
 
 
 def _last_done(op_end: Floats, latest: Floats, launched: int, call_end: float) -> int:
-    """Of the ops launched so far, the last to end that ended before the call returned."""
-    for k in range(launched - 1, max(launched - 4096, -1), -1):
-        if op_end[k] <= call_end + CLOCK_SKEW_US:
-            # Later launches ended after the call: it waited for another stream. Earlier ones on this path ended sooner.
-            return k
-    return -1
+    """Of the ops launched so far, the last to end that ended before the call returned; latest: how late any op up to each ended."""
+    if not launched:
+        return -1
+    if op_end[launched - 1] == latest[launched - 1] <= call_end + CLOCK_SKEW_US:
+        return launched - 1
+    first = max(launched - FURTHEST_BACK, 0)
+    ended = op_end[first:launched]
+    done = np.flatnonzero(ended <= call_end + CLOCK_SKEW_US)
+    # Of ops on other streams one that was launched earlier may end later.
+    return first + int(done[len(done) - 1 - np.argmax(ended[done][::-1])]) if len(done) else -1
+
+
+FURTHEST_BACK = 4096
+"""Launches before a call among which what it waited for is looked for."""
 
 
 def _behind(start: Floats, latest: Floats, first_op: Ints) -> np.ndarray:

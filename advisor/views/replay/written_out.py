@@ -80,7 +80,7 @@ _FUSED_ALREADY = re.compile(r"(layer|batch|group|instance)_norm|normalize|logsum
 """Ops that are written out inside PyTorch: calling them is all that a user can do."""
 
 COMPOSITE = "aten::rms_norm"
-"""One that is written out inside only where its tensor and its weight have other types, or PyTorch is older than 2.8."""
+"""One that is written out inside only where its tensor and its weight have other types, or PyTorch is older than 2.9."""
 
 _BACKWARD = re.compile(rf"^{AUTOGRAD}: (?!torch::autograd::AccumulateGrad)")
 

@@ -169,7 +169,10 @@ def _ahead(schedule: Schedule, start: Floats, end: Floats, launched: Floats) -> 
     later = (other >= 0) & ((before < 0) | (end[other] > end[before]))
     last = np.where(later, other, before)
     seamless = start - end[last] <= SEAMLESS * (end - start)[last]
-    found: Ints = np.where((last >= 0) & ((end[last] >= launched) | seamless), last, -1)
+    # Always to what began before: within the skew between clocks, two ops may each end before the other begins.
+    at = np.arange(len(start))
+    before_it = (start[last] < start) | ((start[last] == start) & (last < at))
+    found: Ints = np.where((last >= 0) & before_it & ((end[last] >= launched) | seamless), last, -1)
     return found
 
 

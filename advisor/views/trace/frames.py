@@ -34,13 +34,13 @@ def spans_of(frame: pd.DataFrame, chosen: np.ndarray) -> Spans:
     return union(start, start + frame["dur_us"].to_numpy()[chosen])
 
 
-def line_around(timeline: Timeline, start_us: float, end_us: float) -> SourceLine | None:
-    """The user's line whose frame is the innermost one around a span of host time, None where no stacks were recorded."""
+def line_around(timeline: Timeline, mine: Mask, start_us: float, end_us: float) -> SourceLine | None:
+    """The user's line whose frame is the innermost one around a span of host time, None where no stacks were recorded. mine: (n_python_calls,) frames of the threads in question."""
     calls = timeline.python_calls
     if not len(calls):
         return None
     start = calls["start_us"].to_numpy()
-    around = np.flatnonzero((start <= start_us) & (start + calls["dur_us"].to_numpy() >= end_us))
+    around = np.flatnonzero(mine & (start <= start_us) & (start + calls["dur_us"].to_numpy() >= end_us))
     names = calls["name"].cat.categories
     codes = calls["name"].cat.codes.to_numpy()
     for row in around[np.argsort(calls["dur_us"].to_numpy()[around], kind="stable")]:

@@ -101,6 +101,7 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     # A copy within the device never holds the host: a short one is done by the time that its slow call returns.
     within = (ops["copy_kind"] == CopyKind.DTOD.value).to_numpy()
     rows = np.flatnonzero((ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & ~within & (launches.call >= 0))
+    rows = rows[~np.isin(launches.call[rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))]  # a replay returns whatever is in it
     caller = launches.call[rows]
     op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]

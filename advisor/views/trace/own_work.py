@@ -84,7 +84,7 @@ def own_work(
         start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
             found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
-    for row in computing:
+    for row in computing[np.argsort(-cpu["dur_us"].to_numpy()[computing], kind="stable")[:MOST_PAUSES]]:
         start = float(cpu["start_us"].iloc[row])
         end = start + float(cpu["dur_us"].iloc[row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:

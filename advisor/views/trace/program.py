@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.ops import Ops
@@ -115,4 +115,5 @@ def _compiled_share(timeline: Timeline, launches: Launches) -> float:
     starts, ends = spans_of(notes, matches(notes, _COMPILED))
     at = np.searchsorted(starts, launches.start_us, side="right") - 1
     within = (at >= 0) & (launches.start_us < np.r_[ends, 0.0][at])
-    return float((matches(ops, _GENERATED) | within).mean())
+    kernels = ops["kind"].isin((GpuKind.KERNEL.value, GpuKind.GRAPH.value)).to_numpy()
+    return float((matches(ops, _GENERATED) | within)[kernels].mean()) if kernels.any() else 0.0

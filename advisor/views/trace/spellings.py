@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,6 +84,13 @@ def _sliced(cuts: list[bool], dims: list[str]) -> int:
     return sum(run for run in (*lengths, length) if run >= FEWEST)
 
 
+def _mostly_grows(sizes: list[int]) -> bool:
+    """Whether sizes grow from one to the next, but where they start again, as with the next text that is generated."""
+    falls = sum(later < size for size, later in pairwise(sizes))
+    rises = sum(later > size for size, later in pairwise(sizes))
+    return falls * FEWEST_SIZES <= rises
+
+
 def _grows(timeline: Timeline, joins: Ints) -> tuple[int, int] | None:
     """The smallest and largest size of the axis along which a concatenation of the same two ranks of tensor grows by what it adds."""
     sizes: dict[tuple[int, ...], list[int]] = {}
@@ -95,5 +103,5 @@ def _grows(timeline: Timeline, joins: Ints) -> tuple[int, int] | None:
             axis = differing[0]
             rest = (axis, *(n for i, n in enumerate(tensors[0]) if i != axis))
             sizes.setdefault(rest, []).append(tensors[0][axis])
-    grown = [(min(found), max(found)) for found in sizes.values() if len(set(found)) >= FEWEST_SIZES and found == sorted(found)]
+    grown = [(min(found), max(found)) for found in sizes.values() if len(set(found)) >= FEWEST_SIZES and _mostly_grows(found)]
     return max(grown, key=lambda pair: pair[1] - pair[0], default=None)

@@ -186,7 +186,15 @@ def _optimizer_steps(timeline: Timeline) -> Marks | None:
     frame = timeline.annotations
     if not len(frame):
         return None
-    _, end = ranges(frame, _OPTIMIZER)
+    frame = frame[matches(frame, _OPTIMIZER)].sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
+    start = frame["start_us"].to_numpy()
+    end = start + frame["dur_us"].to_numpy()
+    # An optimizer may call another's step inside its own.
+    outermost = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
+    start, end, name = start[outermost], end[outermost], frame["name"].cat.codes.to_numpy()[outermost]
+    if len(end) > 1:  # of several in a step, the last: behind it comes the next forward pass
+        behind = np.r_[start[1:] - end[:-1], -np.inf]
+        end = end[name == max(np.unique(name[:-1]).tolist(), key=lambda one: float(np.median(behind[:-1][name[:-1] == one])))]
     return (end[:-1], end[1:]) if len(end) > FEWEST_REPEATS else None
 
 
