@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fleet import INDEX, JobOutput, directory_of, one_path, part_of, reduced_job, write_directory
+from advisor.cli.fleet import INDEX, JobOutput, check_directory, directory_of, one_path, part_of, reduced_job, write_directory
 from advisor.cli.fleet import shard as shards
 from advisor.cli.outputs import check_target, file_name, write
 from advisor.cli.streams import say
@@ -86,7 +86,7 @@ def analyze(
     from advisor.reports import formats
 
     check_severity(fail_on)
-    if each and len(trace) > 1:
+    if each:
 
         def one(path: str, into: Path | None) -> None:
             analyze(
@@ -102,7 +102,8 @@ def analyze(
     name, max_bytes = one_path(trace), int(max_gib * GIB)
     how = JobOutput(executor, workers, directory_of(output, shard), part_of(shard))
     page = partial(html_path, name)
-    form, target = destination(format, Path("-") if how.directory else output, formats(), page, force, name)
+    inputs = (*trace, *filter(None, (memory, kernels)))
+    form, target = destination(format, Path("-") if how.directory else output, formats(), page, force, *inputs)
     html = page() if format is None and output is None else None
     if html:
         check_target(html, force, name)
@@ -114,10 +115,12 @@ def analyze(
         if how.part:
             shards(recording, with_measured(judging, recording), how)
             return
+        if how.directory:
+            check_directory(how.directory, force)
         recording = reduced_job(recording, judging, how)
     elif how.directory and not how.directory.exists():  # a name without a suffix, and no job: a file
         how = replace(how, directory=None)
-        form, target = destination(format, output, formats(), page, force, name)
+        form, target = destination(format, output, formats(), page, force, *inputs)
     elif how.directory:
         raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
     report = chosen.run(recording, step_ms)
@@ -136,10 +139,19 @@ def analyze(
 
 def _one_by_one(traces: list[str], output: Path | None, suffix: str, analyze_one: Callable[[str, Path | None], None]) -> None:
     """Each trace by itself, and where `output` is a directory into a file of its own there. Exits with the highest code of any."""
-    codes = []
+    codes: list[int] = []
+    used: set[str] = set()
     for path in traces:
-        into = output / html_path(path).with_suffix(suffix) if output and output.is_dir() else output
-        if into is not None and into == output and str(output) != "-":
+        into = output
+        if output and output.is_dir():
+            name = html_path(path).with_suffix(suffix).name
+            if name in used:  # of two of one name, the folder tells which
+                name = f"{file_name(Path(path).absolute().parent.name)}-{name}"
+            if name in used:
+                raise UsageError(f"two of the traces would be {output / name}", "Give each a name of its own.")
+            used.add(name)
+            into = output / name
+        elif len(traces) > 1 and output is not None and str(output) != "-":
             raise UsageError(f"{len(traces)} traces cannot go to one {output}", "Give -o a directory that is there, or leave it out.")
         try:
             analyze_one(path, into)

@@ -58,7 +58,7 @@ def diff(
     from advisor.reports.comparison import formats
 
     page = partial(Path, f"{_stem(before)}-{_stem(after)}.diff.html")
-    name, target = destination(format, output, formats(), page, force, str(before), str(after))
+    name, target = destination(format, output, formats(), page, force, *map(str, (before, after, *(more_before or ()), *(more_after or ()))))
     old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
     if across:
         from advisor.compare import across as two
@@ -101,13 +101,13 @@ def check(
         raise UsageError("--baseline is given, but no budget says how much slower is too slow", f"Set {budgets.REGRESSION} in [tool.advisor.budgets].")
     reports = _reports([trace], rules, config)
     against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
-    verdicts = budgets.check(limits, reports[0], against)
+    verdicts = budgets.check_all(limits, reports, against)
     for verdict in verdicts:
         print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]
     unheld = sum(verdict.status == "not checked" for verdict in verdicts)
     say(f"{len(verdicts) - len(crossed) - unheld} of {counted(len(verdicts), 'budget')} pass" + (f", {unheld} not checked" if unheld else ""))
-    if crossed or unjudged(reports[0], allow_unjudged):
+    if crossed or any(unjudged(report, allow_unjudged) for report in reports):
         raise typer.Exit(1)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.outputs import file_name, make_directory, write
+from advisor.cli.outputs import check_target, file_name, make_directory, write
 from advisor.cli.streams import say
 from advisor.cli.terminal import (
     ConfigOption,
@@ -64,6 +64,13 @@ def directory_of(output: Path | None, shard: str | None) -> Path | None:
     if shard is not None and directory is None:
         raise UsageError("--shard needs a directory for its summaries", "Give one with -o DIR.")
     return directory
+
+
+def check_directory(directory: Path, force: bool) -> None:
+    """Refuse, without `force`, to overwrite what advisor did not write where a job's pages go."""
+    for path in (directory / INDEX, directory / SAVED, *directory.glob(f"{PAGES}/*.html")):
+        if path.exists():
+            check_target(path, force, "")
 
 
 def reduced_job(recording: Recording, judging: Judging, how: JobOutput) -> Recording:

@@ -38,19 +38,23 @@ def is_ours(head: bytes) -> bool:
 
 
 def check_target(path: Path, force: bool, source: str) -> None:
-    """Refuse to overwrite the input, or without `force` what advisor did not write, before any work is done."""
+    """Refuse to overwrite the input, a file that is not ours in a directory of inputs, or without `force` what advisor did not write, before any work is done."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
     if path.is_dir():
         raise UsageError(f"{path} is a directory", "Give the path of a file.")
     if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
         raise UsageError(f"{path} is the input", "Give another path with -o.")
-    if force or not path.is_file() or path.stat().st_size == 0:
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    among = os.path.isdir(source) and os.path.samefile(path.parent, source)
+    if force and not among:
         return
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if not is_ours(head):
-        raise UsageError(f"{path} is there already and was not written by advisor", "Give another path with -o, or --force.")
+        other = "" if among else ", or --force"
+        raise UsageError(f"{path} is there already and was not written by advisor", f"Give another path with -o{other}.")
 
 
 def file_name(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -132,6 +132,15 @@ def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None
     return verdicts
 
 
+_WORST = ("crossed", "unknown", "not checked", "kept")
+
+
+def check_all(budgets: Mapping[str, Any], reports: Sequence[Report], against: Comparison | None = None) -> list[Verdict]:
+    """The same of several captures of one program: each has to keep a budget, and the verdict is that of the worst."""
+    of_each = [check(budgets, report, against) for report in reports]
+    return [min(verdicts, key=lambda one: _WORST.index(one.status)) for verdicts in zip(*of_each, strict=True)]
+
+
 def _measure(name: str, limit: float, report: Report) -> Verdict:
     of, write, per = _MEASURES[name]
     value = of(report)
@@ -169,6 +178,10 @@ def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdi
             yield Verdict(budget, "unknown", f"the rule could not look: {silent}")
             continue
         found = [f for f in counted if f.rule == name]
+        # Of a job, what each rank's own trace is clear of is not carried.
+        if report.kind != "job" and name not in {f.rule for f in report.findings} | {c.rule for c in report.clear}:
+            yield Verdict(budget, "unknown", f"the rule was not run: it is turned off, or not for a recording of kind {report.kind}")
+            continue
         if isinstance(limit, str):
             worse = [f for f in found if f.severity in _ORDER[: _ORDER.index(limit)]]
             yield _count(budget, worse, 0, f"worse than {limit}")

@@ -47,10 +47,13 @@ def read(directory: Path) -> Trend:
     entries, skipped = [], []
     for path in sorted(directory.iterdir()):
         match = _NAME.fullmatch(path.name)
-        if not match:
+        try:
+            time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=timezone.utc) if match else None
+        except ValueError:  # digits that are no date
+            time = None
+        if match is None or time is None:
             skipped.append(path.name)
             continue
-        time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=timezone.utc)
         entries.append(Entry(time, match["commit"], read_report(path)))
     if not entries:
         raise UsageError(f"{directory} holds no history", "Add a first report: advisor history DIR --add REPORT.json")

@@ -57,6 +57,7 @@ class _Held:
     def verdicts(self) -> list[Verdict]:
         from advisor.compare import budgets, compare
         from advisor.engine.run import analyze
+        from advisor.errors import UsageError
         from advisor.report.saved import is_report, read_report
 
         chosen = [rule for rule in self._known.values() if rule.id not in self._settings.disable]
@@ -69,7 +70,17 @@ class _Held:
 
         found = report(self._trace)
         against = compare([report(self._baseline)], [found]) if self._baseline else None
-        return budgets.check(self.limits, found, against)
+        for difference in against.differences if against else ():
+            if difference.serious:
+                raise UsageError(
+                    f"the baseline is not comparable: {difference.what} is {difference.before} before and {difference.after} after", difference.advice
+                )
+        verdicts = budgets.check(self.limits, found, against)
+        if found.headline.judged != "no":
+            return verdicts
+        # What could not be judged keeps no budget.
+        why = f"the trace could not be judged: {found.headline.judged_why}"
+        return [budgets.Verdict(one.budget, "unknown", f"{one.detail}; {why}") if one.passes else one for one in verdicts]
 
 
 class _Crossed(Exception):

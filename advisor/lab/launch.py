@@ -45,6 +45,8 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
     quiet: throw away what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
     well but nothing was recorded.
     """
+    if shutil.which(command[0]) is None:  # before an earlier recording is taken away
+        raise UsageError(f"{command[0]} cannot be started: there is no such command", "Give the command as the shell would run it, after --.")
     if options.nsys:
         command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
     prepare(directory)

@@ -287,5 +287,7 @@ def prepare(directory: Path) -> None:
         present = [folder / name for name in ("light.json.gz", "deep.json.gz") if (folder / name).exists()]
         if present and not (folder / FILE).exists():
             raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
+        if (folder / FILE).exists() and b'"unprofiled_step_us"' not in (folder / FILE).read_bytes()[:4096]:
+            raise UsageError(f"{folder / FILE} was not written by advisor", "Give another directory.")
         for path in (folder / FILE, *present):
             path.unlink(missing_ok=True)
