@@ -77,7 +77,7 @@ def low_arithmetic_intensity(
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
     ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
-    `min_busy_share` of the time the GPU works ({min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
+    `min_busy_share` of the time the GPU works (in training, where a larger batch changes what is learnt, a low finding; {min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
     Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
     fill an eighth of it or less, more requests share what the host issues and the multiprocessors: a low finding, as no trace tells whether there are more.

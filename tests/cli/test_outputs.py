@@ -243,3 +243,45 @@ def test_open_shows_the_page_that_was_written(tmp_path):
     assert done.returncode == 0 and (tmp_path / "opened").read_text().split() == [(tmp_path / "slow.advisor.html").as_uri()]
     done = shell_of("analyze", SLOW, "--open", "-f", "text", cwd=tmp_path, BROWSER=f"{tmp_path}/browser %s")
     assert done.returncode == 2 and "none is written" in done.stderr and len((tmp_path / "opened").read_text().split()) == 1
+
+
+def test_a_jobs_directory_takes_nobodys_files(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("<h1>mine</h1>")
+    job = ROOT / "samples" / "jobs" / "ddp_even_2"
+    done = advisor("analyze", job, "-o", "site", "-q", cwd=tmp_path)
+    assert done.returncode == 2 and "not written by advisor" in done.stderr
+    assert (tmp_path / "site" / "index.html").read_text() == "<h1>mine</h1>" and not (tmp_path / "site" / "report.json").exists()
+
+
+def test_no_input_is_overwritten_even_by_force(tmp_path):
+    ranks = sorted((ROOT / "samples" / "jobs" / "ddp_even_2").glob("*.json.gz"))
+    (tmp_path / "job").mkdir()
+    for rank in ranks:
+        shutil.copy(rank, tmp_path / rank.name)
+        shutil.copy(rank, tmp_path / "job" / rank.name)
+    for inputs, target in (([r.name for r in ranks], ranks[1].name), (["job"], f"job/{ranks[0].name}")):
+        done = advisor("analyze", *inputs, "-f", "json", "-o", target, "--force", cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert (tmp_path / target).read_bytes() == (ROOT / "samples" / "jobs" / "ddp_even_2" / (tmp_path / target).name).read_bytes()
+
+
+def test_each_of_two_traces_of_one_name_has_a_report(tmp_path):
+    for folder, side in (("a", "slow"), ("b", "fixed")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(ROOT / "samples" / "launch-gap" / f"{side}.json.gz", tmp_path / folder / "rank0.json.gz")
+    (tmp_path / "out").mkdir()
+    done = advisor("analyze", "a/rank0.json.gz", "b/rank0.json.gz", "--each", "-o", "out", "-f", "json", cwd=tmp_path)
+    assert done.returncode == 0 and len(list((tmp_path / "out").iterdir())) == 2, done.stderr
+    done = advisor("analyze", "a/rank0.json.gz", "--each", "-o", "out", "-f", "json", cwd=tmp_path)
+    assert done.returncode == 0, "a pattern may match one file"
+
+
+def test_a_command_that_is_none_takes_no_recording_away(tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "recording.json").write_text('{"version": 1, "unprofiled_step_us": [1000]}')
+    done = advisor("record", "-o", "r", "--", "no-such-command", cwd=tmp_path)
+    assert done.returncode == 2 and (tmp_path / "r" / "recording.json").exists()
+    (tmp_path / "r" / "recording.json").write_text('{"my": "notes"}')
+    done = advisor("record", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path)
+    assert done.returncode == 2 and "not written by advisor" in done.stderr and (tmp_path / "r" / "recording.json").exists()

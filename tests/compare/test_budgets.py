@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from advisor.compare import compare
-from advisor.compare.budgets import EXAMPLE, check, parse
+from advisor.compare.budgets import EXAMPLE, check, check_all, parse
 from advisor.errors import UsageError
 from advisor.report.memory import TracedMemory
 from advisor.report.numbers import percent
@@ -180,3 +180,16 @@ def test_peaks_of_memory_are_of_a_trace_too_where_its_events_say_them():
     report = msgspec.structs.replace(launch_bound(), traced_memory=(TracedMemory(0, 500, None), TracedMemory(1, 700, None)))
     assert status({"peak_bytes": 700, "reserved_bytes": 1}, report) == {"peak_bytes": "kept", "reserved_bytes": "unknown"}
     assert status({"peak_bytes": 699}, report) == {"peak_bytes": "crossed"}
+
+
+def test_a_rule_that_was_not_run_keeps_no_budget():
+    report = launch_bound()
+    absent = {"findings": {"memory-leak": 0}}
+    assert status(absent, report) == {"findings.memory-leak": "unknown"}
+
+
+def test_each_of_several_captures_has_to_keep_a_budget():
+    slow, fast = launch_bound(), healthy()
+    for reports in ((slow, fast), (fast, slow)):
+        (verdict,) = check_all({"step_ms": (fast.step_us + slow.step_us) / 2e3}, reports)
+        assert verdict.status == "crossed"

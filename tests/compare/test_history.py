@@ -95,3 +95,10 @@ def test_a_commit_that_could_not_be_judged_says_so(tmp_path):
     for name in ("text", "html"):
         shown = formats()[name].render(trend)
         assert shown.count("judged in part") == 1 and shown.count("could not be judged") == 1
+
+
+def test_a_file_whose_digits_are_no_date_is_passed_over(tmp_path):
+    directory = kept(tmp_path)
+    (directory / "20251399T999999Z-abc.json").write_text("{}")
+    trend = history.read(directory)
+    assert len(trend.entries) == 3 and trend.skipped == ("20251399T999999Z-abc.json",)

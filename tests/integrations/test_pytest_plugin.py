@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 from advisor.engine.run import analyze
+from advisor.errors import UsageError
 from advisor.integrations.pytest_plugin import _Held
 from tests.paths import ROOT
 
@@ -35,3 +40,14 @@ def test_traces_are_held_with_the_rates_that_the_settings_say(tmp_path: Path) ->
         assert [verdict.budget for verdict in held.verdicts] == ["step_ms", "idle_share"]
     (rates,) = analyzed.call_args.kwargs["devices"]
     assert (rates.names, rates.memory_gbps) == (("NVIDIA H200",), 12)
+
+
+def test_a_baseline_of_another_device_is_refused(tmp_path: Path) -> None:
+    trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
+    other = json.loads(gzip.decompress(trace.read_bytes()))
+    for device in other["deviceProperties"]:
+        device["name"] = "NVIDIA A100-SXM4-80GB"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nregression_percent = 5\n")
+    with pytest.raises(UsageError, match="not comparable"):
+        _ = _Held(trace, tmp_path / "other.json", tmp_path).verdicts

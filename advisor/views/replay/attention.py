@@ -125,8 +125,14 @@ class _Reader:
             by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
             for key, product in self._products(here):
                 by_scores.setdefault(key, []).append(product)
-            for (batch, sides), products in by_scores.items():
-                yield from self._pairs(here, products, batch * prod(sides) * (max(sides) if len(sides) == 1 else 1))
+            sizes = {key: batch * prod(sides) * (max(sides) if len(sides) == 1 else 1) for key in by_scores for batch, sides in (key,)}
+            used: set[int] = set()
+            for key, products in by_scores.items():
+                for made in self._pairs(here, products, sizes[key]):
+                    used.update(made.products.tolist())
+                    yield made
+            for key, products in by_scores.items():
+                yield from self._pairs(here, _as_wide([p for p in products if not used & {*p.at.tolist()}]), sizes[key])
 
     def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
         """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
@@ -141,13 +147,9 @@ class _Reader:
             places: list[tuple[tuple[int, int], bool | None]] = [((rows, columns), True), ((rows, inner), False), ((inner, columns), False)]
             if inner == columns:
                 places = [((rows, columns), None), *(places[2:] if rows != inner else [])]
-            # A head as wide as there are queries leaves two places under one pair of sizes: which of them it is, is then open.
-            told: dict[frozenset[int], set[bool | None]] = {}
             for pair, first in places:
                 if pair[0] * pair[1] >= MIN_SCORES:
-                    told.setdefault(frozenset(pair), set()).add(first)
-            for sides, firsts in told.items():
-                yield (batch, sides), Product(at, batch, rows, inner, columns, firsts.pop() if len(firsts) == 1 else None)
+                    yield (batch, frozenset(pair)), Product(at, batch, rows, inner, columns, first)
 
     def _pairs(self, here: Ints, products: list[Product], scores: int) -> Iterator[WrittenOut]:
         """Forward: the product that makes the scores, a softmax, the one that uses them. Backward: two, the softmax's, two."""
@@ -253,6 +255,17 @@ class _Reader:
     def _softmax_backward(self, between: Ints, of_scores: Mask) -> bool:
         """A softmax written out is undone by products and a sum over the scores."""
         return bool((self.work.of(Family.REDUCTION)[between] & of_scores).any())
+
+
+def _as_wide(products: list[Product]) -> list[Product]:
+    """Of heads as wide as there are queries, whose first product has two places under one pair of sizes: each product once, open where these disagree.
+    None where there are no such."""
+    places: dict[int, list[Product]] = {}
+    for product in products:
+        places.setdefault(int(product.at[0]), []).append(product)
+    if not any(len({p.first for p in same}) > 1 for same in places.values()):
+        return []
+    return [same[0] if len({p.first for p in same}) == 1 else replace(same[0], first=None) for same in places.values()]
 
 
 def _settled(firsts: list[bool | None], softmax_after: int) -> list[bool]:

@@ -216,7 +216,6 @@ def _without(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tupl
     dur, skip, fused = schedule.dur_us.copy(), schedule.skip_op.copy(), schedule.fused.copy()
     dur[kept] = dur_us
     fused[kept], skip[gone] = True, True
-    skip[kept] = False  # one that another edit made part of a kernel before it, and that now has the time of others to take
     left, had = (np.bincount(schedule.op_call[ops], minlength=len(schedule.call_us)) for ops in (~skip, gone))
     return schedule.edit(dur_us=dur, skip_op=skip, fused=fused), np.flatnonzero((left == 0) & (had > 0))
 

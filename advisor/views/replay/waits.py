@@ -134,8 +134,8 @@ def host_rules(
             target = int(own[np.argmax(op_end[own])]) if len(own) else -1
         else:
             target = _last_done(op_end, latest, first_op[i], end[i])
-            if target >= 0 and not (is_sync[i] or frees[i]) and (op_end[target] < start[i] or latest[first_op[i] - 1] > end[i] + CLOCK_SKEW_US):
-                target = -1  # memory is taken beside work that goes on
+            if target >= 0 and not (is_sync[i] or frees[i]) and op_end[target] < start[i]:
+                target = -1
         if target < 0:
             behind = int(np.searchsorted(earlier, end[i] + CLOCK_SKEW_US)) - 1
             if is_sync[i] and not first_op[i] and behind >= 0 and earlier[behind] > start[i]:

@@ -84,6 +84,13 @@ def test_a_head_as_wide_as_its_keys_are_many(queries, keys, width):
     assert one.scores == (B, queries, keys) and one.flops == 2 * 2 * B * queries * keys * width
 
 
+@pytest.mark.parametrize("queries", [D - 1, D, D + 1])
+def test_a_head_as_wide_as_there_are_queries(queries):
+    scores = [B, queries, 1024]
+    (one,) = attentions(("aten::bmm", [[B, queries, D], [B, D, 1024]]), ("aten::_softmax", [scores]), ("aten::bmm", [scores, [B, 1024, D]]))
+    assert one.scores == (B, queries, 1024) and one.flops == 2 * 2 * B * queries * 1024 * D
+
+
 def test_one_query_over_a_cache():
     (one,) = attentions(("aten::bmm", [[B, 1, D], [B, D, N]]), ("aten::_softmax", [[B, 1, N]]), ("aten::bmm", [[B, 1, N], [B, N, D]]))
     assert one.scores == (B, 1, N)

@@ -90,6 +90,19 @@ def test_a_wait_at_which_the_gpu_has_work_queued_gains_nothing():
     assert every(schedule, WithoutWaits(np.arange(len(schedule.call_row)))) == pytest.approx(100, rel=0.01)
 
 
+def test_a_wait_for_all_streams_is_for_what_ended_last_not_for_what_was_launched_last():
+    """A kernel of 484 µs on one stream, then one of 5 on another, then a wait of 465 for both."""
+    trace = Trace()
+    for s in range(STEPS):
+        at = 600.0 * s
+        trace.step(at, 599, s + 1).launch(at + 10, at + 16, at + 500, "long", stream=7).launch(at + 20, at + 26, at + 31, "short", stream=8)
+        trace.call("cudaDeviceSynchronize", at + 40, 465)
+    schedule = of(trace)
+    assert schedule.call_us[waits(schedule)].max() == pytest.approx(0)
+    long = np.flatnonzero(schedule.dur_us > 100)
+    assert period_us(WithDurations(long, schedule.dur_us[long] / 2).apply(schedule)) == pytest.approx(600 - 242, abs=1)
+
+
 @pytest.mark.parametrize(("kernel", "host", "expected"), [(100, 60, 101), (40, 60, 60)])
 def test_a_wait_for_a_kernel_gains_up_to_the_slower_side(kernel, host, expected):
     # Each step: `host` µs of issuing with the launch at its end, 6 µs of latency, the kernel, 2 µs to return.

@@ -5,7 +5,7 @@ import pytest
 
 from advisor.intervals import length
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.made_on_host import MadeOnHost
+from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
 from tests.rules.test_rules import found, repeat
 
 
@@ -75,3 +75,12 @@ def test_what_comes_to_the_host_was_not_made_there():
 
     finding = found("memcpy", repeat(100, body))
     assert "making what they carry" not in finding.summary and finding.saving.expected_us < 60
+
+
+def test_what_another_thread_makes_meanwhile_is_no_maker():
+    def body(trace, at):
+        trace.op("aten::add", at, 10).launch(at + 2, at + 12, at + 20).op("aten::randn", at + 60, 30, tid=2)
+        trace.op("aten::to", at + 100, 50).copy(at + 115, 20, at + 120, at + 130)
+
+    work = repeat(1000, body).get(GpuWork)
+    assert created_on_host(work.timeline, work.ops, work.rows[np.flatnonzero(~work.kernel)]) == 0

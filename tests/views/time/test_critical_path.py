@@ -116,3 +116,16 @@ def test_delays_agree_with_those_that_hta_publishes():
     (fft,), (gemm,) = (np.flatnonzero(ops["correlation"] == n) for n in (5597, 5604))
     assert ahead[fft] == -1 and start[fft] - launched[fft] == 27
     assert ahead[gemm] == fft and start[gemm] - end[fft] == 7
+
+
+def test_ops_that_each_end_within_the_clocks_skew_of_the_other_lead_back_in_time():
+    """Z waits for X's event and is queued on Y's stream, while X, Y and Z begin and end within a microsecond."""
+    trace = Trace().step(0, 1000)
+    trace.launch(100, 509.5, 510.9, "Y", stream=2).launch(110, 510.0, 510.0, "X", stream=1)
+    trace.call("cudaEventRecord", 115, 1).call("cudaStreamWaitEvent", 117, 1)
+    trace.launch(120, 509.0, 509.4, "Z", stream=2).launch(130, 510.95, 900, "W", stream=2)
+    schedule = trace.get(Replay).recorded
+    start, end = (np.array([trace.timeline().gpu_ops[column].iloc[row] for row in schedule.op_row]) for column in ("start_us", "dur_us"))
+    ahead = _ahead(schedule, start, start + end, start - 400)
+    assert all(start[before] <= start[at] for at, before in enumerate(ahead.tolist()) if before >= 0)
+    assert trace.get(CriticalPath).parts

@@ -41,6 +41,11 @@ def test_one_compiled_kernel_among_hundreds_is_no_compiled_program():
     ranged = kernels("a", "b", "c").note("Torch-Compiled Region: 0/0", 9, 100)  # holds the launches of b and c
     assert ranged.get(Program).compiled
 
+    copied = kernels(*["triton_poi_fused_0"] * 9)
+    for at in range(40):
+        copied.copy(2_000 + 10 * at, 3, 2_005 + 10 * at, 2_008 + 10 * at)
+    assert copied.get(Program).compiled, "copies are no kernels"
+
 
 @pytest.mark.parametrize(
     ("frame", "server"),

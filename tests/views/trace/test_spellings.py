@@ -49,3 +49,11 @@ def test_a_cache_that_grows_by_concatenation(grows):
         return [("aten::cat", [[[1, 4, past, 64], [1, 4, 1, 64]], []])] * 2
 
     assert seen(names, steps=6).grows == ((100, 104) if grows else None)  # the last mark only closes the window
+
+
+def test_a_cache_that_starts_again_with_the_next_text_grows():
+    def names(i):
+        return [("aten::cat", [[[1, 4, 100 + i % 5, 64], [1, 4, 1, 64]], []])] * 2
+
+    assert seen(names, steps=11).grows == (100, 104)
+    assert seen(lambda i: [("aten::cat", [[[1, 4, 100 - i, 64], [1, 4, 1, 64]], []])] * 2, steps=11).grows is None

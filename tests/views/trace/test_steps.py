@@ -191,6 +191,16 @@ def test_the_optimizers_period_is_a_step():
     assert (steps.basis, steps.step_us) == ("detected", 100) and "Optimizer.step" in steps.detail
 
 
+@pytest.mark.parametrize(("second", "dur"), [((97, 2), 10), ((88, 4), 10)], ids=["one after the other", "one inside the other"])
+def test_two_optimizers_in_a_step_are_one_step(second, dur):
+    trace = Trace()
+    for s in range(8):
+        trace.launch(100 * s + 1, 100 * s + 5, 100 * s + 80, f"k{s}").note("Optimizer.step#Muon.step", 100 * s + 85, dur)
+        trace.note("Optimizer.step#AdamW.step", 100 * s + second[0], second[1])
+    steps = trace.get(Steps)
+    assert steps.basis == "detected" and steps.step_us == pytest.approx(100) and steps.periods_us.max() - steps.periods_us.min() < 1
+
+
 # Its parts
 
 

@@ -1,0 +1,74 @@
+"""The fix fits the program that it is given to: what a trace shows is in its words and its code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.engine.run import analyze
+from advisor.report.finding import Fix
+from advisor.report.model import Report
+from tests.analysed import analysed
+from tests.paths import ROOT
+
+SAMPLES = ROOT / "samples"
+
+
+def fix_of(report: Report, rule: str) -> Fix:
+    return next(finding.fix for finding in report.findings if finding.rule == rule)
+
+
+def code(sample: str, rule: str) -> str:
+    found = fix_of(analysed(SAMPLES / sample), rule).code
+    return found.after if found else ""
+
+
+@pytest.mark.parametrize(("sample", "masked"), [("public/dinov2_bf16.slow.json.gz", False), ("spellings/attention/att_where.slow.json.gz", True)])
+def test_attention_gets_a_mask_where_there_is_one(sample: str, masked: bool) -> None:
+    after = code(sample, "unfused-attention")
+    assert ("attn_mask=mask" in after) == masked and "is_causal" not in after
+
+
+def test_a_training_step_keeps_its_optimizer() -> None:
+    assert "torch.optim.SGD(model.parameters(), lr=lr, fused=True)" in code("public/dla_cifar.slow.json.gz", "launch-gap")
+    assert "torch.optim" not in code("written/station_heads.slow.json.gz", "launch-gap"), "NAdam has no fused form"
+
+
+def test_convolutions_have_a_switch_of_their_own_and_inference_no_backward_pass() -> None:
+    fix = fix_of(analysed(SAMPLES / "precision" / "super_resolution_fp32.slow.json.gz"), "precision")
+    assert any("torch.backends.cudnn.allow_tf32" in step for step in fix.steps)
+    assert fix.code and "backward" not in fix.code.after
+
+
+def test_what_switches_of_pytorch_do_not_reach_is_told_none() -> None:
+    report = analysed(SAMPLES / "kernels" / "pairs.ncu-rep.gz")
+    own = [f for f in report.findings if f.rule == "precision" and "triton" in f.summary]
+    assert own and all("autocast" not in step for f in own for step in f.fix.steps)
+
+
+def test_sizes_of_a_backward_product_are_no_batch() -> None:
+    fix = fix_of(analysed(SAMPLES / "public" / "bart_tf32.slow.json.gz"), "gemm-alignment")
+    assert "pad(batch" not in (fix.code.after if fix.code else "")
+
+
+def test_a_program_in_fp16_is_not_told_bf16() -> None:
+    fix = fix_of(analysed(SAMPLES / "written" / "choir_stems.slow.json.gz"), "dtype-casts")
+    assert fix.code and "bfloat16" not in fix.code.after and "BF16" not in fix.risk
+
+
+def test_training_is_told_of_samples_not_of_requests() -> None:
+    (finding,) = (f for f in analysed(SAMPLES / "written" / "species_tree.slow.json.gz").findings if f.rule == "low-arithmetic-intensity")
+    assert finding.severity == "low" and "request" not in finding.fix.title + " ".join(finding.fix.steps)
+
+
+def test_without_the_devices_rates_nobody_says_that_products_keep_it_busy(tmp_path: Path) -> None:
+    trace = json.loads(gzip.decompress((SAMPLES / "low-arithmetic-intensity" / "slow.json.gz").read_bytes()))
+    for device in trace["deviceProperties"]:
+        device["name"] = "NVIDIA Foo 9000"
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    report = analyze(str(tmp_path / "trace.json"))
+    (skipped,) = (s for s in report.skipped if s.rule == "low-arithmetic-intensity")
+    assert "rate" in skipped.why
