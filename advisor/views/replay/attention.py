@@ -15,6 +15,9 @@ from advisor.knowledge.kernel_names import Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
+NARROWEST = 16
+"""No head is narrower: below it, sizes that coincide are those of the first words that are decoded."""
+
 FURTHEST = 60
 """Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
 
@@ -132,7 +135,8 @@ class _Reader:
                     used.update(made.products.tolist())
                     yield made
             for key, products in by_scores.items():
-                yield from self._pairs(here, _as_wide([p for p in products if not used & {*p.at.tolist()}]), sizes[key])
+                wide = self._pairs(here, _as_wide([p for p in products if not used & {*p.at.tolist()}]), sizes[key])
+                yield from (made for made in wide if min(made.scores[1:]) >= NARROWEST)
 
     def _products(self, here: Ints) -> Iterator[tuple[tuple[int, frozenset[int]], Product]]:
         """Each product of two activations under every pair of sizes that may be scores: of its result, and of its operands."""
@@ -263,7 +267,7 @@ def _as_wide(products: list[Product]) -> list[Product]:
     places: dict[int, list[Product]] = {}
     for product in products:
         places.setdefault(int(product.at[0]), []).append(product)
-    if not any(len({p.first for p in same}) > 1 for same in places.values()):
+    if not any(len({p.first for p in same}) > 1 and min(same[0].rows, same[0].columns) >= NARROWEST for same in places.values()):
         return []
     return [same[0] if len({p.first for p in same}) == 1 else replace(same[0], first=None) for same in places.values()]
 
