@@ -260,7 +260,7 @@ def _loaded(origin: str, load: Callable[[], Any]) -> Any:
         return load()
     except RuleError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RuleError(f"{origin} cannot be loaded: {type(error).__name__}: {error}", "Mend it, or leave it out.") from error
 
 

@@ -68,6 +68,8 @@ def run(
         raise UsageError(f"{step_ms} ms is no step time", "Give the step time in ms, as measured without a profiler.")
     rules, options = list(rules), options or {}
     recording = recording if isinstance(recording, Recording) else Recording("trace", recording.source.path, (recording,))
+    if step_ms is not None and recording.kind != "trace":
+        raise UsageError(f"a step time says nothing of a recording of kind {recording.kind}", "Leave it out: it is for a trace of one process.")
     if recording.kind == "job":
         from advisor.engine.fleet import reduced
         from advisor.engine.reduce import Judging

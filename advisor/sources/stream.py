@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -93,6 +94,8 @@ class Stream:
         parts, have = [self._ready] if self._ready else [], len(self._ready)
         while have < n and not self._ended:
             block = self._inflate() if self._magic else self._plain(n - have)
+            if not self.total:
+                block = block.removeprefix(codecs.BOM_UTF8)  # which some editors and shells put before a text
             self.total += len(block)
             self._check_limit()
             parts.append(block)

@@ -91,7 +91,7 @@ def _finding(number: int, finding: Finding, moment: Moment | None) -> Iterator[d
     }
     args = {
         "summary": visible(finding.summary),
-        "saves_us": finding.saving.expected,
+        f"saves_{finding.saving.unit}": finding.saving.expected,
         "fix": visible(finding.fix.title),
         "severity": finding.severity,
         "confidence": finding.confidence,

@@ -1,5 +1,6 @@
 """The command as a user runs it: exit codes, outputs, and files that are not ours."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -191,3 +192,10 @@ def test_closed_pipe_is_no_traceback(tmp_path):
 
 def test_the_rules_pages_are_current():
     assert advisor("rules", "--markdown", cwd=ROOT).stdout.decode() == (ROOT / "rules" / "README.md").read_text(), "advisor rules --markdown > rules/README.md"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_changes_nothing(tmp_path, pack):
+    (tmp_path / "a.json").write_bytes(pack(b"\xef\xbb\xbf" + gzip.decompress(SLOW.read_bytes())))
+    with_mark, without = (json.loads(advisor("analyze", path, "-f", "json", "-o", "-", cwd=tmp_path).stdout) for path in ("a.json", SLOW))
+    assert [with_mark[part] for part in ("devices", "findings", "headline")] == [without[part] for part in ("devices", "findings", "headline")]

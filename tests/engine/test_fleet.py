@@ -157,3 +157,10 @@ def test_among_hundreds_of_ranks_the_late_one_is_found():
     made = report(300, late=123)
     assert made.findings[0].rule == "straggler" and made.findings[0].ranks == (123,) and len(made.ranks) == 300
     assert made.slowdown and made.slowdown.worst_ranks[0] == 123
+
+
+def test_a_rank_without_gpu_work_is_said_and_the_others_stand(tmp_path):
+    for rank in sorted((ROOT / "samples" / "jobs" / "ddp_even").glob("*.json.gz")):
+        (tmp_path / rank.name).write_bytes(rank.read_bytes()[: 20_000 if rank.name.startswith("rank3") else None])
+    part = reduced(read(tmp_path), BARE, executor="serial").parts[0]
+    assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1, 2] and "no GPU work" in part.unread[0].why

@@ -5,9 +5,10 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from advisor.engine.rule import SECTIONS, Found, Range, Rule, built_in, rule
+from advisor.engine.rule import SECTIONS, Found, Range, Rule, built_in, catalog, rule
 from advisor.engine.run import run
 from advisor.errors import RuleError, Unavailable, UsageError
+from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Evidence, Fix, Saving
 from advisor.views.replay.build import Replay
@@ -139,3 +140,14 @@ def test_a_rule_that_returns_something_else_has_failed():
 
 def test_several_options_stand_in_the_order_of_the_function():
     assert list(Rule("acme/slow", ruled(halved(), min_saving_share=0.1).function, min_saving_share=0.1).options) == ["max_calls", "min_saving_share"]
+
+
+def test_a_file_of_rules_that_ends_the_program_is_an_error_of_the_file(tmp_path):
+    (tmp_path / "rules.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(RuleError, match="SystemExit"):
+        catalog([tmp_path / "rules.py"])
+
+
+def test_a_step_time_is_for_traces():
+    with pytest.raises(UsageError, match="memory"):
+        run(Recording("memory", "x", ()), [], step_ms=5.0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.errors import TraceError
 from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, complement, intersect, joined, overlap_with, subtract, union
 from advisor.knowledge.cuda_api import FREES
 from advisor.knowledge.idle import CAUSES
@@ -88,11 +89,13 @@ class Lane:
         partition: Partition,
         collectives: RankCollectives,
     ) -> Lane:
+        if partition.main is None:
+            raise TraceError("it holds no GPU work in its steps", "Record this rank's GPU too, and look whether its file is whole.")
         window = (steps.start_us, steps.end_us)
         ops = timeline.gpu_ops
         start = ops["start_us"].to_numpy()
         end = start + ops["dur_us"].to_numpy()
-        device = partition.main.device if partition.main else -1
+        device = partition.main.device
         own = (ops["device"].to_numpy() == device) & ~kernels.communication & (end > window[0]) & (start <= window[1] + 1e-3)
         compute = union(start[own & kernels.compute], end[own & kernels.compute])
         busy = union(start[own], end[own])

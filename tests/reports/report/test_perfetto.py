@@ -63,3 +63,8 @@ def test_numbers_fit_what_perfetto_reads(events: list[dict[str, Any]]) -> None:
 def test_a_saved_report_gives_its_findings_alone() -> None:
     made = json.loads(perfetto.render(hostile()))["traceEvents"]
     assert {e["cat"] for e in made if e["ph"] == "X"} == {"finding"}
+
+
+def test_bytes_are_no_microseconds() -> None:
+    text = perfetto.render(advisor.analyze(ROOT / "samples" / "memory" / "grown_cache.slow.pickle.gz"))
+    assert '"saves_bytes"' in text and '"saves_us"' not in text
