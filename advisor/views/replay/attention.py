@@ -16,7 +16,7 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.shapes import Shapes
 
 NARROWEST = 16
-"""No head is narrower: below it, sizes that coincide are those of the first words that are decoded."""
+"""Heads are hardly ever narrower: below it, sizes that coincide are those of the first words that are decoded."""
 
 FURTHEST = 60
 """Kernels between two products of one attention at most: with masks, casts and a softmax by hand there are some 15."""
@@ -128,7 +128,7 @@ class _Reader:
             by_scores: dict[tuple[int, frozenset[int]], list[Product]] = {}
             for key, product in self._products(here):
                 by_scores.setdefault(key, []).append(product)
-            sizes = {key: batch * prod(sides) * (max(sides) if len(sides) == 1 else 1) for key in by_scores for batch, sides in (key,)}
+            sizes = {(batch, sides): batch * prod(sides) * (max(sides) if len(sides) == 1 else 1) for batch, sides in by_scores}
             used: set[int] = set()
             for key, products in by_scores.items():
                 for made in self._pairs(here, products, sizes[key]):

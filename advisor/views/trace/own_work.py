@@ -84,11 +84,13 @@ def own_work(
         start, end = float(cpu["start_us"].iloc[row]), float(cpu["start_us"].iloc[row] + cpu["dur_us"].iloc[row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
             found.append((start, end, OwnWork(f"{cpu['name'].iloc[row]} on the host", None, "unknown")))
-    for row in computing[np.argsort(-cpu["dur_us"].to_numpy()[computing], kind="stable")[:MOST_PAUSES]]:
+    # All count; to name one takes a look at every frame.
+    longest_ops = set(computing[np.argsort(-cpu["dur_us"].to_numpy()[computing], kind="stable")[:MOST_PAUSES]].tolist())
+    for row in computing:
         start = float(cpu["start_us"].iloc[row])
         end = start + float(cpu["dur_us"].iloc[row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
-            inner = _named(timeline, host, start, end) if named else None
+            inner = _named(timeline, host, start, end) if named and int(row) in longest_ops else None
             dims = str(cpu["dims"].iloc[row])
             label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))

@@ -194,7 +194,9 @@ def _optimizer_steps(timeline: Timeline) -> Marks | None:
     start, end, name = start[outermost], end[outermost], frame["name"].cat.codes.to_numpy()[outermost]
     if len(end) > 1:  # of several in a step, the last: behind it comes the next forward pass
         behind = np.r_[start[1:] - end[:-1], -np.inf]
-        end = end[name == max(np.unique(name[:-1]).tolist(), key=lambda one: float(np.median(behind[:-1][name[:-1] == one])))]
+        usual = {one: float(np.median(behind[:-1][name[:-1] == one])) for one in np.unique(name[:-1]).tolist()}
+        last = [one for one, us in usual.items() if 2 * us >= max(usual.values())]
+        end = end[name == max(last, key=lambda one: int((name == one).sum()))]  # not one of every tenth step
     return (end[:-1], end[1:]) if len(end) > FEWEST_REPEATS else None
 
 
