@@ -209,7 +209,7 @@ def _fix(why: Recompilations) -> Fix:
                 after="f = torch.compile(make_step(config))\nfor batch in loader:\n    f(batch)",
             ),
             url=url,
-            risk="None for the results.",
+            risk="Results stay as they are.",
         )
     if why.varying:
         dimension = _dimension(why.varying) if all(v.startswith("[") for v in why.varying) else None
@@ -243,5 +243,5 @@ def _fix(why: Recompilations) -> Fix:
             after='# in __init__: self.register_buffer("step", torch.zeros(()))\nclass Loss(nn.Module):\n    def forward(self, x):\n        self.step.add_(1)\n        return x * self.step',
         ),
         url=url,
-        risk="None for the results; a tensor on the GPU cannot steer Python branches.",
+        risk="Results stay as they are; a tensor on the GPU cannot steer Python branches.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from advisor.cli import app
 from advisor.compare import compare
 from advisor.engine.rule import catalog
+from advisor.knowledge.data import load
 from advisor.reports.comparison import formats as of_a_comparison
 from advisor.reports.report import text
 from tests.analysed import analysed
@@ -48,6 +50,17 @@ def test_the_rules_pages() -> None:
         for fault in faults(line.strip())
         if not fault.startswith(("digits", "no word"))
     ]
+
+
+def test_what_fixes_say() -> None:
+    """Held even where no sample that is read makes a rule, or its words for JAX, say it."""
+    fixes_of_jax = load("jax_terms")["fixes"].values()
+    told = [("jax_terms", text) for fix in fixes_of_jax for where, text in said(fix) if where in ("title", "steps", "risk")]
+    for file in (ROOT / "rules").glob("*.py"):
+        fixes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fix"]
+        values = [word.value for fix in fixes for word in fix.keywords if word.arg in ("title", "steps", "risk")]
+        told += [(file.name, part.value) for value in values for part in ast.walk(value) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    assert not [(file, fault, text) for file, text in told for fault in faults(text)]
 
 
 def test_the_commands_help() -> None:
