@@ -161,7 +161,7 @@ def _label(work: GpuWork, position: int, *, turned: bool) -> str:
 
 
 def _shapes(work: GpuWork, op: int) -> list[list[int]]:
-    dims = str(work.timeline.cpu_ops["dims"].iat[op]) if op >= 0 else ""
+    dims = work.timeline.op_text("dims", op) if op >= 0 else ""
     return [d for d in arguments.numbers(dims) if d and all(isinstance(n, int) for n in d)]
 
 

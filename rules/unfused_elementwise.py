@@ -165,8 +165,9 @@ def _compiled(work: GpuWork, host_time: HostTime, chains: list[Ints], us: Floats
     """Each chain as one kernel, or as many as are left of it; attention that the compiler knows is one kernel with its products, and has no chains."""
     chosen = np.flatnonzero(attention.by_compiler).tolist()
     found, kept = ([those[i] for i in chosen] for those in (attention.found, attention.kept))
-    inside = np.concatenate([work.op[:0], *found])
-    apart = [i for i, chain in enumerate(chains) if not np.isin(chain, inside).any()] if chosen else range(len(chains))
+    inside = np.zeros(len(work.op), bool)
+    inside[np.concatenate([work.op[:0], *found])] = True
+    apart = [i for i, chain in enumerate(chains) if not inside[chain].any()] if chosen else range(len(chains))
     fused = [Fused.chains([chains[i] for i in apart], us[apart], [kernels[i] for i in apart] if kernels else ())] if apart else []
     return combine(*fused, as_one_kernel(work, host_time, kept, found, attention.times_us[chosen, column]))
 

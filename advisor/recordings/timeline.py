@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -263,6 +263,11 @@ def _empty(name: str) -> pd.DataFrame:
     return table(name, {})
 
 
+def _texts(column: pd.Series) -> tuple[list[str], np.ndarray]:
+    """Each distinct text, and which one each row holds."""
+    return list(map(str, column.cat.categories)), column.cat.codes.to_numpy()
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One process's trace: what hosts and devices did, when, on one clock (see the module's text).
@@ -312,6 +317,15 @@ class Timeline:
             if "start_us" in frame and not frame["start_us"].is_monotonic_increasing:
                 tables[name] = frame.sort_values("start_us", kind="stable", ignore_index=True)
         return cls(source=source, devices=devices, base_ns=base_ns, **tables)
+
+    def op_text(self, column: Literal["dims", "strides", "types"], row: int) -> str:
+        """A text of one row of `cpu_ops`, in a hundredth of the time that the table takes for one."""
+        texts, codes = self._op_texts.get(column) or self._op_texts.setdefault(column, _texts(self.cpu_ops[column]))
+        return texts[codes[row]]
+
+    @cached_property
+    def _op_texts(self) -> dict[str, tuple[list[str], np.ndarray]]:
+        return {}
 
     def sm_counts(self, device_ids: np.ndarray) -> np.ndarray:
         """Multiprocessors of each device, in an array as that of the ids."""

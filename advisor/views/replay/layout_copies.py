@@ -33,12 +33,11 @@ class LayoutCopies:
 
     @classmethod
     def build(cls, work: GpuWork) -> LayoutCopies:
-        dims = work.timeline.cpu_ops["dims"]
         in_conv = work.launched_by(lambda name: op_family(name) is Family.CONV)
         conv_share = float(work.dur_us[work.of(Family.CONV) | in_conv].sum()) / work.busy_us
         in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
         chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
-        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(str(dims.iat[o]))]
+        flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.op_text("dims", o))]
         chosen &= ~np.isin(work.op, flat)
         if conv_share >= MIN_CONV_SHARE:
             chosen |= _turning_copies(work)
@@ -57,14 +56,13 @@ def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
 
 def _turning_copies(work: GpuWork) -> Mask:
     """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
-    frame = work.timeline.cpu_ops
     chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
     turning = [
         op
         for op in np.unique(work.op[chosen]).tolist()
         if work.ops.name(op) == "aten::copy_"
         and not any(_PRODUCTS.search(n) for n in work.ops.chain(op))
-        and _turns(*(arguments.numbers(str(frame[column].iat[op])) for column in ("dims", "strides")))
+        and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
     ]
     return chosen & np.isin(work.op, turning)
 

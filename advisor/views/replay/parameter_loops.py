@@ -102,7 +102,7 @@ def _category(work: GpuWork, name: str) -> int:
 
 def _shape(work: GpuWork, op: int) -> Shape:
     """Of an op's first input; () where it is no tensor, or one of a single number."""
-    first = next(iter(arguments.numbers(str(work.timeline.cpu_ops["dims"].iat[op]))), [])
+    first = next(iter(arguments.numbers(work.timeline.op_text("dims", op))), [])
     return tuple(first) if all(isinstance(n, int) for n in first) else ()
 
 

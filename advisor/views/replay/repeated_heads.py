@@ -65,17 +65,16 @@ class RepeatedHeads:
 
 
 def _found(work: GpuWork, shapes: Shapes, written: Attentions) -> Iterator[Repeated]:
-    frame, ops = work.timeline.cpu_ops, work.ops
+    ops = work.ops
     # A tile puts all heads after all heads, which is no head shared by the next ones.
     tiled, called, one_call = (np.r_[ops.outermost_where(ops.named(names)), -1] for names in (_TILE, _CALL, _ONE_CALL))
     product = np.zeros(len(work.op), bool)
     product[np.concatenate([work.op[:0], *(one.products for one in written.found)])] = True
     reading = (product | work.of(Family.ATTENTION)) & (work.op >= 0)
-    dims, strides = frame["dims"], frame["strides"]
     taken: set[tuple[int, int]] = set()  # keys and values are of one size: each operand is one copy's
     for at in np.flatnonzero(work.launched_by(_COPY.search) & work.kernel & (tiled[work.op] < 0)).tolist():
         op = int(work.op[at])
-        expanded = expansion(numbers(str(dims.iat[op])), numbers(str(strides.iat[op])))
+        expanded = expansion(numbers(work.timeline.op_text("dims", op)), numbers(work.timeline.op_text("strides", op)))
         if expanded is None:
             continue
         near = np.arange(at + 1, min(at + 1 + FURTHEST, len(work.op)))

@@ -224,10 +224,9 @@ def tensors_of(timeline: Timeline, op: int) -> list[tuple[tuple[int, ...], int]]
     """Shape and bytes an element of each tensor among an op's inputs; [] where they were not recorded."""
     if op < 0:
         return []
-    dims, types = (str(timeline.cpu_ops[c].iat[op]) for c in ("dims", "types"))
     return [
         (tuple(shape), DTYPE_BYTES[kind])
-        for shape, kind in zip(arguments.numbers(dims), arguments.names(types), strict=False)
+        for shape, kind in zip(arguments.numbers(timeline.op_text("dims", op)), arguments.names(timeline.op_text("types", op)), strict=False)
         if kind in DTYPE_BYTES and shape and all(isinstance(k, int) for k in shape)
     ]
 

@@ -20,7 +20,7 @@ class Arguments:
 
     def text(self, op: int) -> str:
         """The shapes as recorded."""
-        return str(self.timeline.cpu_ops["dims"].iat[op])
+        return self.timeline.op_text("dims", op)
 
     def shapes(self, op: int) -> list[list[Any]]:
         """One list an input: [] for what is no tensor, a list of lists for a list of tensors."""
@@ -28,11 +28,11 @@ class Arguments:
 
     def strides(self, op: int) -> list[list[Any]]:
         """As `shapes`."""
-        return numbers(str(self.timeline.cpu_ops["strides"].iat[op]))
+        return numbers(self.timeline.op_text("strides", op))
 
     def types(self, op: int) -> list[str]:
         """One an input; "" where none was recorded."""
-        return names(str(self.timeline.cpu_ops["types"].iat[op]))
+        return names(self.timeline.op_text("types", op))
 
     @classmethod
     def build(cls, timeline: Timeline) -> Arguments:

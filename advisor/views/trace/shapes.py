@@ -36,15 +36,14 @@ class Shapes:
         dims, types = self._codes
         key = int(dims[op]), int(types[op])
         if key not in self._inputs:
-            frame = self.timeline.cpu_ops
-            self._inputs[key] = _tensors(str(frame["dims"].iat[op]), str(frame["types"].iat[op]))
+            self._inputs[key] = _tensors(self.timeline.op_text("dims", op), self.timeline.op_text("types", op))
         return self._inputs[key]
 
     def parts(self, op: int) -> tuple[int, ...]:
         """Elements of each tensor of a list among an op's inputs, as of what is joined; () where there is none, or it was not recorded."""
         if op < 0:
             return ()
-        lists = (item for item in arguments.numbers(str(self.timeline.cpu_ops["dims"].iat[op])) if item and isinstance(item[0], list))
+        lists = (item for item in arguments.numbers(self.timeline.op_text("dims", op)) if item and isinstance(item[0], list))
         return tuple(prod(shape) for shape in next(lists, ()))
 
     def alike(self, ops: Ints) -> tuple[list[int], list[int]]:
