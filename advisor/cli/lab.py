@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,7 +53,9 @@ def validate(
         mark = "" if p.inside else "  outside"
         print(f"{p.rule:26} {p.name:26} predicted {p.expected:4.0%} [{p.low:4.0%}, {p.high:4.0%}]  measured {p.measured:4.0%}{mark}")
     inside = sum(p.inside for p in pairs) / len(pairs)
-    print(f"\n{counted(len(pairs), 'pair')}: rank correlation {ledger.rank_correlation(pairs):.2f}, {inside:.0%} inside the interval")
+    correlation = ledger.rank_correlation(pairs)
+    ranked = "unknown" if math.isnan(correlation) else f"{correlation:.2f}"
+    print(f"\n{counted(len(pairs), 'pair')}: rank correlation {ranked}, {inside:.0%} inside the interval")
 
 
 def record(
