@@ -159,7 +159,7 @@ def _regression(limit: float, against: Comparison | None) -> Verdict:
     if percent <= limit:
         return Verdict(REGRESSION, "kept", f"{told}, {limit:g} % are allowed")
     if against.noise is None:
-        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; one capture a side does not show the noise")
+        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; a side of fewer than three captures does not show the noise")
     if against.noise.low_us <= 0:
         return Verdict(REGRESSION, "kept", f"{told}, which is within the noise of the captures")
     return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed, and it is beyond the noise")
