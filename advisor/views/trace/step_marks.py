@@ -42,11 +42,11 @@ COVERED, UNEVEN = 0.5, 3.0
 
 def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, str, Marks]]:
     """How steps are told, in words, and where each begins and ends: by every way that this trace knows, the surest first."""
-    if marks := _profiler_steps(timeline):
+    if marks := _profiler_steps(timeline, launches):
         yield "profiler-step", "steps marked by the profiler's schedule", marks
     if marks := _repeated_range(timeline, launches):
         yield "nvtx", "a range that the program marks", marks
-    if marks := _optimizer_steps(timeline):
+    if marks := _optimizer_steps(timeline, launches):
         yield "detected", "the period of Optimizer.step", marks
     if found := jitted_calls(timeline):
         yield "detected", "the calls of the jitted function that does most of the work", found[1:]
@@ -56,19 +56,38 @@ def step_marks(timeline: Timeline, launches: Launches) -> Iterator[tuple[Basis, 
 
 def ranges(frame: pd.DataFrame, pattern: re.Pattern[str]) -> Marks:
     """Start and end of the rows whose name matches."""
-    rows = frame[matches(frame, pattern)]
+    return _ends(frame[matches(frame, pattern)])
+
+
+def _ends(rows: pd.DataFrame) -> Marks:
     start = rows["start_us"].to_numpy()
     return start, start + rows["dur_us"].to_numpy()
 
 
-def _profiler_steps(timeline: Timeline) -> Marks | None:
+def _profiler_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     # The schema of 2021 has step marks among the operators.
     for frame in (timeline.annotations, timeline.cpu_ops):
         if len(frame):
-            marks = ranges(frame, _PROFILER_STEP)
+            marks = _ends(_of_one_process(frame[matches(frame, _PROFILER_STEP)], timeline, launches))
             if len(marks[0]):
                 return marks
     return None
+
+
+def _of_one_process(rows: pd.DataFrame, timeline: Timeline, launches: Launches) -> pd.DataFrame:
+    """Where ranks were merged into one file each process marks its own steps: those of the one that launches most on the device with most
+    work, as that device's first kernels are where steps begin."""
+    marked = np.unique(rows["pid"].to_numpy())
+    if len(marked) < 2:
+        return rows
+    launched = np.flatnonzero(launches.call >= 0)
+    by, device = timeline.api_calls["pid"].to_numpy()[launches.call[launched]], timeline.gpu_ops["device"].to_numpy()[launched]
+    marks = np.isin(by, marked)
+    if not marks.any():
+        return rows
+    devices, ops = np.unique(device[marks], return_counts=True)
+    processes, ops = np.unique(by[marks & (device == devices[ops.argmax()])], return_counts=True)
+    return rows[rows["pid"].to_numpy() == processes[ops.argmax()]]
 
 
 def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
@@ -78,6 +97,7 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
         frame = frame[mine]
     if not len(frame) or not len(timeline.gpu_ops):
         return None
+    frame = _of_one_process(frame, timeline, launches)
     stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
     distinct, stem_of_name = np.unique(stems, return_inverse=True)
     worked = _work_before(timeline, launches)
@@ -182,11 +202,11 @@ def _paces(start: Floats, end: Floats) -> bool:
     return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)
 
 
-def _optimizer_steps(timeline: Timeline) -> Marks | None:
+def _optimizer_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     frame = timeline.annotations
     if not len(frame):
         return None
-    frame = frame[matches(frame, _OPTIMIZER)].sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
+    frame = _of_one_process(frame[matches(frame, _OPTIMIZER)], timeline, launches).sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
     start = frame["start_us"].to_numpy()
     end = start + frame["dur_us"].to_numpy()
     # An optimizer may call another's step inside its own.

@@ -351,3 +351,23 @@ def test_a_pass_begins_with_the_batch_that_the_main_process_made_for_it(kind, st
     steps = trace.launch(130, 140, 160, "one").launch(150, 170, 190, "another").get(Steps)
     assert (steps.basis, steps.start_us, steps.host_start_us, steps.end_us) == ("whole", start, start, 190)
     assert ("the batch that the main process made" in steps.detail) == (kind == "Single")
+
+
+def test_of_processes_merged_into_one_file_the_marks_of_one_are_the_steps():
+    def merged(mark):
+        trace = Trace()
+        for s in range(6):
+            for pid, at in ((1, 100.0 * s), (2, 100.0 * s + 37)):
+                mark(trace, at, s + 1)
+                trace.launch(at + 1, at + 5, at + 45, device=pid - 1)
+                trace.rows["annotations"][-1]["pid"] = trace.rows["api_calls"][-1]["pid"] = pid
+            trace.launch(100.0 * s + 80, 100.0 * s + 85, 100.0 * s + 90, device=1)  # the second does more
+            trace.rows["api_calls"][-1]["pid"] = 2
+        return trace.get(Steps)
+
+    steps = merged(lambda trace, at, number: trace.step(at, 99, number))
+    assert (steps.basis, steps.steps, steps.step_us, steps.start_us) == ("profiler-step", 5, 100, 42)
+    steps = merged(lambda trace, at, number: trace.note(f"iteration {number}", at, 60))
+    assert (steps.basis, steps.step_us) == ("nvtx", 100)
+    steps = merged(lambda trace, at, number: trace.note("Optimizer.step#Adam.step", at + 60, 10))
+    assert (steps.detail.split(";")[0], steps.step_us) == ("the period of Optimizer.step", 100)
