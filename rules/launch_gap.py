@@ -163,7 +163,7 @@ def launch_gap(
             _before(work.ops, work.kernels, next_op),
             gaps.start_us[big],
             waiting[big],
-            device=int(frame["device"].to_numpy()[next_op[0]]),
+            device=frame["device"].to_numpy()[next_op],
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
         # Of 21 loops that wait 16 gained 3 % or more, of 75 other programs 68.

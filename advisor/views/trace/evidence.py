@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Evidence, SourceLine
 from advisor.views.trace.compiled_lines import CompiledLines
@@ -27,10 +27,11 @@ def folded(
     start_us: Floats,
     dur_us: Floats,
     *,
-    device: int | None = None,
+    device: Ints | None = None,
     source: Callable[[Ints], SourceLine | None] | None = None,
 ) -> tuple[Evidence, ...]:
-    """One row a distinct label: its first start, total duration and count. `source` gets the positions of a row's members."""
+    """One row a distinct label: its first start, total duration and count. `device` is each member's: a row names the one that all of its
+    members share. `source` gets the positions of a row's members."""
     group, values = pd.factorize(np.asarray(labels, object), sort=True)
     total = np.bincount(group, weights=dur_us, minlength=len(values))
     rows = []
@@ -42,7 +43,7 @@ def folded(
                 start_us=float(start_us[members].min()),
                 dur_us=float(total[value]),
                 count=len(members),
-                device=device,
+                device=_shared(device, members),
                 source=source(members) if source else None,
             )
         )
@@ -55,10 +56,17 @@ def folded(
                 start_us=float(start_us[others].min()),
                 dur_us=float(dur_us[others].sum()),
                 count=int(others.sum()),
-                device=device,
+                device=_shared(device, others),
             )
         )
     return tuple(rows)
+
+
+def _shared(device: Ints | None, members: Ints | Mask) -> int | None:
+    """The device of all these, None where they are of several."""
+    if device is None or (device[members] != device[members][0]).any():
+        return None
+    return int(device[members][0])
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Witness:
             labels,
             frame["start_us"].to_numpy()[rows],
             frame["dur_us"].to_numpy()[rows],
-            device=int(frame["device"].to_numpy()[rows[0]]),
+            device=frame["device"].to_numpy()[rows],
             source=lambda members: self.line_of_gpu(rows[members[:LOOKED_AT]]),
         )
 
