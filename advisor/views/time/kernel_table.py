@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,7 +56,7 @@ class KernelTable:
         total = columns["total"]
         whole = float(total.sum()) or 1.0
         titles = timeline.gpu_ops["name"].cat.categories
-        kept = zip(names[:ROWS], calls[:ROWS].tolist(), *(columns[name][:ROWS].tolist() for name in _SUMS), strict=True)
+        kept = zip(names[:ROWS], calls[:ROWS].tolist(), *(columns[name][:ROWS].tolist() for name in _COLUMNS), strict=True)
         rows = [
             KernelRow(
                 name=str(titles[name.code]),
@@ -68,14 +67,14 @@ class KernelTable:
                 mean_us=us / n,
                 share=us / whole,
                 op=ops.categories[name.op] if name.op >= 0 else "",
-                occupancy_pct=occupancy / us if us else 0.0,
-                active_sms=sms / us if us else 0.0,
-                gbps=_rate(moved / 1e3, us),
-                tflops=_rate(flops / 1e6, us),
+                occupancy_pct=occupancy,
+                active_sms=sms,
+                gbps=bytes_a_us / 1e3,
+                tflops=flops_a_us / 1e6,
                 dur_us=us / n,
                 occupancy=Occupancy(name.theoretical, limiter=name.limiter) if name.limiter else None,
             )
-            for name, n, us, occupancy, sms, moved, flops in kept
+            for name, n, us, occupancy, sms, bytes_a_us, flops_a_us in kept
         ]
         return cls((*rows, *_rest(total[ROWS:], calls[ROWS:], whole)))
 
@@ -91,24 +90,26 @@ class _Name(NamedTuple):
     limiter: str
 
 
-_SUMS = ("total", "occupancy", "sms", "bytes", "flops")
+_COLUMNS = ("total", "occupancy", "sms", "bytes", "flops")
 
 
 def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofline: Roofline) -> tuple[list[_Name], Ints, dict[str, Floats]]:
-    """The window's GPU ops by name, family and precision, most time first: what they are, how many, and sums of `_SUMS`."""
+    """The window's GPU ops by name, family and precision, most time first: what they are, how many, and `_COLUMNS`: their time; over
+    that of those of which it is known, mean occupancy and share of the multiprocessors, bytes and FLOPs a µs."""
     frame = timeline.gpu_ops
     start = frame["start_us"].to_numpy()
     inside = np.flatnonzero(steps.holds(start))
     op, dur, copied = ops.of_gpu[inside], frame["dur_us"].to_numpy()[inside], frame["bytes"].to_numpy()[inside]
     code, family, precision = frame["name"].cat.codes.to_numpy()[inside], kernels.family[inside], kernels.precision.codes[inside]
     groups = Groups.by(code, family, precision)
-    sums = groups.sums(
-        total=dur,
-        occupancy=frame["occupancy_pct"].to_numpy()[inside] * dur,
-        sms=_active_sms(timeline, inside) * dur,
-        bytes=np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
-        flops=roofline.flops[inside],
-    )
+    amounts = {
+        "occupancy": frame["occupancy_pct"].to_numpy()[inside] * dur,
+        "sms": _active_sms(timeline, inside) * dur,
+        "bytes": np.fmax(np.where(copied > 0, copied, np.nan), roofline.bytes[inside]),
+        "flops": roofline.flops[inside],
+    }
+    sums = groups.sums(total=dur, **amounts, **{f"of_{name}": np.where(np.isnan(amount), 0.0, dur) for name, amount in amounts.items()})
+    columns = {"total": sums["total"], **{name: _over(sums[name], sums[f"of_{name}"]) for name in amounts}}
     order = np.argsort(-sums["total"], kind="stable")
     first = groups.first[order]
     fits, known = _fits(timeline, inside), np.full(len(order), np.nan)
@@ -122,7 +123,7 @@ def _by_name(timeline: Timeline, steps: Steps, kernels: Kernels, ops: Ops, roofl
             *(column[first].tolist() for column in (code, family, precision, op_name)), known[order].tolist(), fits["limiter"][first], strict=True
         )
     ]
-    return names, groups.rows[order], {name: column[order] for name, column in sums.items()}
+    return names, groups.rows[order], {name: column[order] for name, column in columns.items()}
 
 
 def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
@@ -137,6 +138,7 @@ def _rest(total_us: Floats, calls: Ints, whole: float) -> tuple[KernelRow, ...]:
     )  # fmt: skip
 
 
-def _rate(amount: float, us: float) -> float:
+def _over(amount: Floats, us: Floats) -> Floats:
     """0 where it is not known: of no time, or of shapes that no tensor has."""
-    return amount / us if us and math.isfinite(amount / us) else 0.0
+    found = np.divide(amount, us, out=np.zeros(len(us)), where=us > 0)
+    return np.where(np.isfinite(found), found, 0.0)
