@@ -106,9 +106,15 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         after=after,
         skip_op=np.zeros(len(op_row), bool),
         fused=np.zeros(len(op_row), bool),
+        begins=_first_of_each(steps.of_host_time(calls["start_us"].to_numpy()[rows])),
         steps=steps.steps,
         periodic=steps.repeats,
     )
+
+
+def _first_of_each(step: Ints) -> Ints:
+    """Position of the first of each step."""
+    return np.unique(step, return_index=True)[1].astype(np.int64)
 
 
 IN_VAIN = 0.5
@@ -193,6 +199,7 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         after=np.full(len(row), -1, np.int64),
         skip_op=np.zeros(len(row), bool),
         fused=np.zeros(len(row), bool),
+        begins=np.zeros(1, np.int64),
         steps=steps.steps,
         periodic=False,
     )

@@ -28,6 +28,7 @@ class Schedule:
     host_us: host time since the call before. dispatch_us: how much of it is issuing ops (the rest is the program's own).
     call_us: the call itself, without what it waits. waits_for: op that must end before the call returns, -1 none,
     EARLIER for all of the repeat before. tail_us: from that op's end to the call's return.
+    begins: (n_steps,) the call with which the host begins each step of the window; steps without one have none.
     call_row: (n_calls,) row in `api_calls`. op_row: (n_ops,) row in `gpu_ops`.
     op_call: position of the launching call. stream: small integer. latency_us: launch to start on an idle stream.
     gap_us: after the op before on the stream, and after that on another stream which must end first (`after`, -1 none).
@@ -49,6 +50,7 @@ class Schedule:
     after: Ints
     skip_op: Mask
     fused: Mask
+    begins: Ints
     steps: int
     periodic: bool
 

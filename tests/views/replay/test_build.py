@@ -398,7 +398,7 @@ def schedules(draw):
         op_row=np.arange(n), op_call=op_call, stream=np.array(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.int64),
         dur_us=floats(n), latency_us=floats(n) / 10, gap_us=floats(n) / 20,
         after=np.array([draw(st.integers(-1, k - 1)) if k else -1 for k in range(n)], np.int64),
-        skip_op=np.zeros(n, bool), fused=np.zeros(n, bool), steps=1, periodic=False,
+        skip_op=np.zeros(n, bool), fused=np.zeros(n, bool), begins=np.zeros(1, np.int64), steps=1, periodic=False,
     )  # fmt: skip
 
 

@@ -115,6 +115,12 @@ def test_as_one_graph_the_step_is_its_kernels_or_its_launch():
     assert period_us(AsGraph(10.0, 1.0).apply(schedule)) == pytest.approx(33, rel=0.05)
 
 
+def test_each_step_launches_a_graph_of_its_own():
+    schedule = host_bound().get(Replay).recorded
+    once, twice = (period_us(AsGraph(us, 1.0).apply(schedule)) for us in (100.0, 200.0))
+    assert twice - once == pytest.approx(100), "each step launches one, not all of them together"
+
+
 def test_fused_kernels_go_with_the_time_that_issued_them():
     schedule = host_bound().get(Replay).recorded
     first = np.arange(0, len(schedule.op_row), 3)

@@ -32,7 +32,7 @@ def schedules(draw):
         op_row=np.arange(n_ops), op_call=op_call, stream=np.array(draw(st.lists(st.integers(0, 2), min_size=n_ops, max_size=n_ops)), np.int64),
         dur_us=times(n_ops), latency_us=times(n_ops), gap_us=times(n_ops), after=after,
         skip_op=np.array(draw(st.lists(st.sampled_from([False, False, True]), min_size=n_ops, max_size=n_ops)), bool),
-        fused=np.zeros(n_ops, bool), steps=1, periodic=True,
+        fused=np.zeros(n_ops, bool), begins=np.zeros(1, np.int64), steps=1, periodic=True,
     )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def loop(n, **changes):
         "call_row": every, "host_us": np.full(n, 3.0), "dispatch_us": np.zeros(n), "call_us": np.full(n, 2.0), "waits_for": np.full(n, -1),
         "tail_us": np.zeros(n), "op_row": every, "op_call": every, "stream": np.zeros(n, np.int64), "dur_us": np.full(n, 10.0),
         "latency_us": np.full(n, 4.0), "gap_us": np.full(n, 1.0), "after": np.full(n, -1), "skip_op": np.zeros(n, bool), "fused": np.zeros(n, bool),
+        "begins": np.zeros(1, np.int64),
     }  # fmt: skip
     return Schedule(**{**columns, **changes}, steps=1, periodic=True)
 
