@@ -152,20 +152,20 @@ def step_noun(report: Report) -> str:
 
 def whole_noun(finding: Finding, report: Report) -> str:
     """What its saving is a part of: beside a timeline a snapshot's findings free memory; where more requests share a step, that is as long as it was."""
-    if per_request(finding):
-        return "request"
+    if isinstance(finding.saving, Saving) and per_request(finding):
+        return finding.saving.per
     return "peak of memory" if isinstance(finding.saving, BytesSaved) and report.kind != "memory" else step_noun(report)
 
 
 def per_request(finding: Finding) -> bool:
-    """Whether the step stays as long as it is, and serves more requests."""
-    return isinstance(finding.saving, Saving) and finding.saving.per == "request"
+    """Whether the step stays as long as it is, and serves more requests, or learns from more samples."""
+    return isinstance(finding.saving, Saving) and finding.saving.per != "step"
 
 
 def saves(finding: Finding, report: Report) -> str:
     """`gain` where nothing beside it says of what: that of a request is named."""
     saved = gain(finding, report)
-    return f"{saved} a request" if saved and per_request(finding) else saved
+    return f"{saved} a {whole_noun(finding, report)}" if saved and per_request(finding) else saved
 
 
 def window_basis(report: Report) -> str:

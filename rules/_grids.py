@@ -21,6 +21,7 @@ _PRODUCT = Code(
     before="model = torch.compile(model)",
     after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others',
 )
+_CONVOLUTION = Code(before=_PRODUCT.before, after='model = torch.compile(model, mode="max-autotune")  # tries other tiles')
 _INTERPOLATED = Code(
     before='big = F.interpolate(maps, scale_factor=4, mode="bilinear")  # a thread for each place, which goes over batch and channels',
     after='maps = maps.contiguous(memory_format=torch.channels_last)\nbig = F.interpolate(maps, scale_factor=4, mode="bilinear")',
@@ -39,6 +40,14 @@ _STEPS = {
     Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
     Family.CONV: "A larger batch, or channels_last, which has more tiles to divide.",
 }
+
+
+_TAILS = {
+    Family.GEMM: "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
+    Family.CONV: "Or let max-autotune choose another tile.",
+    Family.ATTENTION: "Or use a kernel that divides the keys, whose parts fill the last wave (flash-decoding, FlashInfer).",
+}
+"""What shortens the last wave beside another size."""
 
 
 _BY_PLACES = re.compile(r"upsample_(linear1d|bilinear2d|bicubic2d|trilinear3d)_out_frame")
@@ -64,14 +73,11 @@ def _interpolated(in_channels_last: bool) -> Fix:
 def divided(family: Family, tail: bool, kernel: str = "") -> Fix:
     """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name."""
     if tail:
-        steps: tuple[str, ...] = (
-            "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing.",
-            "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
-        )
+        batch = "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing."
         return Fix(
             title="Fill the last wave",
-            steps=steps,
-            code=_PRODUCT,
+            steps=(batch, *([_TAILS[family]] if family in _TAILS else [])),
+            code={Family.GEMM: _PRODUCT, Family.CONV: _CONVOLUTION}.get(family),
             url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
             risk="Another batch size changes training: adapt the learning rate.",
         )

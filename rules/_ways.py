@@ -185,6 +185,22 @@ SINGLE_IN_CUDA = Fix(
     risk="Single precision has seven digits: check the result.",
 )
 
+ONE_TYPE = Fix(
+    title="Stay in FP32, or in FP64",
+    steps=(
+        "Find what is FP64: arrays of NumPy are unless told otherwise, torch.from_numpy keeps their type, and dtype=torch.float64 or .double() asks for it.",
+        "Convert it once where it is made, before the loop, not at each use.",
+        "Where a stretch needs the digits of FP64, compute all of it so, or torch.compile it: then the casts are part of its kernels.",
+    ),
+    code=Code(
+        before='x = torch.from_numpy(features).to("cuda")  # FP64\nfor _ in range(steps):\n    out = model(x.float())',
+        after='x = torch.from_numpy(features).float().to("cuda")  # once\nfor _ in range(steps):\n    out = model(x)',
+    ),
+    url="https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
+    risk="FP32 has seven digits: compare the result.",
+)
+"""Where a program casts between FP64 and FP32 alone."""
+
 _GUIDE = "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html"
 _CUDA = {
     "launch-gap": Fix(

@@ -13,6 +13,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent
 from advisor.rules._phrases import a_step
+from advisor.rules._ways import ONE_TYPE
 from advisor.views.replay.casts import Cast, Casts, Purpose
 from advisor.views.replay.edits import Edit, Edits, WithoutOps, WithoutTime, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -115,7 +116,7 @@ def dtype_casts(
         quiet=quiet,
         evidence=witness.of_gpu(work.rows[positions], [c.label for c in found]),
         confidence=0.85 if main[0] in (Purpose.WEIGHT, Purpose.SUM) else 0.7,
-        fix=_fix(main, training, _longest_between(found, work.dur_us), _sixteen_bits(found)),
+        fix=_fix(main, training, _longest_between(found, work.dur_us), narrow_type) if (narrow_type := _sixteen_bits(found)) else ONE_TYPE,
     )
 
 
@@ -169,9 +170,10 @@ def _longest_between(casts: Sequence[Cast], dur_us: Floats) -> tuple[str, ...]:
 
 
 def _sixteen_bits(casts: Sequence[Cast]) -> str:
-    """The type of 16 bits that the program's casts name."""
+    """The type of 16 bits that the program's casts name, "" where they are all between FP64 and FP32."""
     named = [kind for cast in casts for kind in (cast.source, cast.target)]
-    return "float16" if named.count("c10::Half") > named.count("c10::BFloat16") else "bfloat16"
+    half, brain = (named.count(kind) for kind in ("c10::Half", "c10::BFloat16"))
+    return "float16" if half > brain else "bfloat16" if brain else ""
 
 
 _CODE = {

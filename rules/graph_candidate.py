@@ -118,8 +118,10 @@ def graph_candidate(
 
 
 def _capturing(program: Program, title: str | None, *first: str) -> Fix:
-    """In the terms of the program; first: what has to be done before anything can be captured."""
-    fix = of_server(program) or for_program(program, "launch-gap", CAPTURE)
+    """In the terms of the program; first: what has to be done before anything can be captured. A server captures by itself: it is only told to."""
+    if told := of_server(program):
+        return told
+    fix = for_program(program, "launch-gap", CAPTURE)
     return msgspec.structs.replace(fix, title=title or fix.title, steps=(*first, *fix.steps))
 
 

@@ -156,7 +156,7 @@ def _of_products(
             [f"{work.ops.name(o)} {arguments.text(o)}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(ops, found, strict=True)],
         ),
         confidence=0.75,
-        per="request",
+        per="sample" if training else "request",
         at_most="low" if training else "high",
         fix=_larger_batch(work.step_us)
         if training

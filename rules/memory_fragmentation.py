@@ -41,7 +41,7 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
     When nothing else needs the memory and the reserved bytes no longer grow.
 
     References
-    https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-envvars
     """
     device = attribution.device
     if not len(device.events):
@@ -77,12 +77,12 @@ def memory_fragmentation(attribution: Attribution, replay: MemoryReplay, *, min_
         fix=Fix(
             title="Let segments grow, or let sizes come again",
             steps=(
-                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the program starts: one segment a stream grows and is filled again.",
+                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (newer versions call it PYTORCH_ALLOC_CONF and read both) before the program starts: one segment a stream grows and is filled again.",
                 "Or pad batches to a few lengths (powers of two, multiples of 512), so that blocks fit again.",
                 "Or run the largest batch first: later ones fit into what it leaves.",
             ),
             code=Code(before="python train.py", after="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
-            url="https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+            url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-envvars",
             risk="Memory shared with other processes by CUDA IPC may need expandable segments off.",
         ),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import numpy as np
 
 from advisor.errors import RuleError, UsageError, no_such
-from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Severity, Skipped
+from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 
 SECTIONS = (
@@ -87,8 +87,7 @@ class Found:
     """What it was seen to lose to what the likely fix takes away, where the one that gains most takes more."""
     counted: bool = True
     """Whether the step predicted with every fix has this one too; not where it is another way to another rule's gain."""
-    per: Literal["step", "request"] = "step"
-    """Whether the step becomes shorter, or stays as it is and serves more requests."""
+    per: Per = "step"
     paces: bool = False
     """Whether the step keeps the pace of what the recording does not show, as of other processes: until that is faster nothing else gains."""
     cause: str = ""

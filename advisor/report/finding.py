@@ -13,6 +13,8 @@ LOUD: tuple[Severity, ...] = ("high", "medium")
 Basis = Literal["simulated", "bound", "measured"]
 SUMMARY_CHARACTERS = 240
 """Of a finding's summary at most: it is one line."""
+Per = Literal["step", "request", "sample"]
+"""What becomes shorter: the step, or the time of each of several requests, or of samples in training, that share a step as long as now."""
 LEVEL = 0.8
 """How often what is measured lies between low and high, by design."""
 
@@ -69,8 +71,7 @@ class Saving(msgspec.Struct, frozen=True, tag_field="unit", tag="us"):
     basis: Basis
     removes: str = ""
     level: float = LEVEL
-    per: Literal["step", "request"] = "step"
-    """What becomes shorter: the step, or the time of each of several requests that share a step as long as now."""
+    per: Per = "step"
 
     def __post_init__(self) -> None:
         _ordered(self.low_us, self.expected_us, self.high_us)

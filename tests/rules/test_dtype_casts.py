@@ -139,6 +139,12 @@ def test_only_what_the_program_did_not_put_in_fp32_itself_is_narrower(trace, exp
     assert found("dtype-casts", trace).saving.expected_us == pytest.approx(expected, abs=1.5), why
 
 
+def test_casts_between_fp64_and_fp32_are_told_of_no_other_type():
+    finding = found("dtype-casts", weights(source="double", target=FP32))
+    said = " ".join((finding.fix.title, *finding.fix.steps, finding.fix.code.before, finding.fix.code.after, finding.fix.risk))
+    assert "FP64" in said and not any(other in said for other in ("16", "autocast", "BF"))
+
+
 def test_trained_weights_stay_in_fp32():
     """Their casts are there on purpose, so that nothing says that activations would be narrower."""
     assert "would gain nothing" in clear("dtype-casts", autocast(wide, training=True))

@@ -4,6 +4,9 @@ import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
+from advisor.rules._ways import of_server
+from advisor.rules.graph_candidate import _capturing
+from advisor.views.trace.program import Program
 from tests.build import Trace
 from tests.rules.test_rules import clear, found, repeat, skipped, small_kernels
 
@@ -196,3 +199,8 @@ def test_graphs_in_use_are_quiet():
 
 def test_without_launches_it_is_skipped():
     skipped("graph-candidate", Trace().op("aten::mm", 0, 10).gpu(0, 5).gpu(50, 60))
+
+
+def test_a_server_is_told_its_own_switches_whatever_could_be_captured():
+    kept = _capturing(Program(False, False, server="vLLM"), "Capture the parts that are alike and replay them", "First of all")
+    assert kept == of_server(Program(False, False, server="vLLM")), "it captures by itself"

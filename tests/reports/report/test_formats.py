@@ -386,17 +386,18 @@ def test_anchors_are_unique() -> None:
     assert made == ["finding-a", "finding-a-2", "finding-a-2-2", "finding-team-a", "finding-team-a-2", "finding-unnamed"]
 
 
-def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format() -> None:
+@pytest.mark.parametrize("per", ["request", "sample"])
+def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format(per: str) -> None:
     report = launch_bound()
-    finding = msgspec.structs.replace(report.findings[0], saving=msgspec.structs.replace(report.findings[0].saving, per="request"))
+    finding = msgspec.structs.replace(report.findings[0], saving=msgspec.structs.replace(report.findings[0].saving, per=per))
     shown = msgspec.structs.replace(report, findings=(finding,))
     for name, said in (
-        ("html", "of the request"),
-        ("text", ") a request"),
-        ("markdown", ") a request"),
-        ("sarif", "of the request"),
-        ("junit", "of the request"),
-        ("gitlab", "of the request"),
+        ("html", f"of the {per}"),
+        ("text", f") a {per}"),
+        ("markdown", f") a {per}"),
+        ("sarif", f"of the {per}"),
+        ("junit", f"of the {per}"),
+        ("gitlab", f"of the {per}"),
     ):
         assert said in formats()[name].render(shown), name
         assert said not in formats()[name].render(msgspec.structs.replace(report, findings=report.findings[:1])), name
