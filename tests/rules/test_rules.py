@@ -695,6 +695,15 @@ def test_the_intensity_threshold_has_two_sides():
     assert found("low-arithmetic-intensity", repeat(40, linear(32, 39)), max_of_ridge=0.2)
 
 
+def test_in_training_samples_share_a_step():
+    def body(trace, at):
+        linear(1, 39)(trace, at)
+        trace.op("autograd::engine::evaluate_function: MmBackward0", at + 6, 2)
+
+    finding = found("low-arithmetic-intensity", repeat(40, body))
+    assert finding.saving.per == "sample" and finding.severity == "low" and finding.fix.title == "Train on more samples at once"
+
+
 def test_the_ridge_is_that_of_the_device_that_runs_the_product():
     def body(trace, at):
         trace.launch(at, at + 2, at + 3, device=1)
