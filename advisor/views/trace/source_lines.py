@@ -25,12 +25,13 @@ _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "n
 
 
 @lru_cache(maxsize=65536)
-def user_frame(name: str) -> SourceLine | None:
-    """The file and line of a Python frame as the profiler names it, None for the framework's, a library's or a builtin."""
+def user_frame(name: str, scripts: frozenset[str] = frozenset()) -> SourceLine | None:
+    """The file and line of a Python frame as the profiler names it, None for the framework's, a library's or a builtin. scripts: files that are
+    the user's whatever they are called."""
     match = _FRAME.match(name)
     if not match or _LIBRARY.search(match["file"]):
         return None
-    if match["file"].split("/", 1)[0].removesuffix(".py") in _LIBRARY_ROOTS:
+    if match["file"] not in scripts and match["file"].split("/", 1)[0].removesuffix(".py") in _LIBRARY_ROOTS:
         return None
     return SourceLine(file=match["file"], line=int(match["line"]))
 
@@ -103,6 +104,14 @@ class Sources:
         found = order[at]
         return np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)
 
+    @cached_property
+    def _scripts(self) -> frozenset[str]:
+        """The files that Python was started with: their module's frame has none around it, while an import is made by another."""
+        names, codes = self._names
+        modules = np.array([name.endswith("): <module>") for name in names], bool)
+        outermost = np.flatnonzero(modules[codes] & (self._parents < 0)) if modules.any() else codes[:0]
+        return frozenset(match["file"] for code in np.unique(codes[outermost]).tolist() if (match := _FRAME.match(names[code])))
+
     def line_of_call(self, call: int) -> SourceLine | None:
         """The user's line that made a runtime call; for a call of a backward pass, the line of its forward op."""
         if call < 0:
@@ -140,7 +149,7 @@ class Sources:
         row = int(mine[i]) if i >= 0 else -1
         names, codes = self._names
         while row >= 0:
-            if end[row] > time_us and (line := user_frame(names[codes[row]])):
+            if end[row] > time_us and (line := user_frame(names[codes[row]], self._scripts)):
                 return line
             row = int(self._parents[row])
         return None

@@ -49,6 +49,13 @@ def test_the_innermost_user_frame_below_library_frames():
     assert line(trace) == "models/block.py:5"
 
 
+def test_a_script_that_is_called_like_a_module_of_pythons_is_the_users():
+    trace = Trace().python("statistics.py(40): <module>", 0, 100).python("statistics.py(12): step", 5, 90).python("queue.py(7): get", 10, 80)
+    assert line(trace.launch(20, 30, 40)) == "statistics.py:12"
+    imported = Trace().python("<frozen importlib._bootstrap>(1): _load", 0, 100).python("statistics.py(40): <module>", 5, 90)
+    assert line(imported.launch(20, 30, 40)) is None
+
+
 def test_a_frame_that_has_returned_is_not_running():
     trace = Trace().python(MAIN, 0, 100).python(MODEL, 10, 20).python("torch/x.py(1): f", 30, 10).launch(35, 50, 60)
     assert line(trace) == "train.py:10"
