@@ -239,10 +239,11 @@ class _Reader:
         known: dict[tuple[Hashable, ...], _Moved] = {}
         for run, own_us, narrow_us in zip(found, own, narrow, strict=True):
             members = {ops[at]: alike[at] for at in run.tolist()}
+            of_run = list(members)
             given, taken = self.by_index.given(run), self.by_index.taken(run)
             key = (given, taken, *members.values())
             if key not in known:
-                known[key] = self._moved(list(members), given, taken)
+                known[key] = self._moved(of_run, given, taken)
             moved = known[key]
             if not moved.complex:
                 full = run[made[run] >= FULL * moved.largest]
@@ -261,7 +262,7 @@ class _Reader:
                     moved.tables,
                     narrow_us,
                     moved.worked_out,
-                    float(self.work.dur_us[run[np.isin(self.work.op[run], [list(members)[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
+                    float(self.work.dur_us[run[np.isin(self.work.op[run], [of_run[k] for k in moved.joined])]].sum()) if moved.joined else 0.0,
                     moved.left,
                     casts,
                     moved.moved_on,

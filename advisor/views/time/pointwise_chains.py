@@ -87,11 +87,20 @@ def _chains(work: GpuWork, left_out: Mask, min_chain: int) -> list[Ints]:
 
 def _without_repeats(run: Ints, kind: Ints) -> list[Ints]:
     """A run of kernels, cut where the same sequence begins again: a loop repeats work, it does not chain it."""
-    n = len(run)
-    for period in range(1, n // 3 + 1):
-        if (kind[period:] == kind[:-period]).all():
-            return [run[i : i + period] for i in range(0, n, period)]
-    return [run]
+    n, period = len(run), _period(kind.tolist())
+    return [run[i : i + period] for i in range(0, n, period)] if period <= n // 3 else [run]
+
+
+def _period(sequence: Sequence[int]) -> int:
+    """After how many a sequence is itself again, to its end; its length where it never is. By the longest border of each beginning (Knuth, Morris and
+    Pratt), so that a long run that does not repeat costs no more than its length."""
+    border, of = 0, [0] * len(sequence)
+    for i in range(1, len(sequence)):
+        while border and sequence[i] != sequence[border]:
+            border = of[border - 1]
+        border += sequence[i] == sequence[border]
+        of[i] = border
+    return len(sequence) - border
 
 
 def _bodies(run: Ints, kind: Ints) -> list[Ints]:

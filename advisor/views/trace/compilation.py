@@ -119,8 +119,9 @@ def _argument(timeline: Timeline) -> str:
     """What two compilations of one function differ in: of the function that was compiled most often among those whose arguments differ."""
     programs = timeline.programs
     often = [module for module, _ in Counter(programs["module"].astype(str)).most_common()]
+    by_module = {str(module): texts for module, texts in programs["parameters"].groupby(programs["module"], observed=True)}
     for module in often:
-        taken = [_parameters(text) for text in programs["parameters"][programs["module"] == module]]
+        taken = [_parameters(text) for text in by_module.get(module, ())]
         told = (_difference(module.removeprefix("jit_"), first, second) for first, second in pairwise(taken))
         if said := next((text for text in told if text), ""):
             return said
@@ -158,10 +159,12 @@ def _varying(timeline: Timeline, steps: Steps, compiling: Spans) -> tuple[str, s
     names = ops["name"].cat.codes.to_numpy()[rows].astype(np.int64)
     table = np.unique(np.c_[names, step[rows], dims[rows]], axis=0)
     texts = ops["dims"].cat.categories
-    for name in np.unique(table[:, 0]):
-        mine = table[table[:, 0] == name]
-        sets = [set(mine[mine[:, 1] == s, 2].tolist()) for s in range(steps.steps)]
-        if all(len(s) == len(sets[0]) > 0 for s in sets) and len(set.union(*sets)) > len(sets[0]):
+    for mine in np.split(table, np.flatnonzero(np.diff(table[:, 0])) + 1):  # sorted by op, then step
+        edges = np.searchsorted(mine[:, 1], np.arange(steps.steps + 1))
+        if len(mine) < steps.steps or (np.diff(edges) != edges[1]).any():
+            continue
+        sets = [set(mine[first:last, 2].tolist()) for first, last in pairwise(edges.tolist())]
+        if len(set.union(*sets)) > len(sets[0]):
             first, second = min(sets[0] - sets[1], default=None), min(sets[1] - sets[0], default=None)
             if first is not None and second is not None:
                 return _one_shape(texts[first], texts[second])

@@ -3,6 +3,7 @@
 import pytest
 
 from advisor.views.replay.fusion import Fusion
+from advisor.views.time.pointwise_chains import _period
 from tests.rules.test_rules import clear, found, queued
 
 WHOLE, HALF, WEIGHT = [4096, 4096], [4096, 2048], [512, 512]
@@ -86,3 +87,8 @@ def test_a_tensor_of_nothing_beside_takes_nothing_from_a_chain():
 def test_what_is_read_and_what_is_left_cross_memory_once(ops):
     stretch = row(*ops).get(Fusion).stretches[0]
     assert stretch.least == stretch.likely == stretch.most == 2 * BYTES
+
+
+@pytest.mark.parametrize(("sequence", "period"), [("", 0), ("a", 1), ("aaaa", 1), ("abcabca", 3), ("aabaab", 3), ("aaab", 4), ("abab" * 3 + "b", 13)])
+def test_after_how_many_kernels_a_run_begins_again(sequence, period):
+    assert _period([ord(letter) for letter in sequence]) == period
