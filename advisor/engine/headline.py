@@ -11,8 +11,9 @@ from advisor.engine.outcome import Outcomes
 from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
+from advisor.knowledge.interval_margins import interval_margins
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Failed
+from advisor.report.finding import Failed, Saving
 from advisor.report.model import Headline
 from advisor.report.numbers import duration, percent
 from advisor.report.recording import Prediction
@@ -68,18 +69,29 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    # Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
-    # all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below.
-    each = [f.finding.saving for f in counted]
-    most, best = sum(s.high for s in each), max((s.expected for s in each), default=0.0)
-    expected = best if len(each) == 1 else min(max(expected, best), most)
-    predicted = Prediction(
-        low=step - max(min(high, most), expected), expected=step - expected, high=step - min(max(low, *(s.low for s in each), 0.0), expected)
-    )
+    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, f.finding.saving) for f in counted])
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
     return Headline(bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
+
+
+def _predicted(step: float, together: tuple[float, float, float], each: Sequence[tuple[str, Saving]]) -> Prediction:
+    """The step with every fix. together: low, expected and high gain of all fixes, as replayed; each: what is said of one by one, and by which rule.
+
+    Every fix together gains no less than the best or the surest of them alone, which whoever doubts the others may take; and no more than
+    all of them may gain, one by one, which a replay of all does not know. One alone gains in the headline what it gains below. A replay of
+    all is no surer than one of each, so its ends move by the widest margins of theirs: but by no more than half of what is left, for a
+    margin that is a share of the step says little of a step that is hardly there any more.
+    """
+    if not each:
+        return Prediction(low=step, expected=step, high=step)
+    savings, margins = [saving for _, saving in each], [interval_margins(rule) for rule, _ in each]
+    most, best = sum(s.high for s in savings), max(s.expected for s in savings)
+    low = max(together[0] - step * max(below for below, _ in margins), *(s.low for s in savings), 0.0) if len(each) > 1 else savings[0].low
+    expected = min(max(together[1], best), most) if len(each) > 1 else best
+    high = min(together[2] + min(step * max(above for _, above in margins), (step - together[2]) / 2), most)
+    return Prediction(low=step - max(high, expected), expected=step - expected, high=step - min(low, expected))
 
 
 def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
