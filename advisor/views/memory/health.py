@@ -9,7 +9,7 @@ import numpy as np
 from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.numbers import counted, percent
 from advisor.report.recording import Health
-from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay
 
@@ -29,21 +29,25 @@ class MemoryHealth:
     @classmethod
     def build(cls, snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay) -> MemoryHealth:
         device = attribution.device
-        return cls((_history(snapshot, device), _stacks(device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
+        return cls((_history(snapshot, attribution), _stacks(device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
 
 
 def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
     return Health(check=name, status="degraded" if problem else "ok", detail=problem or good, touches=("memory",), record_with=record_with if problem else "")
 
 
-def _history(snapshot: MemorySnapshot, device: DeviceMemory) -> Health:
+def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:
     if not snapshot.events:
         return _check("memory-history", "the snapshot holds no events: only what is held now is known", "", HISTORY)
-    a = device.allocations
-    older = int(a.size[(a.born < 0) & device.at_peak].sum())
-    share = older / device.peak_allocated if device.peak_allocated else 0.0
+    device = attribution.device
+    a, whole = device.allocations, max(device.peak_allocated, 1)
+    before = (a.born < 0) & device.at_peak
+    older = int(a.size[before].sum())
+    share, told = older / whole, (older - int(a.size[before & attribution.of(Category.OLDER)].sum())) / whole
+    # The rest of it is the category of that name.
+    known = f" ({told:.0%} of a kind that stacks or sizes tell)" if round(100 * told) else ""
     cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated
-    problem = f"{share:.0%} of the peak is older than the history{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
+    problem = f"{share:.0%} of the peak is older than the history{known}{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
     return _check("memory-history", problem, f"{share:.0%} of the peak is older than the history of {len(device.events):,} events", HISTORY)
 
 
