@@ -202,6 +202,21 @@ ONE_TYPE = Fix(
 """Where a program casts between FP64 and FP32 alone."""
 
 _GUIDE = "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html"
+DIVIDED_IN_CUDA = Fix(
+    title="Divide the work over the whole device",
+    steps=(
+        "Launch at least as many blocks as the device has multiprocessors: divide along one more axis, or give each block less.",
+        "Run independent kernels on several streams, so that they fill the device together.",
+    ),
+    code=Code(
+        before="// CUDA: a block a row\nsum<<<rows, 256>>>(x, out);\n\n# Triton\nsum_rows[(rows,)](x, out)",
+        after="// CUDA: several blocks a row, then one for their results\nsum<<<dim3(rows, parts), 256>>>(x, partial);\nsum<<<rows, 256>>>(partial, out);\n\n"
+        "# Triton\nsum_rows[(rows, parts)](x, partial)\nsum_rows[(rows,)](partial, out)",
+    ),
+    url=f"{_GUIDE}#thread-and-block-heuristics",
+    risk="Partial results are added in another order: the last bits differ.",
+)
+
 _CUDA = {
     "launch-gap": Fix(
         title="Capture the launches in a CUDA graph",
@@ -316,15 +331,7 @@ _CUDA = {
         risk="TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit.",
     ),
     "fp64": SINGLE_IN_CUDA,
-    "small-grid": Fix(
-        title="Divide the work over the whole device",
-        steps=(
-            "Launch at least as many blocks as the device has multiprocessors: divide along one more axis, or give each block less.",
-            "Run independent kernels on several streams, so that they fill the device together.",
-        ),
-        url=f"{_GUIDE}#thread-and-block-heuristics",
-        risk="Partial results are added in another order: the last bits differ.",
-    ),
+    "small-grid": DIVIDED_IN_CUDA,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from advisor.report.numbers import counted, duration, percent
 from advisor.rules._grids import divided
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
-from advisor.rules._ways import for_program
+from advisor.rules._ways import DIVIDED_IN_CUDA, for_program
 from advisor.views.kernel_work import InSteps, KernelWork
 from advisor.views.kernels.counters import stalls, waits_for_atomics
 from advisor.views.kernels.fill import divided_in_vain, fill, warps
@@ -151,13 +151,15 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
     places = min(filled, kernel.waves or filled)
     vain = divided_in_vain(kernel, others)
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
+    # Of a kernel of no known kind nothing says that a framework launched it.
+    fix = DIVIDED_IN_CUDA if family(name) == Family.OTHER else divided(family(name), False)
     best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))
     if vain or filled > max_fill:
         told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which hold {1 / places:.0f} times as many"
         why = f"; as many threads in {vain} blocks take as long, so what each does has to be divided." if vain else f", and is at most at {busy:.0%} of a peak."
-        return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, divided(family(name), False), "medium")
+        return Seen(told + why, Gain.of_time(best, unsure, 1.0), 0.5, fix, "medium")
     divides = family(name) in DIVISIBLE
     worst = max(min(2 * filled, 1.0), busy / LEAST_RATE, 0.0 if divides else 1.0 if in_step else max_fill)
     likely = max(filled, busy / LIKELY_RATE, max_fill if in_step else 0.0)
@@ -165,7 +167,7 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
     told = f"runs {counted(blocks, 'block')} on {sms} multiprocessors: {1 - min(filled, 1.0):.0%} of the device is without one."
     if warps(kernel) < SCHEDULERS:
         told = f"runs {counted(blocks, 'block')} of {counted(warps(kernel), 'warp')} on {sms} multiprocessors, which take {SCHEDULERS} each at once: {1 - filled:.0%} of that is empty."
-    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, divided(family(name), False), "high" if divides else "medium")
+    return Seen(told, gain, 0.85 if divides else 0.5 if in_step else 0.7, fix, "high" if divides else "medium")
 
 
 def _candidates(work: GpuWork, grids: Grids, limit: Floats, own: Mask, max_fill: float, min_kernel_us: float, max_limit_share: float) -> tuple[Mask, Mask]:

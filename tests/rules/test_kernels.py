@@ -310,6 +310,7 @@ def test_every_check_is_answered_or_says_what_to_collect():
 def test_few_blocks_are_found_in_a_measured_kernel():
     few = {"dram": 13, "l2": 17, "l1": 2, "compute": 2, "us": 400}
     finding = found("small-grid", kernel(grid=16, **few))
+    assert "<<<" in finding.fix.code.before and "torch" not in str(finding.fix), "a kernel of no known kind is no model of torch"
     assert "16 blocks on 132" in finding.summary and finding.saving.expected == pytest.approx(1 - 0.34 - 5 / 400)
     clear("small-grid", kernel(grid=70, **{**few, "dram": 26}))
     clear("small-grid", kernel(grid=16, **{**few, "us": 15}))
