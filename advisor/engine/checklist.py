@@ -169,7 +169,8 @@ def _why_unknown(report: Report) -> str:
     if report.source.format == "jax":
         return "A profile of JAX does not hold the shapes of each call."
     if not report.source.recorded.shapes:
-        return "Shapes were not recorded (record_shapes=True)."
+        how = " (record_shapes=True)" * (report.source.format == "kineto")
+        return f"Shapes were not recorded{how}."
     return "For most of the time there is no formula for the kernels, or no datasheet for the GPU."
 
 

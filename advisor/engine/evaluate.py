@@ -13,7 +13,7 @@ from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms_of_jax, in_terms_of_one_run
+from advisor.engine.terms import in_terms_of_cuda, in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import Unavailable
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.recording import Recording
@@ -51,8 +51,10 @@ def evaluate(
     made = kind.report(workspace, recording, outcomes)
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
-    of_jax = made.source.format == "jax" or (workspace.can(Program.build) and workspace.get(Program).framework == "jax")
-    return in_terms_of_jax(made) if of_jax else made
+    framework = workspace.get(Program).framework if workspace.can(Program.build) else ""
+    if made.source.format == "jax" or framework == "jax":
+        return in_terms_of_jax(made)
+    return in_terms_of_cuda(made) if framework == "cuda" else made
 
 
 def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]) -> Outcomes:

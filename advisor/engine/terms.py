@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from advisor.knowledge.data import load
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
 from advisor.report.model import Report
 from advisor.report.recording import Health
@@ -31,6 +32,31 @@ def in_terms_of_jax(report: Report) -> Report:
         health=tuple(_hinted(check) for check in report.health) if recorded_by_jax else report.health,
     )
     return made.with_picture_of(report)
+
+
+_NO_FRAMEWORK = "it looks for what modules, optimizers and loss scalers of a framework do, and none shows in this program"
+_OF_NSYS = "nsys profile -t cuda,nvtx: a few steps of one kind after a warm-up, an NVTX range around each"
+
+
+def in_terms_of_cuda(report: Report) -> Report:
+    """The report of a program in which nothing of a framework shows: what rules of PyTorch alone could not see they have nothing to do with,
+    and no hint asks for PyTorch's profiler."""
+    only = frozenset(load("jax_terms")["torch_only"])
+    made = msgspec.structs.replace(
+        report,
+        findings=tuple(msgspec.structs.replace(f, lines_with="") if _OF_TORCH.search(f.lines_with) else f for f in report.findings),
+        clear=(*report.clear, *(Clear(rule=item.rule, why=_NO_FRAMEWORK) for item in report.skipped if item.rule in only)),
+        skipped=tuple(_of_cuda(item) for item in report.skipped if item.rule not in only),
+        health=tuple(_of_cuda(check) for check in report.health),
+    )
+    return made.with_picture_of(report)
+
+
+def _of_cuda(item: _Hinted) -> _Hinted:
+    """Shapes of tensors and ops of a framework are in no profile of such a program: nothing is advised where it takes those."""
+    if not _OF_TORCH.search(item.record_with):
+        return item
+    return msgspec.structs.replace(item, record_with="" if item.record_with in (RECORD_BOTH, RECORD_SHAPES) else _OF_NSYS)
 
 
 _OF_A_STEP = tuple(

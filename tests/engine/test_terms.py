@@ -12,6 +12,7 @@ from advisor.knowledge.data import load
 from advisor.views.ranks.job import RECORD_RANKS
 from tests.analysed import analysed
 from tests.paths import ROOT, SHARED, needs_shared
+from tests.sources.nsys.test_nsys import call, export, kernel
 
 OF_TORCH = re.compile(
     r"torch|DataLoader|cudaProfiler|ProfilerActivity|record_shapes|with_stack|nn\.Module|autocast|aten::|prof\.step|schedule\(|empty_cache|pin_memory|non_blocking",
@@ -87,3 +88,11 @@ def test_the_headline_of_a_job_without_steps_says_nothing_of_a_step(kind, said):
     report = analysed(ROOT / "samples" / "launch-gap" / "slow.json.gz")
     headline = msgspec.structs.replace(report.headline, summary="Rank 1 spends 9.24 ms a step more")
     assert in_terms_of_one_run(msgspec.structs.replace(report, kind=kind, headline=headline)).headline.summary == said
+
+
+def test_no_report_of_a_program_without_a_framework_speaks_of_torch(tmp_path):
+    path = tmp_path / "scale.sqlite"
+    export(path, *(row for i in range(40) for row in (call(1000 * i, 1000 * i + 100, i + 1), kernel(1000 * i + 200, 1000 * i + 600, i + 1))))
+    report = advisor.analyze(path)
+    assert OF_TORCH.findall(msgspec.json.encode(report).decode()) == []
+    assert "none shows in this program" in next(item.why for item in report.clear if item.rule == "weight-norm")
