@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import msgspec
 
+from advisor.compare.shares import share
 from advisor.errors import UsageError
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
@@ -31,7 +32,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     step_us: float
     busy_us: float
-    idle_share: float
+    """On all devices."""
+    idle_share: float | None
+    waiting_share: float | None = None
+    """Of a job: its ranks' waits for each other."""
     kernels: float
     """A step."""
     flops: float
@@ -72,14 +76,14 @@ def across(left: Report, right: Report) -> Across:
 def _where(report: Report) -> Where:
     window, step = report.traced, report.step_us
     rates = report.rates if report.rates and report.rates.known >= KNOWN else None
-    true_us = sum(time.window_us - report.added_us(time) for time in report.time or ()) or 1.0
     return Where(
         path=report.source.path,
         device=", ".join(dict.fromkeys(device.name for device in report.devices)) or "no GPU",
         format=report.source.format,
         step_us=step,
         busy_us=report.work.kernel_us,
-        idle_share=sum(time.idle_us - report.added_us(time) for time in report.time or ()) / true_us,
+        idle_share=share(report, "idle_us"),
+        waiting_share=share(report, "wait_us") if report.kind == "job" else None,
         kernels=report.work.kernels,
         flops=report.work.flops,
         of_peak_flops=rates.flops_busy if rates else None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.compare.model import Comparison
+from advisor.compare.shares import share
 from advisor.errors import UsageError, no_such
 from advisor.report.finding import SEVERITIES, Finding
 from advisor.report.model import Report
@@ -37,25 +38,13 @@ class Verdict:
         return self.status in ("kept", "not checked")
 
 
-def _share(field: str, *of_ranks: str) -> Callable[[Report], float | None]:
-    """A share of the window as it runs when nobody records, by a device's field; of a job by the fields of its ranks that are the same."""
-
-    def of(report: Report) -> float | None:
-        if report.kind == "job":
-            whole = sum(rank.step_us for rank in report.ranks)
-            return sum(getattr(rank, name) for rank in report.ranks for name in of_ranks) / whole if whole and of_ranks else None
-        devices = report.time or ()
-        added = sum(report.added_us(time) for time in devices)
-        window = sum(time.window_us for time in devices) - added
-        spent = sum(getattr(time, field) for time in devices) - (added if field == "idle_us" else 0.0)
-        return spent / window if window > 0 else None
-
-    return of
+def _share(field: str) -> Callable[[Report], float | None]:
+    return lambda report: share(report, field)
 
 
 def _waiting(report: Report) -> float | None:
     """What ranks wait for each other, of a job."""
-    return _share("", "wait_us")(report) if report.kind == "job" else None
+    return share(report, "wait_us") if report.kind == "job" else None
 
 
 def _peak(name: str) -> Callable[[Report], float | None]:
@@ -78,9 +67,9 @@ def _kernels(value: float) -> str:
 
 _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], Callable[[float], str], str]] = {
     "step_ms": (lambda r: None if r.headline.step_us is None else r.headline.step_us / 1000, _ms, ""),
-    "idle_share": (_share("idle_us", "input_us", "host_us", "other_us"), percent, " of the step"),
-    "exposed_copy_share": (_share("exposed_copy_us", "copy_us"), percent, " of the step"),
-    "exposed_comm_share": (_share("exposed_comm_us", "wait_us", "transfer_us"), percent, " of the step"),
+    "idle_share": (_share("idle_us"), percent, " of the step"),
+    "exposed_copy_share": (_share("exposed_copy_us"), percent, " of the step"),
+    "exposed_comm_share": (_share("exposed_comm_us"), percent, " of the step"),
     "wait_share": (_waiting, percent, " of the step"),
     "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, _kernels, " a step"),
     "peak_bytes": (_peak("peak_allocated_bytes"), size, ""),

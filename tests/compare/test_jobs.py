@@ -1,16 +1,21 @@
 """Two jobs held against each other, and a job against budgets."""
 
+import re
+
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
 from advisor.compare import compare
+from advisor.compare.across import across
 from advisor.compare.budgets import check
 from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
+from advisor.report.step import Part
+from advisor.reports.across import formats as across_formats
 from advisor.reports.comparison import formats
 from advisor.sources import read
 from advisor.sources.ranks import holds_ranks
@@ -46,9 +51,22 @@ def test_jobs_of_other_numbers_of_ranks_are_not_comparable(sides):
 
 def test_budgets_of_a_job(sides):
     slow, fixed = sides
-    budgets = {"step_ms": 10.0, "wait_share": 0.2, "idle_share": 0.3, "exposed_comm_share": 0.3, "kernel_count": 10}
+    budgets = {"step_ms": 10.0, "wait_share": 0.2, "idle_share": 0.2, "exposed_comm_share": 0.3, "kernel_count": 10}
     assert [v.status for v in check(budgets, slow)] == ["crossed", "crossed", "crossed", "crossed", "unknown"]
     assert [v.status for v in check(budgets, fixed)] == ["kept", "kept", "kept", "kept", "unknown"]
+
+
+def test_shares_of_a_job_are_of_the_step_as_it_runs_when_nobody_records(sides):
+    us = {"compute": 4_000.0, "copy": 500.0, "transfer": 1_000.0, "wait": 2_500.0, "data_loading": 300.0, "host": 1_500.0, "unknown": 200.0}
+    kinds = {"compute": "compute", "copy": "copy", "transfer": "communication"}
+    job = msgspec.structs.replace(sides[0], breakdown=tuple(Part(kind=kinds.get(name, "idle"), name=name, us=took) for name, took in us.items()))
+    details = [v.detail.split(" of")[0] for v in check({"idle_share": 0, "exposed_copy_share": 0, "exposed_comm_share": 0, "wait_share": 0}, job)]
+    assert details == ["20%", "5.0%", "35%", "25%"]
+    shown = across(job, sides[1])
+    assert (shown.left.idle_share, shown.left.waiting_share) == (0.2, 0.25) and shown.right.idle_share > 0
+    assert re.search(r"Idle +20%", across_formats()["text"].render(shown)) and re.search(
+        r"Waiting for other ranks +25%", across_formats()["text"].render(shown)
+    )
 
 
 def test_a_directory_is_a_job_where_its_traces_say_different_ranks(tmp_path):
