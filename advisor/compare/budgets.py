@@ -167,8 +167,7 @@ def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdi
             yield Verdict(budget, "unknown", f"the rule could not look: {silent}")
             continue
         found = [f for f in counted if f.rule == name]
-        # Of a job, what each rank's own trace is clear of is not carried.
-        if report.kind != "job" and name not in {f.rule for f in report.findings} | {c.rule for c in report.clear}:
+        if name not in {f.rule for f in report.findings} | {c.rule for c in report.clear}:
             yield Verdict(budget, "unknown", f"the rule was not run: it is turned off, or not for a recording of kind {report.kind}")
             continue
         if isinstance(limit, str):

@@ -72,7 +72,9 @@ def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled:
             outcomes.found += [_allowed(_resting_on(f, rests_on), allow) for f in outcome]
         else:
             by_type[type(outcome)].append(outcome)
-    outcomes.found = _numbered(kind.settle(workspace, outcomes.found))
+    # What ranks show by themselves is told only by settling; what of it the team lives with stands last.
+    found = sorted(kind.settle(workspace, outcomes.found), key=lambda f: f.finding.rule in allow and not f.finding.allowed)
+    outcomes.found = _numbered([_allowed(f, allow) for f in found])
     return outcomes
 
 

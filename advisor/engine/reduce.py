@@ -70,6 +70,9 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         if 0 <= inside != (trace.named if trace.named is not None else inside)
         else "",
         findings=report.findings[:KEPT_FINDINGS],
+        clear=report.clear,
+        skipped=report.skipped,
+        failed=report.failed,
         health=tuple(check for check in report.health if check.status != "ok"),
     )
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(report) if judging.pages else "")

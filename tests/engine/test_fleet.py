@@ -7,16 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
 from advisor.engine.reduce import Judging
+from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
+from advisor.report.finding import Clear, Failed, Skipped
 from advisor.sources import load, read
 from advisor.views.ranks.job import RankSummaries
 from tests.benchmarks.many_ranks import report
@@ -113,6 +117,40 @@ def test_a_process_that_dies_costs_its_rank_and_no_other(tmp_path):
     rules.write_text(DEADLY)
     found = reduce(traces_of(read(JOB)).traces, Judging(rules=("team/deadly",), paths=(str(rules),)), workers=2)
     assert len(found.summaries) == 1 and "ended with 7" in found.unread[0].why
+
+
+def test_what_rules_say_of_each_rank_is_carried_to_the_job():
+    job = reduced(read(JOB), BARE, executor="serial")
+    of_each = [
+        {"clear": (Clear(rule="both-clear", why="few"), Clear(rule="one-skips", why="few")), "failed": (Failed(rule="one-fails", error="KeyError: 1"),)},
+        {
+            "clear": (Clear(rule="both-clear", why="fewer"), Clear(rule="one-fails", why="few"), Clear(rule="one-finds", why="few")),
+            "skipped": (Skipped(rule="one-skips", why="no shapes", record_with="record_shapes=True"),),
+        },
+    ]
+    (part,) = job.parts
+    ranks = tuple(replace(one, facts=msgspec.structs.replace(one.facts, **told)) for one, told in zip(part.ranks, of_each, strict=True))
+    made = run(replace(job, parts=(replace(part, ranks=ranks),)), [])
+    assert made.clear == (Clear(rule="both-clear", why="both ranks, as rank 0: few"),)  # of one-finds rank 0 says nothing
+    assert made.skipped == (Skipped(rule="one-skips", why="rank 1: no shapes", record_with="record_shapes=True"),)
+    assert made.failed == (Failed(rule="one-fails", error="rank 0: KeyError: 1"),)
+
+
+BREAKS = DEADLY.replace("deadly", "breaks").replace("os._exit(7)", 'raise ValueError("no")')
+
+
+def test_a_rule_that_fails_on_one_rank_fails_the_job_under_strict(tmp_path):
+    rules = tmp_path / "own.py"
+    rules.write_text(BREAKS)
+    asked = ["analyze", str(JOB), "--rules", str(rules), "--rule", "team/breaks", "--executor", "serial", "-f", "text", "-o", "-"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0 and "rank 1: ValueError: no" in done.stdout
+    assert "rule team/breaks failed: rank 1: ValueError: no" in str(CliRunner().invoke(app, [*asked, "--strict"]).exception)
+
+
+def test_what_a_team_lives_with_is_allowed_where_only_ranks_show_it():
+    launch = run(reduced(read(JOB), Judging(rules=("host-bound",)), executor="serial"), [], allow={"host-bound": "known"})
+    assert [(f.rule, f.severity, f.allowed) for f in launch.findings] == [("host-bound", "info", "known")]
 
 
 def test_a_rank_that_cannot_be_read_is_said_and_the_others_stand(tmp_path):

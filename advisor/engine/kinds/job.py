@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
 from advisor.recordings.recording import Recording
-from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Finding, Saving, severity_of
+from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
@@ -186,9 +186,36 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
     return made
 
 
+def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
+    """The job's outcomes with those of rules that judge each rank by itself: clear is what all ranks are clear of; what one could not look at,
+    or failed at, is nothing to be sure of."""
+
+    def by_rule(name: Literal["clear", "skipped", "failed"]) -> dict[str, list[tuple[int, Any]]]:
+        rows: dict[str, list[tuple[int, Any]]] = defaultdict(list)
+        for one in job.ranks:
+            for item in getattr(one.facts, name):
+                rows[item.rule].append((one.rank, item))
+        return rows
+
+    def told(rows: list[tuple[int, Any]], text: str) -> str:
+        (first, _), ranks = rows[0], [rank for rank, _ in rows]
+        alike = len({getattr(item, text) for _, item in rows}) == 1
+        return f"{common(ranks, job.numbers)}{'' if alike else f', as rank {first}'}: {getattr(rows[0][1], text)}"
+
+    clear, skipped, failed = by_rule("clear"), by_rule("skipped"), by_rule("failed")
+    made = Outcomes(of_job.found, [*of_job.clear], [*of_job.skipped], [*of_job.failed])
+    made.failed += [Failed(rule=rule, error=told(rows, "error")) for rule, rows in failed.items()]
+    silent = {*skipped} - made.ran
+    made.skipped += [msgspec.structs.replace(rows[0][1], why=told(rows, "why")) for rule, rows in skipped.items() if rule in silent]
+    quiet = {rule for rule, rows in clear.items() if len(rows) == len(job.ranks)} - made.ran
+    made.clear += [Clear(rule=rule, why=told(rows, "why")) for rule, rows in clear.items() if rule in quiet]
+    return made
+
+
 def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Report:
     """The report of a job."""
     job, summaries = workspace.get(Job), workspace.get(RankSummaries)
+    outcomes = _with_ranks(job, outcomes)
     facts = [s.facts for s in job.ranks]
     first = facts[0]
     devices = {(f.device, sms): None for f in facts for _, sms in f.devices}

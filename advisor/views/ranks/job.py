@@ -173,8 +173,8 @@ class Job:
 
 def common(ranks: Sequence[int], of: Sequence[int]) -> str:
     """How many of a job's ranks something holds for, as people say it."""
-    if len(ranks) == len(of):
-        return "both ranks" if len(of) == 2 else f"all {len(of)} ranks"
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
+    if len(ranks) == len(of):
+        return "both ranks" if len(of) == 2 else f"all {len(of)} ranks"
     return f"{len(ranks)} of {len(of)} ranks"

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.intervals import Floats, Ints, Mask, Spans, within
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Finding
+from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health, Prediction
 from advisor.views.ranks import stored
 from advisor.views.ranks.collectives import KINDS, RankCollectives
@@ -28,7 +28,7 @@ from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
-SCHEMA = 3
+SCHEMA = 4
 
 NANOSECOND_US = 1e-3
 
@@ -93,6 +93,9 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     communicators: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    clear: tuple[Clear, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    failed: tuple[Failed, ...] = ()
     health: tuple[Health, ...] = ()
 
 
