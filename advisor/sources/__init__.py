@@ -12,11 +12,12 @@ from typing import BinaryIO, cast
 from advisor.errors import TraceError
 from advisor.recordings.recording import Progress, Recording
 from advisor.recordings.timeline import Timeline
+from advisor.report.numbers import counted
 from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
-from advisor.sources.ranks import JobTraces, job_of, snapshots_among, traces_among
+from advisor.sources.ranks import JobTraces, job_of, latest_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -47,9 +48,9 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names)
             if not traces and (snapshots := snapshots_among(names)):
                 return _of_ranks(job_of(sorted(snapshots), path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
-            if len(traces) > 1:
-                return job_of(traces, path)
-            path = _only(traces, path)
+            if len(latest := latest_among(traces)) > 1:
+                return _job(latest, path, len(traces))
+            path = _only(latest, path)
         file, size = open_binary(path)
         with file:
             return _record(file, path, size, max_bytes, progress, processes)
@@ -67,7 +68,18 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
             raise TraceError(f"there is no file {path}", "Give the traces of one job's ranks, or their directory alone.")
     if len(set(named)) < len(named):
         raise TraceError("a trace is given twice", "Give each rank's trace once.")
-    return job_of(named, os.path.dirname(named[0]) or ".")
+    latest = latest_among(named)
+    if len(named) > len(latest) == 1:
+        raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
+    return _job(latest, os.path.dirname(named[0]) or ".", len(named))
+
+
+def _job(latest: list[str], path: str, given: int) -> Recording:
+    """The job of these traces, with how many of those given are earlier recordings of the same processes."""
+    earlier = given - len(latest)
+    return job_of(
+        latest, path, (f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out",) if earlier else ()
+    )
 
 
 def _of_ranks(job: Recording, max_bytes: int) -> Recording:

@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -25,6 +26,7 @@ SNAPSHOT_SUFFIXES = (".pickle", ".pickle.gz")
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
 _HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz)?")
+_CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz)?")
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
@@ -65,12 +67,25 @@ def snapshots_among(names: Sequence[str]) -> list[str]:
     return [name for name in names if name.endswith(SNAPSHOT_SUFFIXES)]
 
 
-def job_of(paths: Sequence[str], path: str) -> Recording:
+def latest_among(traces: Sequence[str]) -> list[str]:
+    """Of recordings of one process, one cycle of its profiler after the other, only the last: as torch's `tensorboard_trace_handler` names
+    them, by host, process and time. What says different ranks inside is of different processes all the same."""
+    named = {path: match for path in traces if (match := _CYCLE_IN_NAME.fullmatch(path))}
+    several = {name for name, count in Counter(match["process"] for match in named.values()).items() if count > 1}
+    latest: dict[tuple[str, int | None], str] = {}
+    for path, match in sorted(named.items(), key=lambda item: int(item[1]["time"])):
+        if match["process"] in several:
+            latest[match["process"], _rank_inside(path)] = path
+    kept = {*latest.values()}
+    return [path for path in traces if path in kept or path not in named or named[path]["process"] not in several]
+
+
+def job_of(paths: Sequence[str], path: str, notes: tuple[str, ...] = ()) -> Recording:
     """The recording of a job whose traces are these files."""
     labels = _labels(paths)
     numbers = _by_names(labels)
     traces = tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, numbers, strict=True))
-    return Recording("job", path, (JobTraces(traces),))
+    return Recording("job", path, (JobTraces(traces, notes),))
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
@@ -103,7 +118,7 @@ def holds_ranks(directory: str | os.PathLike[str]) -> bool:
     """Whether the traces in a directory are the ranks of one job, and not captures of one program: each says another rank, inside or
     by its name."""
     with os.scandir(directory) as entries:
-        traces = traces_among(sorted(entry.path for entry in entries if entry.is_file()))
+        traces = latest_among(traces_among(sorted(entry.path for entry in entries if entry.is_file())))
     if len(traces) < 2:
         return False
     inside = [_rank_inside(path) for path in traces]

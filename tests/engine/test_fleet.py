@@ -21,7 +21,8 @@ from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
-from advisor.sources import load, read
+from advisor.sources import load, read, read_several
+from advisor.sources.ranks import holds_ranks
 from advisor.views.ranks.job import RankSummaries
 from tests.benchmarks.many_ranks import report
 from tests.kernels import kernel
@@ -158,6 +159,36 @@ def test_a_rank_that_cannot_be_read_is_said_and_the_others_stand(tmp_path):
     (tmp_path / "job" / "rank2.json.gz").write_bytes(gzip.compress(b"no trace"))
     part = reduced(read(tmp_path / "job"), BARE, executor="serial").parts[0]
     assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1] and part.unread[0].label == "rank2.json.gz"
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log directory of a process a rank, each with two cycles of its profiler, as torch's trace handler names them."""
+    for rank, pid in ((0, 41), (1, 40)):
+        for time in (1_700_000_000_000_000_000, 1_700_000_009_000_000_000):
+            shutil.copy(JOB / f"rank{rank}.json.gz", tmp_path / f"node_{pid}.{time + pid}.pt.trace.json.gz")
+    return tmp_path
+
+
+def test_two_cycles_of_one_process_are_no_two_ranks(log):
+    made = read(log)
+    assert [t.label for t in traces_of(made).traces] == ["node_40.1700000009000000040.pt.trace.json.gz", "node_41.1700000009000000041.pt.trace.json.gz"]
+    (note,) = traces_of(made).notes
+    assert "the latest is taken: 2 traces left out" in note and holds_ranks(log)
+    for path in log.glob("node_40*"):
+        path.unlink()
+    assert read(log).kind == "trace" and read(log).path.endswith("9000000041.pt.trace.json.gz") and not holds_ranks(log)
+    with pytest.raises(TraceError, match="recordings of one process"):
+        read_several(sorted(log.iterdir()))
+
+
+def test_processes_of_one_name_that_say_different_ranks_are_all_kept(log):
+    # Containers of one host name in which each process is the first.
+    for path in log.glob("*.17000000000*"):
+        path.unlink()
+    for path in log.iterdir():
+        path.rename(log / path.name.replace("node_40", "node_1").replace("node_41", "node_1"))
+    assert len(traces_of(read(log)).traces) == 2 and not traces_of(read(log)).notes
 
 
 def test_two_jobs_in_one_directory_are_refused(tmp_path):

@@ -89,11 +89,16 @@ class Job:
 
     @cached_property
     def true_step(self) -> TrueStep:
-        """The step as it runs when nobody records; as recorded where the job cannot be replayed."""
+        """The step as it runs when nobody records; where the job cannot be replayed, the mean of what each rank's own trace tells."""
         try:
             return self.replay.true_step
         except Unavailable:
-            return TrueStep.as_recorded(self.step_us)
+            alone = [s.facts.true_step_us for s in self.ranks]
+            expected = float(np.mean([min(true.expected, s.facts.step_us) for true, s in zip(alone, self.ranks, strict=True)]))
+            if not 0 < expected < self.step_us:
+                return TrueStep.as_recorded(self.step_us)
+            low, high = min(true.low for true in alone), max(true.high for true in alone)
+            return TrueStep(min(low, expected), expected, max(high, expected), self.step_us, "estimated")
 
     @cached_property
     def replay(self) -> JobReplay:

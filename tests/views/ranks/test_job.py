@@ -13,7 +13,7 @@ from advisor.engine.kinds.job import _bound, _recorded_late
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
-from advisor.report.recording import Health
+from advisor.report.recording import Health, Prediction
 from advisor.report.step import Part
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened
@@ -37,6 +37,16 @@ def test_waits_belong_to_the_rank_that_came_last():
     assert job.waits_us == pytest.approx([800.0, 800.0, 0.0])
     assert job.lateness_us == pytest.approx([0.0, 0.0, 800.0])
     assert job.matched.transfer_us == pytest.approx(TRANSFER_US)
+
+
+def test_a_job_that_cannot_be_matched_takes_the_mean_of_what_its_ranks_tell():
+    ranks = [summary_of(rank_timeline(r, own, SLOW, group=str(r))) for r, own in enumerate(SLOW)]
+    alone = [Prediction(1000.0, 2000.0, 2400.0), Prediction(1100.0, 2200.0, 2300.0), Prediction(1200.0, 2400.0, 2600.0)]
+    told = tuple(replace(one, facts=msgspec.structs.replace(one.facts, true_step_us=true)) for one, true in zip(ranks, alone, strict=True))
+    job = Job.build(RankSummaries(told))
+    assert not job.matched.proved and job.step_us == pytest.approx(2500.0)
+    true = job.true_step
+    assert (true.low_us, true.expected_us, true.high_us) == pytest.approx((1000.0, 2200.0, 2600.0)) and true.recording_us == pytest.approx(300.0)
 
 
 def test_the_replay_is_the_recording_and_its_edit_is_exact():
