@@ -72,6 +72,6 @@ def _widened(rule: Rule, weight: Weight) -> Weight:
     below, above = interval_margins(rule.id)
     low = max(0.0, saving.low_us - below * weight.whole)
     # What the host alone is seen to lose is an estimate too, since recording stretches it.
-    lost = weight.lost if "kernels" in rule.relies_on else inf
+    lost = weight.lost if {"kernels", "ranks"} & {*rule.relies_on} else inf
     high = max(saving.high_us, min(weight.whole, lost, saving.high_us + above * weight.whole))
     return replace(weight, saving=msgspec.structs.replace(saving, low_us=min(low, saving.expected_us), high_us=high))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from importlib.metadata import version
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -69,13 +70,15 @@ HEARD = 0.5
 def weigh(workspace: Workspace, found: Found) -> Weight:
     """The edits replayed on all ranks, as a part of the job's recorded step."""
     job = workspace.get(Job)
-    if found.edits is not None:
+    most = inf
+    if isinstance(found.edits, JobEdits):
         saving = job.replay.saving(found.edits, found.removes, found.at_most_us)
+        most = job.replay.most(found.edits.high) * job.step_us
     elif isinstance(found.saving, Saving):
         saving = found.saving
     else:
         raise TypeError("a finding of a job has edits, or says what it saves")
-    return Weight(saving, job.step_us)
+    return Weight(saving, job.step_us, lost=most)
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
@@ -367,7 +370,12 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
     savings = [f.finding.saving for f in found if f.finding.shortens]
     low, alone, high = (max((getattr(saving, end) for saving in savings), default=0.0) for end in ("low", "expected", "high"))
     expected = max(expected, alone)
-    most = min(max(high, expected * high / alone if alone > 0 else 0.0), step.expected_us)
+    most = max(high, expected * high / alone if alone > 0 else 0.0)
+    if own:
+        # What devices have to do is left, unless ranks' own findings shorten that.
+        shorter = sum(f.finding.saving.high for f in found if f.edits is None and f.finding.shortens)
+        most = min(most, replay.most(Several(tuple(edits.high for edits in own))) * step.expected_us + shorter)
+    most = min(max(most, expected), step.expected_us)
     return Prediction(low=step.expected_us - most, expected=step.expected_us - expected, high=step.expected_us - low)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from advisor.knowledge import recording_cost
 from advisor.report.finding import Basis, Saving
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits
+from advisor.views.ranks.lane import PARTS
 from advisor.views.ranks.matching import Matched
 from advisor.views.ranks.recorded import recorded_schedule
 from advisor.views.ranks.schedule import JobSchedule
@@ -46,12 +48,19 @@ class JobReplay:
         before = schedule.graph.step_us()
         return max(0.0, 1 - edit.apply(schedule).graph.step_us() / before) if before > 0 else 0.0
 
+    def most(self, edit: JobEdit) -> float:
+        """Share of the job's step that an edit saves at most, however far off the replay is: what a rank's device has to do is left."""
+        before, working = self.corrected.graph.step_us(), [PARTS.index("compute"), PARTS.index("copy")]
+        left = edit.apply(self.corrected).totals[:, working].sum(axis=1).max() / recording_cost.spread().gpu_faster
+        return max(0.0, 1 - float(left) / before) if before > 0 else 0.0
+
     def saving(self, edits: JobEdits, removes: str, at_most_us: float = np.inf) -> Saving:
         """What a step of the job gains: expected on the corrected schedule, the ends over both; no more than `at_most_us`."""
         both = (self.corrected, self.recorded)
         middle = self.share(self.corrected, edits.expected)
         low = min(middle * (1 - LEAST_WIDTH), *(self.share(s, edits.low) for s in both))
         high = max(middle * (1 + LEAST_WIDTH), *(self.share(s, edits.high) for s in both))
+        high = max(middle, min(high, self.most(edits.high)))
         low, middle, high = (min(share * self.step_us, at_most_us, self.step_us) for share in (low, middle, high))
         return Saving(low if self.basis == "simulated" else 0.0, middle, high, self.basis, removes)
 
