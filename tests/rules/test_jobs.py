@@ -133,6 +133,12 @@ def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
     assert headline.bottleneck == "unfused-elementwise"
 
 
+def test_who_is_waited_for_in_messages_is_said_alike_in_both_tables():
+    report = report_of("pipeline_uneven_2")  # of two stages: the one waits for nobody but the other
+    waited = {row.waits_for: row.wait_us for row in report.waits}
+    assert waited and {row.rank: row.lateness_us for row in report.ranks} == pytest.approx({0: 0.0, 1: 0.0} | waited)
+
+
 def test_what_all_fixes_leave_agrees_with_the_only_finding():
     report = report_of("tensor_host")
     (saving,) = [f.saving for f in report.findings if f.severity in LOUD]

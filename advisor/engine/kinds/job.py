@@ -281,7 +281,7 @@ def _rows(job: Job) -> list[RankRow]:
             RankRow(
                 rank=one.rank, host=one.facts.host, step_us=step, compute_us=float(compute[at]), copy_us=float(copy[at]),
                 wait_us=float(wait[at]), transfer_us=float(moved[at] - wait[at]), input_us=float(inputs[at]), host_us=float(host[at]),
-                other_us=max(step - float(known), 0.0), lateness_us=float(job.lateness_us[at]), by_step=steps[at], trace=one.facts.label,
+                other_us=max(step - float(known), 0.0), lateness_us=float(job.waited_for_us[at]), by_step=steps[at], trace=one.facts.label,
             )
         )  # fmt: skip
     return rows

@@ -132,19 +132,36 @@ class Job:
 
     @cached_property
     def entry_lateness_us(self) -> Floats:
-        """(entries,) how much later than the median of its collective's ranks each arrived, where it was last; else 0."""
+        """(entries,) how much later than the median of its collective's ranks each arrived, where it was last; else 0. Of messages 0."""
+        return self._lateness_us(~self.messages)
+
+    @cached_property
+    def messages(self) -> Mask:
+        """(collectives,) whether it is of messages from rank to rank."""
+        return np.array([KINDS[k] is Collective.POINT_TO_POINT for k in self.matched.kind.tolist()], bool)
+
+    def _lateness_us(self, chosen: Mask) -> Floats:
         matched = self.matched
         late = np.zeros(len(matched.of))
         if not matched.count:
             return late
-        synchronising = np.array([KINDS[k] is not Collective.POINT_TO_POINT for k in matched.kind.tolist()])
-        last = matched.last[synchronising[matched.collective[matched.last]]]
+        last = matched.last[chosen[matched.collective[matched.last]]]
         of_last = matched.collective[last]
         order = np.lexsort((matched.arrival_us, matched.collective))
         first = np.searchsorted(matched.collective[order], np.arange(matched.count))
         middle = order[first + (matched.size - 1) // 2]
         late[last] = matched.arrival_us[last] - matched.arrival_us[middle[of_last]]
         return late
+
+    @cached_property
+    def waited_for_us(self) -> Floats:
+        """(ranks,) what the others waited for each, a step: the median rank in collectives, in messages the mean of those it exchanges them with."""
+        matched, n = self.matched, len(self.ranks)
+        entries = np.flatnonzero(self.messages[matched.collective]) if matched.count else np.empty(0, np.int64)
+        last = matched.of[matched.last][matched.collective[entries]] if len(entries) else entries
+        pairs = np.unique(matched.of[entries][last != matched.of[entries]] * n + last[last != matched.of[entries]])
+        waiting = np.bincount(pairs % n, minlength=n) if len(pairs) else np.zeros(n)
+        return self.lateness_us + self.by_rank(self._lateness_us(self.messages)) / np.maximum(waiting, 1)
 
     @cached_property
     def lateness_us(self) -> Floats:
