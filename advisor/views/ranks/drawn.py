@@ -27,15 +27,16 @@ _NAMES = {"communication": "wait", "sync": "host", "launch": "host", "data-loadi
 
 
 def rank_steps(job: Job) -> list[tuple[RankStep, ...]]:
-    """Each rank's steps; their waits are those in matched collectives, as far as nothing else ran meanwhile."""
-    matched = job.matched
-    waits = [np.zeros(len(s.steps_us)) for s in job.ranks]
+    """Each rank's steps. What collectives take of a step while nothing else runs is waiting and transfer as all of the step's are."""
+    matched, waits = job.matched, []
+    transfer = matched.transfer_us[matched.collective]
     for at, one in enumerate(job.ranks):
         mine = np.flatnonzero(matched.of == at)
         step = one.step[matched.row[mine]]
-        inside = (step >= 0) & (step < len(waits[at]))
-        np.add.at(waits[at], step[inside], matched.wait_us[mine[inside]])
-        waits[at] = np.minimum(waits[at], one.steps_us[:, PARTS.index("communication")])
+        inside = (step >= 0) & (step < len(one.steps_us))
+        mine, step = mine[inside], step[inside]
+        waited, moved = (np.bincount(step, weights=us[mine], minlength=len(one.steps_us)) for us in (matched.wait_us, transfer))
+        waits.append(np.maximum(one.steps_us[:, PARTS.index("communication")], 0.0) * waited / np.maximum(waited + moved, 1e-9))
     compute = PARTS.index("compute")
     return [
         tuple(RankStep(float(parts.sum()), float(parts[compute]), float(wait)) for parts, wait in zip(one.steps_us, of_rank, strict=True))

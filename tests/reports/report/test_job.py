@@ -45,6 +45,11 @@ def test_the_culprit_is_the_rank_that_all_wait_for(report):
     assert waited[1] < 0.05 * min(waited[rank] for rank in (0, 2, 3))
 
 
+def test_a_ranks_steps_wait_as_its_row_says(report):
+    for row in report.ranks:
+        assert sum(step.wait_us for step in row.by_step) / len(row.by_step) == pytest.approx(row.wait_us, rel=0.02, abs=20)
+
+
 def test_on_the_timeline_the_last_rank_comes_when_the_transfer_begins(report):
     last = next(rank for rank in report.worst.ranks if rank.rank == report.worst.last)
     assert last.arrival_us == pytest.approx(report.worst.begin_us)
