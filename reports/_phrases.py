@@ -154,7 +154,20 @@ def whole_noun(finding: Finding, report: Report) -> str:
     """What its saving is a part of: beside a timeline a snapshot's findings free memory; where more requests share a step, that is as long as it was."""
     if isinstance(finding.saving, Saving) and per_request(finding):
         return finding.saving.per
-    return "peak of memory" if isinstance(finding.saving, BytesSaved) and report.kind != "memory" else step_noun(report)
+    if isinstance(finding.saving, BytesSaved):
+        peak = "peak" if finding.saving.of == "allocated" else "reserved peak"
+        return peak if report.kind == "memory" else f"{peak} of memory"
+    return "recorded time" if report.kind == "memory" else step_noun(report)
+
+
+def per_whole(finding: Finding, report: Report) -> str:
+    """`per step`, or `of the peak`: what a saving is held against, after it."""
+    noun = whole_noun(finding, report)
+    return f"per {noun}" if noun in _RECURRING else f"of the {noun}"
+
+
+_RECURRING = ("step", "run", "request", "sample", "kernel")
+"""What comes again and again, and saves each time."""
 
 
 def per_request(finding: Finding) -> bool:
@@ -368,12 +381,13 @@ def belief(finding: Finding, report: Report) -> str:
     replay = next((check for check in report.health if check.check == "replay"), None)
     seen = sum(evidence.count for evidence in finding.evidence)
     weak = [check.check for check in report.health if check.check in finding.checks and check.status != "ok"]
+    hold = "holds" if len(finding.checks) == 1 else "all hold"
     rests = f"It rests on {counted(len(finding.checks), 'check')} of the trace" if finding.checks else ""
     parts = [
         _ALLOCATIONS if isinstance(finding.saving, BytesSaved) else _BELIEFS.get(finding.saving.basis, ""),
         f"Check of the replay itself: {replay.detail}." if replay and finding.saving.basis == "simulated" else "",
-        rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which all hold."),
-        f"It was seen {counted(seen, 'time')} in the window.",
+        rests and (f"{rests}, with a weakness in {', '.join(weak)}." if weak else f"{rests}, which {hold}."),
+        f"It was seen {counted(seen, 'time')}{' in the window' if report.window else ''}.",
         "It is only possible." if finding.status == "possible" else f"We are {confidence(finding)}.",
     ]
     return " ".join(part for part in parts if part)

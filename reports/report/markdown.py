@@ -23,6 +23,7 @@ from advisor.reports._phrases import (
     likely,
     measured,
     nothing_found,
+    per_whole,
     place,
     processor,
     rules_run,
@@ -34,7 +35,6 @@ from advisor.reports._phrases import (
     steps,
     titled,
     trust,
-    whole_noun,
     window_basis,
 )
 from advisor.reports.report import _tpu
@@ -168,10 +168,11 @@ def _findings(comment: _Comment, report: Report, total: int) -> None:
         comment.add([f"### {nothing_found(report)}", "", f"Of the rules: {rules_run(report)}.", ""], _END)
         return
     noun = step_noun(report)
+    per = "" if noun == "peak" else f" per {noun}"
     head = [
         f"### {counted(total, 'finding')}",
         "",
-        f"| # | Finding | Severity | Saves per {noun} | Fix |",
+        f"| # | Finding | Severity | Saves{per} | Fix |",
         "| --: | :-- | :-- | --: | :-- |",
     ]
     comment.add(head, _TABLE_END)
@@ -200,7 +201,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         "",
         f"{prose(finding.summary)}{prose(aside(finding))}",
         "",
-        f"{code(finding.rule)} · {confidence(finding)} · saves {likely(saving)} per {whole_noun(finding, report)}, {saving_basis(finding)}",
+        f"{code(finding.rule)} · {confidence(finding)} · saves {likely(saving)} {per_whole(finding, report)}, {saving_basis(finding)}",
         "",
         f"**Fix: {prose(fix.title)}**",
         "",

@@ -3,11 +3,13 @@
 import re
 import xml.etree.ElementTree as ET
 
+import msgspec
 import pytest
 
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.recordings.recording import Recording
+from advisor.report.finding import BytesSaved, Saving
 from advisor.report.model import Report
 from advisor.reports import formats
 from tests.memory_build import Memory, at, frame, parameter, trained
@@ -35,6 +37,24 @@ def test_text_and_markdown_say_what_holds_the_peak():
     text = formats()["text"].render(made)
     assert re.search(r"\d+%\s+9\.\d+ GB  activations  mostly addmm in train:5, train.py:5", text), text
     assert "| activations |" in formats()["markdown"].render(made)
+
+
+@pytest.mark.parametrize(
+    ("saving", "of"),
+    [
+        (BytesSaved(1e9, 2e9, 3e9, "simulated"), "of the peak"),
+        (BytesSaved(1e9, 2e9, 3e9, "simulated", of="reserved"), "of the reserved peak"),
+        (Saving(10.0, 20.0, 30.0, "measured"), "of the recorded time"),
+    ],
+)
+def test_a_saving_is_said_to_be_a_part_of_what_it_is_a_part_of(saving, of):
+    made = report(trained(layers=8, activation=1024))
+    finding = msgspec.structs.replace(made.findings[0], saving=saving, checks=("memory-balance",))
+    made = msgspec.structs.replace(made, findings=(finding,))
+    page = formats()["html"].render(made)
+    assert f"</b> {of};" in page and "1 check of the trace, which holds. " in page
+    markdown = formats()["markdown"].render(made)
+    assert f" {of}, " in markdown and "| Saves |" in markdown
 
 
 def test_drawings_are_well_formed_and_names_in_them_do_no_harm():
