@@ -8,10 +8,20 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from advisor.errors import Unavailable
 from advisor.report.finding import BytesSaved, Evidence, Fix, SourceLine
 from advisor.views.memory.attribution import Attribution, Category
-from advisor.views.memory.history import Bools
+from advisor.views.memory.health import HISTORY
+from advisor.views.memory.history import Bools, DeviceMemory
 from advisor.views.memory.origins import Phase
+
+
+def with_history(attribution: Attribution) -> DeviceMemory:
+    """The device that holds most, of which the snapshot says what was allocated and freed. Raises Unavailable where it does not."""
+    if not len(attribution.device.events):
+        raise Unavailable("without events only what is held now is known, not what came and went", HISTORY)
+    return attribution.device
+
 
 ROWS = 8
 LEAST_BYTES = 128 << 20

@@ -8,6 +8,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import Action
 from advisor.report.finding import Clear, Code, Evidence, Fix, Saving, SourceLine
 from advisor.report.numbers import counted, duration, percent, size, times
+from advisor.rules._memory import with_history
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import returned
 
@@ -38,7 +39,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
     References
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
-    device = attribution.device
+    device = with_history(attribution)
     events = device.events
     given, asked, starts, rounds = returned(device)
     if not len(given):

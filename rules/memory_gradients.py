@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import MemorySnapshot
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
@@ -50,7 +50,8 @@ def memory_gradients(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
-    device, a, peak = attribution.device, attribution.device.allocations, attribution.device.peak_allocated
+    device = with_history(attribution)
+    a, peak = device.allocations, device.peak_allocated
     backward = attribution.runs.starts_of(Phase.BACKWARD)
     if len(backward) < 2:
         return Clear(why=f"gradients are kept from one backward pass to the next, and the window holds {len(backward) or 'none'}")

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size, times
-from advisor.rules._memory import LEAST_BYTES, places, saved
+from advisor.rules._memory import LEAST_BYTES, places, saved, with_history
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth
 from advisor.views.memory.replay import Lives, MemoryReplay, Peaks
@@ -43,9 +43,9 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     References
     https://huggingface.co/docs/transformers/kv_cache
     """
+    device, lives = with_history(attribution), replay.recorded
     if not growth.chains:
         return Clear(why="no place's allocations grow step by step")
-    device, lives = attribution.device, replay.recorded
     of = "reserved" if device.peak_reserved > CACHED * device.peak_allocated else "allocated"
 
     def freed(grown: Lives) -> int:

@@ -9,7 +9,7 @@ from advisor.errors import Unavailable
 from advisor.recordings.snapshot import Ints
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, size
-from advisor.rules._memory import LEAST_BYTES, places, saved
+from advisor.rules._memory import LEAST_BYTES, places, saved, with_history
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.history import Allocations
 from advisor.views.memory.patterns import Leaks
@@ -44,7 +44,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     References
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
-    device, steps = attribution.device, leaks.steps
+    device, steps = with_history(attribution), leaks.steps
     if len(steps) < FEWEST:
         raise Unavailable(
             f"the history shows {counted(len(steps), 'step')}, and growth needs {FEWEST}",

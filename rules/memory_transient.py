@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import percent, size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
@@ -71,8 +71,8 @@ def memory_transient(
     References
     https://github.com/linkedin/Liger-Kernel
     """
-    device, lives, peak = attribution.device, replay.recorded, attribution.device.peak_allocated
-    a = device.allocations
+    device, lives = with_history(attribution), replay.recorded
+    a, peak = device.allocations, device.peak_allocated
     if not scores.kept:
         freed = peak - replay.allocated(lives.without(scores.rows))
         if freed >= max(min_share * peak, least_bytes, 1):

@@ -119,7 +119,9 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         parts[row.category] = parts.get(row.category, 0) + row.bytes
     most = max(parts, key=parts.__getitem__, default="nothing")
     share = parts.get(most, 0) / memory.peak_allocated_bytes if memory.peak_allocated_bytes else 0.0
-    summary = f"The peak is {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}."
+    # Without events what is held now is all that is known: an earlier peak may have been higher.
+    peak = "The peak is" if len(history.main.events) else "Held when the snapshot was written:"
+    summary = f"{peak} {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}."
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
         summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"

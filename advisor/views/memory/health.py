@@ -29,7 +29,9 @@ class MemoryHealth:
     @classmethod
     def build(cls, snapshot: MemorySnapshot, attribution: Attribution, replay: MemoryReplay) -> MemoryHealth:
         device = attribution.device
-        return cls((_history(snapshot, attribution), _stacks(device), _balance(device), _replayed(replay), _out_of_memory(snapshot)))
+        known = (_history(snapshot, attribution), _stacks(device))
+        # Without events nothing can be held against what was found at the end.
+        return cls((*known, _balance(device), _replayed(replay), _out_of_memory(snapshot)) if len(device.events) else known)
 
 
 def _check(name: str, problem: str, good: str, record_with: str = "") -> Health:
