@@ -28,18 +28,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class Batches:
-    """knee: the batch size from which a larger one gains less than a tenth more samples a second for each doubling.
+    """knee: the batch size from which a larger one gains less than a tenth more samples a second for each doubling, None where
+    each that was timed still gained more.
     largest: the largest whose p95 stays within the limit, None without a limit or where none does."""
 
     rows: tuple[Batch, ...]
-    knee: int
+    knee: int | None
     limit_ms: float | None
     largest: int | None
 
     def __str__(self) -> str:
         lines = [f"{'Batch':>6}{'p50 ms':>10}{'p95 ms':>10}{'Samples/s':>12}{'Peak GB':>9}"]
         lines += [f"{r.batch:>6}{r.p50_ms:>10.3g}{r.p95_ms:>10.3g}{r.samples_per_s:>12.4g}{r.peak_bytes / 1e9:>9.3f}" for r in self.rows]
-        lines.append(f"Knee: {self.knee}. Larger batches gain less than a tenth for each doubling.")
+        lines.append(
+            f"No knee up to {self.rows[-1].batch}: a larger batch may gain more."
+            if self.knee is None
+            else f"Knee: {self.knee}. Larger batches gain less than a tenth for each doubling."
+        )
         if self.limit_ms is not None:
             found = "none" if self.largest is None else str(self.largest)
             lines.append(f"Largest batch within {self.limit_ms:g} ms (p95): {found}")
@@ -67,7 +72,7 @@ def bench_batches(make: Callable[[int], Callable[[], object]], batches: Sequence
         p50, p95 = np.quantile(times, (0.5, 0.95))
         peak = measure_memory_usage(fn).peak_bytes
         rows.append(Batch(batch, 1e3 * float(p50), 1e3 * float(p95), batch / float(p50), peak))
-    knee = rows[-1].batch
+    knee = None
     for here, larger in pairwise(rows):
         if larger.samples_per_s < here.samples_per_s * (1 + KNEE_GAIN) ** math.log2(larger.batch / here.batch):
             knee = here.batch

@@ -96,6 +96,9 @@ def test_the_knee_is_where_doubling_stops_to_pay(monkeypatch):
     assert "Knee: 2" in str(found) and json.loads(found.to_json())["largest"] == 4
     assert bench_batches(lambda batch: lambda: batch, [8], limit_ms=1.0).largest is None
     assert isinstance(found.rows[0], Batch)
+    # Up to 2 a doubled batch gains 82 % more, and nothing is known of what lies beyond.
+    short = bench_batches(lambda batch: lambda: batch, [1, 2])
+    assert short.knee is None and "No knee up to 2" in str(short)
 
 
 MODULE = """
