@@ -9,6 +9,7 @@ from advisor.engine.run import run
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.report.finding import ShareSaved
+from advisor.reports import formats
 from tests.kernels import judged, kernel
 
 
@@ -460,3 +461,10 @@ def test_what_bounds_a_kernel_for_most_of_its_time_is_the_verdict():
     assert headline.bottleneck == "dram-bound" and "In 2 of 3 launch configurations: Limited by DRAM" in headline.summary
     alone = judged("small-grid", waiting, kernel("a", us=50)).headline
     assert alone.bottleneck == "latency-bound" and "In 1 of 2 launch configurations: Nothing is busy" in alone.summary
+
+
+def test_a_page_of_kernels_says_what_orders_its_findings_and_gives_them_no_moment():
+    made = judged("atomic-contention", kernel("short", us=100, **QUEUE), kernel("long", us=1000, **QUEUE))
+    page = formats()["html"].render(made)
+    assert [finding.evidence[0].label for finding in made.findings] == ["long", "short"]
+    assert "by the time saved" in page and "what a kernel gains" not in page and "First at" not in page
