@@ -126,7 +126,8 @@ def analyze(
     report = chosen.run(recording, step_ms)
     if how.directory:
         write_directory(report, how.directory)
-    if (target or not quiet) and (not how.directory or format):
+    asked = format is not None or output is not None
+    if (asked or not quiet) and (not how.directory or format):
         _write(report, form, target, quiet)
     if html:
         _write(report, "html", html, quiet)

@@ -1,5 +1,6 @@
 """What commands write: only over what is ours, whole or not at all, into a pipe where there is one."""
 
+import json
 import os
 import shutil
 import signal
@@ -285,3 +286,8 @@ def test_a_command_that_is_none_takes_no_recording_away(tmp_path):
     (tmp_path / "r" / "recording.json").write_text('{"my": "notes"}')
     done = advisor("record", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path)
     assert done.returncode == 2 and "not written by advisor" in done.stderr and (tmp_path / "r" / "recording.json").exists()
+
+
+def test_quiet_keeps_no_report_that_was_asked_for(tmp_path):
+    done = run("analyze", SLOW, "-f", "json", "-q", cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "trace" and not done.stderr
