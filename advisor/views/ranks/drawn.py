@@ -28,7 +28,8 @@ _NAMES = {"communication": "wait", "sync": "host", "launch": "host", "data-loadi
 
 def rank_steps(job: Job) -> list[tuple[RankStep, ...]]:
     """Each rank's steps. What collectives take of a step while nothing else runs is waiting and transfer as all of the step's are."""
-    matched, waits = job.matched, []
+    matched = job.matched
+    waits: list[Floats] = []
     transfer = matched.transfer_us[matched.collective]
     for at, one in enumerate(job.ranks):
         mine = np.flatnonzero(matched.of == at)
