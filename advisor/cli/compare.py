@@ -68,12 +68,9 @@ def diff(
             raise UsageError("--across takes one capture a side", "Give two traces.")
         write(across_formats.formats()[name].render(two.across(old[0], new[0])), target)
         return
-    kinds = {report.kind for report in (*old, *new)}
-    if kinds == {"memory"}:
+    if {report.kind for report in (*old, *new)} == {"memory"}:
         write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
         return
-    if len(kinds) > 1:
-        raise UsageError(f"recordings of kind {' and '.join(sorted(kinds))} cannot be compared", "Give two of the same kind.")
     write(formats()[name].render(_compared(old, new, anyway)), target)
 
 
@@ -168,7 +165,7 @@ def _compared(before: list[Report], after: list[Report], anyway: bool) -> Compar
     if serious and not anyway:
         first = serious[0]
         raise UsageError(
-            f"the two sides are not comparable: {first.what} is {first.before} before and {first.after} after",
+            f"these captures are not comparable: {first.what} is {first.before} before and {first.after} after",
             f"{first.advice} To compare all the same: --anyway; one program on two devices: --across",
         )
     return comparison

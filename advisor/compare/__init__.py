@@ -20,8 +20,17 @@ from advisor.report.numbers import duration, percent, three
 def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     """What changed from one side to the other, per step, without what recording cost. Captures of a side are averaged.
 
-    Raises UsageError where a side is empty or a report holds no breakdown (it was saved by an earlier version).
+    Raises UsageError where a side is empty, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
+    earlier version).
     """
+    kinds = sorted({report.kind for report in (*before, *after)})
+    if len(kinds) > 1:
+        raise UsageError(f"recordings of kind {' and '.join(kinds)} cannot be compared", "Give recordings of one kind.")
+    if kinds == ["memory"]:
+        raise UsageError(
+            "a snapshot of memory has no step to compare",
+            "Hold its peak against the budgets peak_bytes and reserved_bytes, without --baseline; or compare two snapshots: advisor diff BEFORE AFTER",
+        )
     for side, name in ((before, "before"), (after, "after")):
         if not side:
             raise UsageError(f"there is no capture {name}", "Give at least one trace or saved report a side.")
@@ -56,7 +65,7 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
         noise=noise,
         verdict=verdict,
         summary=_summary(before[0].kind, verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
-        differences=tuple(differences_between(*typical)),
+        differences=tuple(differences_between(before, after)),
         tables=tables,
         kernel_time=kernel_time(before, after, draws),
         findings=tuple(finding_changes(*typical)),

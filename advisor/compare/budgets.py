@@ -115,7 +115,7 @@ def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None
         if name == FINDINGS:
             verdicts += _findings(limit, report)
         elif name == REGRESSION:
-            verdicts.append(_regression(float(limit), against))
+            verdicts.append(_regression(float(limit), report, against))
         else:
             verdicts.append(_measure(name, float(limit), report))
     return verdicts
@@ -140,9 +140,9 @@ def _measure(name: str, limit: float, report: Report) -> Verdict:
     return Verdict(name, "crossed", f"{write(value)}{per}, {write(value - limit)} over the limit of {write(limit)}")
 
 
-def _regression(limit: float, against: Comparison | None) -> Verdict:
+def _regression(limit: float, report: Report, against: Comparison | None) -> Verdict:
     if against is None:
-        return Verdict(REGRESSION, "not checked", "no --baseline was given")
+        return Verdict(REGRESSION, "not checked", "a snapshot of memory has no step" if report.kind == "memory" else "no --baseline was given")
     percent = 100 * against.change_share
     told = f"the step changed by {percent:+.2f} %"
     if percent <= limit:

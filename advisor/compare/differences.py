@@ -1,8 +1,8 @@
-"""Why two sides may not be comparable: other devices, other marks of a step, other work."""
+"""Why captures may not be comparable: other devices, other marks of a step, other work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from advisor.compare.model import Difference
@@ -17,36 +17,49 @@ OTHER_WORK, SAME_MODULES, SAME_OPS = 1.5, 0.2, 0.4
 some of these, are of two programs: a fix that renames everything, as compiling does, leaves the FLOPs; a larger batch leaves the names."""
 
 
-def differences_between(before: Report, after: Report) -> Iterable[Difference]:
-    """What differs beside the time, serious where times cannot be compared."""
+def differences_between(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
+    """What differs beside the time between any two captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
+    every = (*before, *after)
 
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
-        sides = of(before), of(after)
-        if sides[0] != sides[1]:
-            yield Difference(what, *sides, serious, advice)
+        if len({of(report) for report in every}) > 1:
+            yield Difference(what, *(" or ".join(dict.fromkeys(map(of, side))) for side in (before, after)), serious, advice)
 
-    if _named(before) and _named(after):
-        yield from told("device", _devices, "Record both on the same GPU.", serious=True)
+    if all(map(_named, every)):
+        yield from told("device", _devices, "Record each on the same GPU.", serious=True)
     yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
-    yield from told("number of devices", lambda r: str(len(r.devices)), "Record both with the same number of GPUs.", serious=True)
-    yield from told("what was recorded", lambda r: r.kind, "Compare recordings of one kind.", serious=True)
-    marked = (basis_of(before) == "whole") == (basis_of(after) == "whole")
-    steps = "Mark the steps of both in the same way: prof.step() after each."
-    yield from told("what a step is", basis_of, steps, serious=not marked)
-    if basis_of(before) == basis_of(after) == "whole":
-        kernels = [f"{r.work.kernels:,.0f} kernels" for r in (before, after)]
-        yield Difference("amount of work in two unmarked recordings", kernels[0], kernels[1], False, steps)
-    if before.kind != "kernels":  # a report and its pages are of one profiler
+    yield from told("number of devices", lambda r: str(len(r.devices)), "Record each with the same number of GPUs.", serious=True)
+    marked = {basis_of(report) == "whole" for report in every}
+    steps = "Mark the steps of each in the same way: prof.step() after each."
+    yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
+    if marked == {True}:
+        kernels = [_between([r.work.kernels for r in side], lambda n: f"{n:,.0f}") for side in (before, after)]
+        yield Difference("amount of work in two unmarked recordings", f"{kernels[0]} kernels", f"{kernels[1]} kernels", False, steps)
+    if before[0].kind != "kernels":  # a report and its pages are of one profiler
         yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
-    yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record both alike.")
-    flops = before.work.flops, after.work.flops
-    if min(flops) > 0 and max(flops) > OTHER_WORK * min(flops) and not (common := _in_common(before, after)).of_one_program:
-        told_work = [f"{_flop(f)} a step" for f in flops]
+    yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record each alike.")
+    yield from _of_work(before, after)
+
+
+def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
+    """Whether a step of each capture does what a step of the first does."""
+    known = [[report for report in side if report.work.flops > 0] for side in (before, after)]
+    every = [report for side in known for report in side]
+    if len(every) < 2:
+        return
+    works = [f"{_between([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known]
+    flops = [report.work.flops for report in every]
+    other = (_in_common(every[0], r) for r in every[1:] if max(r.work.flops, flops[0]) > OTHER_WORK * min(r.work.flops, flops[0]))
+    if common := next((common for common in other if not common.of_one_program), None):
         advice = f"Only {common.share:.0%} of their time is in {common.of} of the same names: these are two programs."
-        yield Difference("program", told_work[0], told_work[1], True, advice)
-    elif min(flops) > 0 and abs(flops[1] - flops[0]) > FLOPS_SHARE * max(flops):
-        texts = [f"{_flop(f)} a step" for f in flops]
-        yield Difference("work", texts[0], texts[1], False, "If batch or model changed, compare the time per sample instead.")
+        yield Difference("program", *works, True, advice)
+    elif max(flops) - min(flops) > FLOPS_SHARE * max(flops):
+        yield Difference("work", *works, False, "If batch or model changed, compare the time per sample instead.")
+
+
+def _between(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """One number as it is written, or the least and the most of several."""
+    return " to ".join(dict.fromkeys((write(min(values)), write(max(values)))))
 
 
 def basis_of(report: Report) -> str:

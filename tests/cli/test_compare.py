@@ -134,3 +134,18 @@ def test_two_programs_are_not_called_faster(tmp_path):
     done = advisor("diff", SLOW, ROOT / "samples" / "data-loading" / "slow.json.gz", cwd=tmp_path)
     assert done.returncode == 2 and not done.stdout and b"these are two programs" in done.stderr
     assert b"3.63 GFLOP a step before and 816 GFLOP a step after" in done.stderr
+
+
+def test_two_programs_on_one_side_are_no_repetitions(tmp_path):
+    done = advisor("diff", SLOW, FIXED, "--before", ROOT / "samples" / "data-loading" / "slow.json.gz", cwd=tmp_path)
+    assert done.returncode == 2 and not done.stdout and b"program is 3.63 GFLOP to 816 GFLOP a step before" in done.stderr
+
+
+def test_a_snapshot_of_memory_is_held_to_no_step(tmp_path):
+    snapshot = ROOT / "samples" / "memory" / "fp32_logits.slow.pickle.gz"
+    assert advisor("analyze", snapshot, "-o", "a.json", cwd=tmp_path).returncode == 0
+    budgets(tmp_path, "regression_percent = 5\npeak_bytes = 1e12")
+    done = advisor("check", "a.json", cwd=tmp_path)
+    assert done.returncode == 0 and b"not checked  regression_percent: a snapshot of memory has no step" in done.stdout
+    done = advisor("check", "a.json", "--baseline", "a.json", cwd=tmp_path)
+    assert done.returncode == 2 and b"no step to compare" in done.stderr and b"peak_bytes" in done.stderr

@@ -154,6 +154,27 @@ def test_sides_that_differ_are_told_apart(change, what, serious):
     assert [(d.what, d.serious) for d in compare([report], [change(report)]).differences] == [(what, serious)]
 
 
+def test_captures_of_one_side_are_held_against_each_other():
+    report, other = sample("low-arithmetic-intensity/slow.json.gz"), sample("memcpy/slow.json.gz")
+    (found,) = (d for d in compare([report, report, other], [report]).differences if d.what == "program")
+    assert found.serious and " to " in found.before and " to " not in found.after
+    unknown = msgspec.structs.replace(report, work=msgspec.structs.replace(report.work, flops=0.0))
+    assert "program" in {d.what for d in compare([report, other], [unknown]).differences}
+    mixed = [report, with_device(report, "NVIDIA A100")]
+    assert ("device", "NVIDIA H200 or NVIDIA A100", "NVIDIA H200", True) in {
+        (d.what, d.before, d.after, d.serious) for d in compare(mixed, [report]).differences
+    }
+    assert [d.what for d in compare([report], mixed[::-1]).differences if d.serious] == ["device"]
+    with pytest.raises(UsageError, match="kind job and trace"):
+        compare([report, msgspec.structs.replace(report, kind="job")], [report])
+
+
+def test_a_snapshot_of_memory_has_no_step_to_compare():
+    snapshot = sample("memory/kept_features.slow.pickle.gz")
+    with pytest.raises(UsageError, match="no step to compare"):
+        compare([snapshot], [snapshot])
+
+
 def test_a_side_without_captures_or_without_a_breakdown_is_refused():
     report = sample("memcpy/slow.json.gz")
     with pytest.raises(UsageError, match="no capture after"):
