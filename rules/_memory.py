@@ -11,7 +11,7 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.report.finding import BytesSaved, Evidence, Fix, SourceLine
 from advisor.views.memory.attribution import Attribution, Category
-from advisor.views.memory.health import HISTORY
+from advisor.views.memory.health import HISTORY, STACKS
 from advisor.views.memory.history import Bools, DeviceMemory
 from advisor.views.memory.origins import Phase
 
@@ -21,6 +21,14 @@ def with_history(attribution: Attribution) -> DeviceMemory:
     if not len(attribution.device.events):
         raise Unavailable("without events only what is held now is known, not what came and went", HISTORY)
     return attribution.device
+
+
+def with_stacks(attribution: Attribution) -> DeviceMemory:
+    """As with_history. Raises Unavailable also where no allocation has a stack: then nothing says whose it is or what it is for."""
+    device = with_history(attribution)
+    if not (device.allocations.stack >= 0).any():
+        raise Unavailable("no stacks were recorded, and without them what an allocation is for is not known", STACKS)
+    return device
 
 
 ROWS = 8

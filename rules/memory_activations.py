@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.edits import ForwardLayers, Layers, checkpointed
 from advisor.views.memory.history import Bools
@@ -59,7 +59,7 @@ def memory_activations(
     References
     https://docs.pytorch.org/docs/stable/checkpoint.html
     """
-    device = with_history(attribution)
+    device = with_stacks(attribution)
     peak = device.peak_allocated
     kept = attribution.of(Category.ACTIVATIONS)
     held = int(device.allocations.size[kept & device.at_peak].sum())

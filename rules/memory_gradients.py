@@ -10,7 +10,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.recordings.snapshot import MemorySnapshot
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.history import Bools
 from advisor.views.memory.origins import Phase
@@ -50,7 +50,7 @@ def memory_gradients(
     References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
-    device = with_history(attribution)
+    device = with_stacks(attribution)
     a, peak = device.allocations, device.peak_allocated
     backward = attribution.runs.starts_of(Phase.BACKWARD)
     if len(backward) < 2:

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import size, times
-from advisor.rules._memory import LEAST_BYTES, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, places, saved, with_history, with_stacks
 from advisor.views.memory.attribution import Attribution
 from advisor.views.memory.patterns import Growth
 from advisor.views.memory.replay import Lives, MemoryReplay, Peaks
@@ -45,6 +45,7 @@ def memory_growth(attribution: Attribution, replay: MemoryReplay, growth: Growth
     """
     device, lives = with_history(attribution), replay.recorded
     if not growth.chains:
+        with_stacks(attribution)
         return Clear(why="no place's allocations grow step by step")
     of = "reserved" if device.peak_reserved > CACHED * device.peak_allocated else "allocated"
 

@@ -9,8 +9,9 @@ from advisor.errors import Unavailable
 from advisor.recordings.snapshot import Ints
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, size
-from advisor.rules._memory import LEAST_BYTES, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, places, saved, with_history, with_stacks
 from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.health import STACKS
 from advisor.views.memory.history import Allocations
 from advisor.views.memory.patterns import Leaks
 from advisor.views.memory.replay import MemoryReplay
@@ -46,6 +47,7 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     """
     device, steps = with_history(attribution), leaks.steps
     if len(steps) < FEWEST:
+        with_stacks(attribution)
         raise Unavailable(
             f"the history shows {counted(len(steps), 'step')}, and growth needs {FEWEST}",
             "torch.cuda.memory._record_memory_history(max_entries=1_000_000), then several steps before _dump_snapshot",
@@ -54,8 +56,13 @@ def memory_leak(attribution: Attribution, replay: MemoryReplay, leaks: Leaks, *,
     evaluates = not attribution.backwards
     end = _evaluated(device.allocations) if evaluates else np.minimum(device.allocations.freed, steps.end[leaks.step])
     expected = peak - replay.allocated(lives.freed_at(leaks.rows, end))
-    if not leaks.rows.any() or expected < max(min_share * peak, least_bytes, 1):
-        return Clear(why=f"over {len(steps)} steps no place leaves behind {size(max(min_share * peak, least_bytes, 1))} or more")
+    least = max(min_share * peak, least_bytes, 1)
+    if not leaks.rows.any() or expected < least:
+        if int(device.allocations.size[leaks.unplaced].sum()) >= least:
+            each = size(leaks.growth(device.allocations.size, leaks.unplaced))
+            raise Unavailable(f"each step keeps {each} that no stack was recorded of: whether one place keeps it is not known", STACKS)
+        with_stacks(attribution)
+        return Clear(why=f"over {len(steps)} steps no place leaves behind {size(least)} or more")
     later = np.minimum(device.allocations.freed, np.r_[steps.end[1:], steps.end[-1:]][leaks.step])
     low = peak - replay.allocated(lives.freed_at(leaks.rows, later))
     high = peak - replay.allocated(lives.without(leaks.rows))

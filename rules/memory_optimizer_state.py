@@ -7,7 +7,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import percent, size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
 from advisor.views.memory.attribution import Attribution, Category
 from advisor.views.memory.origins import Phase
 from advisor.views.memory.replay import MemoryReplay
@@ -79,7 +79,7 @@ def memory_optimizer_state(
     temporary = attribution.of(Category.TEMPORARIES) & (attribution.phase == Phase.OPTIMIZER)
     held = int(a.size[state & device.at_peak].sum())
     if not state.any() and not temporary.any():
-        with_history(attribution)
+        with_stacks(attribution)
         return Clear(why="the window holds no optimizer's state or temporaries")
     without = lives.without(temporary)
     fused = peak - replay.allocated(without)

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import percent, size
-from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_history
+from advisor.rules._memory import LEAST_BYTES, and_batch, places, saved, with_stacks
 from advisor.rules.memory_activations import SDPA
 from advisor.views.memory.attribution import Attribution, Category, kinds
 from advisor.views.memory.edits import ForwardLayers, Layers
@@ -71,7 +71,7 @@ def memory_transient(
     References
     https://github.com/linkedin/Liger-Kernel
     """
-    device, lives = with_history(attribution), replay.recorded
+    device, lives = with_stacks(attribution), replay.recorded
     a, peak = device.allocations, device.peak_allocated
     if not scores.kept:
         freed = peak - replay.allocated(lives.without(scores.rows))

@@ -67,6 +67,28 @@ def test_activations_kept_step_after_step_are_a_leak():
     clear(trained(steps=5), "memory-leak")
 
 
+def _marked(kept, dropped):
+    m = Memory()
+    for _ in range(6):
+        m.alloc(300, kept)
+        m.free(m.alloc(500, dropped))
+        m.mark("Optimizer.step#SGD.step")
+    return m
+
+
+PLACED = ("memory-activations", "memory-gradients", "memory-growth", "memory-optimizer-state", "memory-transient")
+
+
+def test_without_stacks_growth_is_said_and_nothing_is_called_a_leak_or_clear():
+    for dropped, unjudged in (((), PLACED), (at(3, "addmm"), ())):
+        made = report(_marked((), dropped), "memory-leak", *PLACED)
+        skipped = {s.rule: s.why for s in made.skipped}
+        assert not made.findings and set(skipped) == {"memory-leak", *unjudged}
+        assert "each step keeps 315 MB that no stack was recorded of" in skipped["memory-leak"]
+        assert "leaked" not in {row.category for row in made.memory.at_peak}
+    one(_marked(at(2, "addmm"), ()), "memory-leak")
+
+
 def test_a_queue_of_bounded_length_is_no_leak():
     m = Memory()
     queue = []

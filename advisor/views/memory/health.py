@@ -14,6 +14,7 @@ from advisor.views.memory.history import DeviceMemory
 from advisor.views.memory.replay import MemoryReplay
 
 HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) before the model is made"
+STACKS = "torch.cuda.memory._record_memory_history(context='all', stacks='all')"
 OLDER_SHARE = 0.3
 """Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
 FAITHFUL = 0.02
@@ -58,9 +59,7 @@ def _stacks(device: DeviceMemory) -> Health:
     known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
     share = known / device.peak_allocated if device.peak_allocated else 1.0
     problem = "" if share > 0.5 else f"only {share:.0%} of the bytes at the peak have a stack"
-    return _check(
-        "memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", "_record_memory_history(context='all', stacks='all')"
-    )
+    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", STACKS)
 
 
 def _balance(device: DeviceMemory) -> Health:

@@ -26,13 +26,15 @@ class Leaks:
     step: Ints
     """In which step each allocation was born."""
     steps: MemorySteps
+    unplaced: Bools
+    """What is kept in the same way and has no stack: growth, of which nothing says whether it is one place's."""
 
     @classmethod
     def build(cls, attribution: Attribution, steps: MemorySteps) -> Leaks:
         a = attribution.device.allocations
         step = steps.of(np.maximum(a.born, 0))
         settled = attribution.of(Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.WORKSPACES, Category.GRADIENTS)
-        kept = (a.born >= 0) & (a.freed > a.born.max(initial=-1)) & ~settled & (a.stack >= 0)
+        kept = (a.born >= 0) & (a.freed > a.born.max(initial=-1)) & ~settled
         lived = steps.of(np.minimum(a.freed, steps.n_events)) - step
         rows = np.zeros(len(a), bool)
         if len(steps) >= FEWEST:
@@ -40,11 +42,12 @@ class Leaks:
                 same = a.stack == stack
                 if _leaks(np.unique(step[kept & same]), bool((same & ~kept & (a.born >= 0) & (lived > 1)).any()), len(steps)):
                     rows |= kept & same
-        return cls(rows, step, steps)
+        return cls(rows & (a.stack >= 0), step, steps, rows & (a.stack < 0))
 
-    def growth(self, size: Ints) -> int:
-        """Bytes that a step adds."""
-        grown = np.bincount(self.step[self.rows], weights=size[self.rows])
+    def growth(self, size: Ints, rows: Bools | None = None) -> int:
+        """Bytes that a step adds; of `rows`, or of what leaks."""
+        chosen = self.rows if rows is None else rows
+        grown = np.bincount(self.step[chosen], weights=size[chosen])
         return int(np.median(grown[grown > 0])) if grown.any() else 0
 
 
