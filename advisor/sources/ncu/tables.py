@@ -24,20 +24,39 @@ _LONGEST_PREAMBLE = 100_000
 
 def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a CSV page. Raises TraceError where there is no table or it holds none."""
-    rows = csv.reader(lines_of(stream))
+    taken: list[str] = []
+    rows = csv.reader(_kept(lines_of(stream), taken))
     csv.field_size_limit(_LONGEST_FIELD)
     try:
         header = find_header(rows)
+        taken.clear()
         if header is None:
             raise TraceError(f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv")
-        table = [row for row in rows if len(row) > 1]
+        table, last = [], ""
+        for row in rows:
+            if len(row) > 1:
+                table.append(row)
+                last = "".join(taken)
+            taken.clear()
     except csv.Error as error:
         raise TraceError(f"{path} is no CSV that can be read: {error}", "Export again: ncu --import REPORT --page raw --csv") from None
+    damage = stream.truncated
+    if table and not last.endswith("\n") and (last.count('"') % 2 or len(table[-1]) < min(map(len, table[:-1]), default=len(header))):
+        damage = damage or f"it ends inside row {len(table):,} of its table"
+    if damage and table:  # what of the last row is there may be half a number
+        table.pop()
     narrow = "Metric Name" in header
     comma = _decimal_comma(table, header)
     kernels = list((_narrow if narrow else _wide)(header, table, comma))
     devices = {k.device: name for k, name in kernels if name}
-    return KernelProfiles(path, "ncu-csv", stream.packed, tuple(k for k, _ in kernels), devices, stream.truncated)
+    return KernelProfiles(path, "ncu-csv", stream.packed, tuple(k for k, _ in kernels), devices, damage)
+
+
+def _kept(lines: Iterable[str], taken: list[str]) -> Iterator[str]:
+    """The lines, each added to what was taken."""
+    for line in lines:
+        taken.append(line)
+        yield line
 
 
 def lines_of(stream: Stream) -> Iterator[str]:

@@ -69,6 +69,17 @@ def test_the_raw_page(tmp_path):
     }
 
 
+def test_a_page_that_ends_inside_a_row_is_said_to_and_that_row_is_left_out(tmp_path):
+    path = tmp_path / "k.csv"
+    for text, whole in ((RAW + LAUNCH.replace('"0"', '"1"', 1) + ',"1,2', 1), (OLD.strip()[:-4], 1), (OLD.strip()[:-16], 1)):
+        path.write_text(text, encoding="utf-8")
+        (found,) = read(path).parts
+        assert len(found.kernels) == whole and "it ends inside row" in found.damage
+    for text in (RAW, RAW.strip(), OLD.strip(), DETAILS.strip()):
+        path.write_text(text, encoding="utf-8")
+        assert not read(path).parts[0].damage
+
+
 def test_a_further_pass_of_a_launch_is_the_same_launch(tmp_path):
     header, units, row = RAW.splitlines()
     empty = LAUNCH + ',"","","","",""'
