@@ -23,7 +23,8 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
 
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
         if len({of(report) for report in every}) > 1:
-            yield Difference(what, *(" or ".join(dict.fromkeys(map(of, side))) for side in (before, after)), serious, advice)
+            old, new = (" or ".join(dict.fromkeys(map(of, side))) for side in (before, after))
+            yield Difference(what, old, new, serious, advice)
 
     if all(map(_named, every)):
         yield from told("device", _devices, "Record each on the same GPU.", serious=True)
@@ -33,8 +34,8 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     steps = "Mark the steps of each in the same way: prof.step() after each."
     yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
     if marked == {True}:
-        kernels = [_between([r.work.kernels for r in side], lambda n: f"{n:,.0f}") for side in (before, after)]
-        yield Difference("amount of work in two unmarked recordings", f"{kernels[0]} kernels", f"{kernels[1]} kernels", False, steps)
+        old, new = (f"{_between([r.work.kernels for r in side], lambda n: f'{n:,.0f}')} kernels" for side in (before, after))
+        yield Difference("amount of work in two unmarked recordings", old, new, False, steps)
     if before[0].kind != "kernels":  # a report and its pages are of one profiler
         yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record each alike.")
@@ -47,14 +48,14 @@ def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Diff
     every = [report for side in known for report in side]
     if len(every) < 2:
         return
-    works = [f"{_between([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known]
+    old, new = (f"{_between([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known)
     flops = [report.work.flops for report in every]
     other = (_in_common(every[0], r) for r in every[1:] if max(r.work.flops, flops[0]) > OTHER_WORK * min(r.work.flops, flops[0]))
     if common := next((common for common in other if not common.of_one_program), None):
         advice = f"Only {common.share:.0%} of their time is in {common.of} of the same names: these are two programs."
-        yield Difference("program", *works, True, advice)
+        yield Difference("program", old, new, True, advice)
     elif max(flops) - min(flops) > FLOPS_SHARE * max(flops):
-        yield Difference("work", *works, False, "If batch or model changed, compare the time per sample instead.")
+        yield Difference("work", old, new, False, "If batch or model changed, compare the time per sample instead.")
 
 
 def _between(values: Sequence[float], write: Callable[[float], str]) -> str:
