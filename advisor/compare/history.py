@@ -57,7 +57,30 @@ def read(directory: Path) -> Trend:
         entries.append(Entry(time, match["commit"], read_report(path)))
     if not entries:
         raise UsageError(f"{directory} holds no history", "Add a first report: advisor history DIR --add REPORT.json")
+    for entry in entries:
+        _check(entry.report)
+    kinds = sorted({entry.report.kind for entry in entries})
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{directory} holds reports of kind {' and '.join(kinds)}, whose steps are no history of one program", "Keep each kind in a directory of its own."
+        )
     return Trend(tuple(entries), tuple(skipped))
+
+
+def _check(report: Report) -> None:
+    """Raises UsageError for a report of what has no step."""
+    if report.headline.step_us is None:
+        raise UsageError(
+            f"{report.source.path} is a recording of kind {report.kind}, which has no step",
+            "A history is of the steps of traces and jobs. Peaks and kernels are held by: advisor check, advisor diff",
+        )
+
+
+def _check_beside(directory: Path, report: Report) -> None:
+    """Raises UsageError where the directory keeps reports of another kind."""
+    held = next((path for path in sorted(directory.glob("*.json")) if _NAME.fullmatch(path.name)), None) if directory.is_dir() else None
+    if held is not None and (kind := read_report(held).kind) != report.kind:
+        raise UsageError(f"{directory} keeps reports of kind {kind}, and {report.source.path} is of kind {report.kind}", "Give another directory.")
 
 
 def add(directory: Path, report: Report, commit: str | None = None, time: datetime | None = None) -> Path:
@@ -66,6 +89,8 @@ def add(directory: Path, report: Report, commit: str | None = None, time: dateti
     A commit that is there already is replaced: the newest measurement of it stands. Raises UsageError for a commit that is
     no name, and where none is given outside a repository.
     """
+    _check(report)
+    _check_beside(directory, report)
     commit = commit or _git("rev-parse", "--short=12", "HEAD")
     if not commit:
         raise UsageError("no commit is given and this is no git repository", "Say which: --commit NAME")

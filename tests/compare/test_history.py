@@ -102,3 +102,16 @@ def test_a_file_whose_digits_are_no_date_is_passed_over(tmp_path):
     (directory / "20251399T999999Z-abc.json").write_text("{}")
     trend = history.read(directory)
     assert len(trend.entries) == 3 and trend.skipped == ("20251399T999999Z-abc.json",)
+
+
+def test_reports_without_steps_or_of_two_kinds_are_no_history(tmp_path):
+    report, job = healthy(), msgspec.structs.replace(healthy(), kind="job")
+    stepless = msgspec.structs.replace(report, kind="kernels", window=None, headline=msgspec.structs.replace(report.headline, step_us=None))
+    with pytest.raises(UsageError, match="has no step"):
+        history.add(tmp_path, stepless, "c1", day(1))
+    history.add(tmp_path, report, "c1", day(1))
+    with pytest.raises(UsageError, match="keeps reports of kind trace"):
+        history.add(tmp_path, job, "c2", day(2))
+    (tmp_path / "20260502T000000Z-c2.json").write_bytes(job.to_json())
+    with pytest.raises(UsageError, match="kind job and trace"):
+        history.read(tmp_path)
