@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+import traceback
 from collections.abc import Callable, Iterator
+from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args
 
@@ -131,17 +134,17 @@ def bench(
         found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
         points = {"p50 ms": [(r.batch, r.p50_ms) for r in found.rows], "p95 ms": [(r.batch, r.p95_ms) for r in found.rows]}
         html = page(f"{targets[0]} by batch size", preformatted(str(found)), lines(points, "batch", "ms"))
-        write_measured(str(found), found.to_json(), html, format, output)
+        write_measured("bench", str(found), found.to_json(), html, format, output)
         return
     if not sizes:
         table = _tracked(len(functions), lambda step: bench_all(functions, flush_l2=flush_l2, progress=step))
-        write_measured(str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
+        write_measured("bench", str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
         return
     tables = bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
     text = "\n\n".join(f"Size {size}\n{table}" for size, table in tables.items())
     saved = json.dumps({size: json.loads(table.to_json()) for size, table in tables.items()}, indent=1)
     series = {name: [(size, table.timings[i].device_us) for size, table in tables.items()] for i, name in enumerate(functions)}
-    write_measured(text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), format, output)
+    write_measured("bench", text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), format, output)
 
 
 def attention(
@@ -170,6 +173,8 @@ def attention(
     check_measured(format, output, force)
     if output_dir:
         make_directory(output_dir)
+        for name in lab.CHARTS:
+            check_target(output_dir / name, force, "")
     lengths = _numbers("--seq-lengths", seq_lengths)
     session = _tracked(
         len(lengths),
@@ -179,10 +184,10 @@ def attention(
     )
     charts = dict(lab.session_charts(session))
     html = page("Attention, measured", session._repr_html_(), *charts.values(), preformatted(str(session)))
-    write_measured(str(session), session.to_json(), html, format, output)
+    write_measured("attention", str(session), session.to_json(), html, format, output)
     if output_dir:
         for name, svg in charts.items():
-            write(svg, output_dir / name)
+            write(f"<!-- trace-advisor -->\n{svg}", output_dir / name)
 
 
 def verify(
@@ -212,7 +217,7 @@ def verify(
     if predicted:
         found = lab.against(found, predicted)
         lab.append(ledger, found)
-    write_measured(str(found), found.to_json(), page("Verified", preformatted(str(found))), format, output)
+    write_measured("verify", str(found), found.to_json(), page("Verified", preformatted(str(found))), format, output)
 
 
 def _check_steps(steps: str) -> None:
@@ -243,11 +248,28 @@ def _imported(target: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"{target} cannot be imported: {error}", "Give it as module:function, from where the module can be imported.") from None
+    except Exception as error:  # whatever the user's module raises as it is imported
+        raise _raised(target, error) from error
     finally:
         sys.path.remove("")
     if not callable(found):
         raise UsageError(f"{target} is no function", "Give one that is called without arguments.")
-    return cast("Callable[..., Any]", found)
+
+    @wraps(found, updated=())
+    def called(*arguments: Any) -> Any:
+        try:
+            return found(*arguments)
+        except Exception as error:
+            raise _raised(target, error) from error
+
+    return called
+
+
+def _raised(target: str, error: Exception) -> UsageError:
+    """The user's own program that fails, with the line of it that did."""
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return UsageError(f"{target} failed: {told} ({line.filename}:{line.lineno})", "Call it by itself until it runs, then measure it.")
 
 
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
@@ -261,11 +283,13 @@ def check_measured(name: str | None, output: Path | None, force: bool) -> None:
         check_target(output, force, "")
 
 
-def write_measured(text: str, as_json: str, html: str, name: str | None, output: Path | None) -> None:
-    """One of the three, as asked for or as the file's suffix says."""
+def write_measured(what: str, text: str, as_json: str, html: str, name: str | None, output: Path | None) -> None:
+    """One of the three, as asked for or as the file's suffix says. A file begins as `outputs.is_ours` knows it, so that the next run may overwrite it."""
     target = None if output is None or str(output) == "-" else output
     name = name or next((known for known, suffix in FORMATS.items() if target and target.suffix == suffix), "text")
-    write({"text": text, "json": as_json, "html": html}[name], target)
+    saved = json.dumps({"advisor": version("trace-advisor"), "measured": what, **json.loads(as_json)}, indent=1)
+    headed = f"advisor {version('trace-advisor')} \u00b7 {what}\n{text}" if target else text
+    write({"text": headed, "json": saved, "html": html}[name], target)
 
 
 def _tracked(total: int, work: Callable[[Callable[[object], None]], T]) -> T:

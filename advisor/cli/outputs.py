@@ -25,6 +25,8 @@ _OURS = re.compile(
     | \{"displayTimeUnit":\ "ns",\ "trace-advisor":\ \{
     | \{\s*"\$schema":\s*"[^"\n]{0,200}sarif[^"\n]{0,200}",\s*"version":\s*"2\.1\.0",\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"advisor"
     | <\?xml\ version="1\.0"\ encoding="UTF-8"\?>\n<testsuites\ name="advisor"
+    | <!doctype\ html><html\ lang="en"><head><meta\ charset="utf-8"><meta\ name="generator"\ content="trace-advisor">
+    | \{\s*"advisor":\s*"\d[\w.+-]{0,40}",\s*"measured":\s*"\w{1,20}",
     | \[\]\n\Z
     | \[\s*\{\s*"description":\ "[^\n]{0,1800}",\n\s*"check_name":\ "[^"\n]{0,80}",\n\s*"fingerprint":\ "[0-9a-f]{32}"
     """

@@ -49,6 +49,7 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
         raise UsageError(f"{command[0]} cannot be started: there is no such command", "Give the command as the shell would run it, after --.")
     if options.nsys:
         command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
+        _check_captures(directory)
     prepare(directory)
     package = Path(__file__).resolve().parents[1]
     with TemporaryDirectory(prefix="advisor-") as folder:
@@ -65,6 +66,13 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
     if options.nsys and code == 0:
         _export(directory)
     return code
+
+
+def _check_captures(directory: Path) -> None:
+    """Raises UsageError where a capture of that name is none that a recording here tells of: nsys would overwrite it."""
+    present = [directory / name for name in ("nsys.nsys-rep", "nsys.sqlite") if (directory / name).exists()]
+    if present and not (directory / FILE).exists():
+        raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
 
 
 def _run(command: Sequence[str], environment: dict[str, str], quiet: bool) -> int:

@@ -291,3 +291,21 @@ def test_a_command_that_is_none_takes_no_recording_away(tmp_path):
 def test_quiet_keeps_no_report_that_was_asked_for(tmp_path):
     done = run("analyze", SLOW, "-f", "json", "-q", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "trace" and not done.stderr
+
+
+def test_what_bench_wrote_is_its_own_and_a_function_that_fails_is_the_users(tmp_path):
+    (tmp_path / "timed_here.py").write_text("def good(): return 1\n\ndef bad(): raise KeyError('nope')\n")
+    for name in ("out.json", "out.txt", "out.html"):
+        for _ in range(2):
+            assert advisor("bench", "timed_here:good", "-o", name, cwd=tmp_path).returncode == 0, name
+    done = advisor("bench", "timed_here:bad", cwd=tmp_path)
+    assert done.returncode == 2 and "KeyError: 'nope'" in done.stderr and "timed_here.py:3" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
+    (tmp_path / "nsys").write_text("#!/bin/sh\necho ran > nsys-ran\n")
+    (tmp_path / "nsys").chmod(0o755)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "nsys.sqlite").write_text("mine")
+    done = run("record", "--nsys", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 2 and b"no recording of advisor's" in done.stderr and not (tmp_path / "nsys-ran").exists()

@@ -122,6 +122,10 @@ def attention_session(
     return Session(device_name(device), dtype, tuple(seq_lengths), tuple(profiles), tuple(levels))
 
 
+CHARTS = ("levels.svg", "components.svg")
+"""Files of `session_charts`."""
+
+
 def session_charts(session: Session) -> Iterator[tuple[str, str]]:
     """Plots as SVG by file name: time over sequence length by level, and the components' shares."""
     from advisor.lab.page import lines
@@ -130,6 +134,6 @@ def session_charts(session: Session) -> Iterator[tuple[str, str]]:
     for i, first in enumerate(session.levels[0]):
         rows = [(length, row[i]) for length, row in zip(session.lengths, session.levels, strict=True)]
         by_level[first.name] = [(length, level.ms) for length, level in rows if not level.failed and level.ran == level.level]
-    yield "levels.svg", lines(by_level, "sequence length", "ms")
+    yield CHARTS[0], lines(by_level, "sequence length", "ms")
     parts = {name: [(length, p.rows[i].ms) for length, p in zip(session.lengths, session.profiles, strict=True)] for i, name in enumerate(COMPONENTS)}
-    yield "components.svg", lines(parts, "sequence length", "ms")
+    yield CHARTS[1], lines(parts, "sequence length", "ms")
