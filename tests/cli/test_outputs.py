@@ -10,9 +10,11 @@ import threading
 
 import pytest
 
+from advisor.cli import lab
 from advisor.cli.outputs import is_ours, write
-from advisor.errors import OutputError
+from advisor.errors import OutputError, UsageError
 from advisor.files import write_whole
+from advisor.lab.page import page
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW
 from tests.command import advisor as run
@@ -293,13 +295,21 @@ def test_quiet_keeps_no_report_that_was_asked_for(tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "trace" and not done.stderr
 
 
-def test_what_bench_wrote_is_its_own_and_a_function_that_fails_is_the_users(tmp_path):
-    (tmp_path / "timed_here.py").write_text("def good(): return 1\n\ndef bad(): raise KeyError('nope')\n")
+def test_what_a_measuring_command_wrote_is_its_own(tmp_path):
     for name in ("out.json", "out.txt", "out.html"):
-        for _ in range(2):
-            assert advisor("bench", "timed_here:good", "-o", name, cwd=tmp_path).returncode == 0, name
-    done = advisor("bench", "timed_here:bad", cwd=tmp_path)
-    assert done.returncode == 2 and "KeyError: 'nope'" in done.stderr and "timed_here.py:3" in done.stderr and "Traceback" not in done.stderr
+        lab.write_measured("bench", "Function", '{"timings": []}', page("Timings"), None, tmp_path / name)
+        lab.check_measured(None, tmp_path / name, force=False)
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(UsageError, match="not written by advisor"):
+            lab.check_measured(None, tmp_path / name, force=False)
+
+
+def test_a_timed_function_that_fails_is_the_users(tmp_path, monkeypatch):
+    (tmp_path / "timed_here.py").write_text("def good(): return 1\n\ndef bad(): raise KeyError('nope')\n")
+    monkeypatch.chdir(tmp_path)
+    assert lab._imported("timed_here:good")() == 1
+    with pytest.raises(UsageError, match=r"bad failed: KeyError: 'nope' \(.*timed_here.py:3\)"):
+        lab._imported("timed_here:bad")()
 
 
 def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
