@@ -69,7 +69,7 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, f.finding.saving) for f in counted])
+    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, s) for f in counted if isinstance(s := f.finding.saving, Saving)])
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
