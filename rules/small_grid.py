@@ -26,6 +26,7 @@ from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others, named_by_its_author
 from advisor.views.trace.gpu_kernels import FAMILIES
+from advisor.views.trace.program import NAMED_BY_TORCH
 
 SECOND_PASS_US = 5.0
 """Work split over more blocks needs its parts put together: a second short kernel and the gap before it."""
@@ -151,8 +152,9 @@ def _measured(kernel: MeasuredKernel, others: Sequence[MeasuredKernel], max_fill
     places = min(filled, kernel.waves or filled)
     vain = divided_in_vain(kernel, others)
     starved = places <= max_fill / 2 and busy <= max_limit_share / 2 and not in_step
-    # Of a kernel of no known kind nothing says that a framework launched it.
-    fix = DIVIDED_IN_CUDA if family(name) == Family.OTHER else divided(family(name), False)
+    # Where the name says neither a kind nor PyTorch, nothing tells that a framework launched it.
+    own = family(name) == Family.OTHER and not NAMED_BY_TORCH.search(name)
+    fix = DIVIDED_IN_CUDA if own else divided(family(name), False)
     best, unsure = max(places, busy) + joined, max(max_fill, busy / LIKELY_RATE) + joined
     if filled > max_fill and not starved:
         return Fine(max(1 - filled, 0.0))

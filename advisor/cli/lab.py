@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from functools import wraps
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args
@@ -17,7 +18,7 @@ import typer
 from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say
 from advisor.cli.terminal import ForceOption, OutputOption, format_option
-from advisor.errors import UsageError, no_such
+from advisor.errors import AdvisorError, UsageError, no_such
 
 T = TypeVar("T")
 
@@ -129,20 +130,25 @@ def bench(
     if batch and (sizes or len(targets) > 1):
         raise UsageError("--batch is for one function", "Compare several with --sizes.")
     check_measured(format, output, force)
-    functions = {target: _imported(target) for target in targets}
+    made_for = [1] if batch or sizes else []  # what is named makes the function for a size
+    functions = {target: _imported(target, *made_for) for target in targets}
+    theirs = _of_user(", ".join(targets))
     if batch:
-        found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
+        with theirs:
+            found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
         points = {"p50 ms": [(r.batch, r.p50_ms) for r in found.rows], "p95 ms": [(r.batch, r.p95_ms) for r in found.rows]}
         html = page(f"{targets[0]} by batch size", preformatted(str(found)), lines(points, "batch", "ms"))
         write_measured("bench", str(found), found.to_json(), html, format, output)
         return
     if not sizes:
-        table = _tracked(len(functions), lambda step: bench_all(functions, flush_l2=flush_l2, progress=step))
+        with theirs:
+            table = _tracked(len(functions), lambda step: bench_all(functions, flush_l2=flush_l2, progress=step))
         write_measured("bench", str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
         return
-    tables = bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
+    with theirs:
+        tables = bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
     text = "\n\n".join(f"Size {size}\n{table}" for size, table in tables.items())
-    saved = json.dumps({size: json.loads(table.to_json()) for size, table in tables.items()}, indent=1)
+    saved = json.dumps({"sizes": {size: json.loads(table.to_json()) for size, table in tables.items()}})
     series = {name: [(size, table.timings[i].device_us) for size, table in tables.items()] for i, name in enumerate(functions)}
     write_measured("bench", text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), format, output)
 
@@ -174,7 +180,7 @@ def attention(
     if output_dir:
         make_directory(output_dir)
         for name in lab.CHARTS:
-            check_target(output_dir / name, force, "")
+            check_target(output_dir / name, force, "", "--output-dir")
     lengths = _numbers("--seq-lengths", seq_lengths)
     session = _tracked(
         len(lengths),
@@ -238,38 +244,54 @@ def _numbers(option: str, text: str) -> list[int]:
     return found
 
 
-def _imported(target: str) -> Callable[..., Any]:
-    """What `module:function` names; the current directory is looked in too, as `python -m` does."""
+def _imported(target: str, *arguments: int) -> Callable[..., Any]:
+    """What `module:function` names; the current directory is looked in too, as `python -m` does. Raises UsageError where it cannot be called
+    with such arguments."""
     import importlib
+    import inspect
 
     module, _, name = target.partition(":")
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module), name)
+        with _of_user(target):
+            found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"{target} cannot be imported: {error}", "Give it as module:function, from where the module can be imported.") from None
-    except Exception as error:  # whatever the user's module raises as it is imported
-        raise _raised(target, error) from error
     finally:
         sys.path.remove("")
     if not callable(found):
         raise UsageError(f"{target} is no function", "Give one that is called without arguments.")
+    try:
+        inspect.signature(found).bind(*arguments)
+    except TypeError as error:
+        called = "with one argument, a size" if arguments else "without arguments"
+        raise UsageError(f"{target} is called {called}: {error}", "Give a function that takes no more, such as a lambda around it.") from None
+    except ValueError:  # of a builtin nothing says what it takes
+        pass
+    return cast(Callable[..., Any], found)
 
-    @wraps(found, updated=())
-    def called(*arguments: Any) -> Any:
-        try:
-            return found(*arguments)
-        except Exception as error:
-            raise _raised(target, error) from error
 
-    return called
+@contextmanager
+def _of_user(target: str) -> Iterator[None]:
+    """What fails in the user's own program is said with the line of it that did, and is no error of ours."""
+    try:
+        yield
+    except AdvisorError:
+        raise
+    except Exception as error:
+        if not (where := _line_of_user(error)):
+            raise
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UsageError(f"{target} failed: {told} ({where})", "Call it by itself until it runs, then measure it.") from error
 
 
-def _raised(target: str, error: Exception) -> UsageError:
-    """The user's own program that fails, with the line of it that did."""
-    line = traceback.extract_tb(error.__traceback__)[-1]
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return UsageError(f"{target} failed: {told} ({line.filename}:{line.lineno})", "Call it by itself until it runs, then measure it.")
+def _line_of_user(error: Exception) -> str:
+    """The innermost line that is neither ours nor a library's; "" where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<frozen")
+    lines = [line for line in traceback.extract_tb(error.__traceback__) if not line.filename.startswith(others)]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else ""
 
 
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}

@@ -39,14 +39,14 @@ def is_ours(head: bytes) -> bool:
     return _OURS.match(head) is not None
 
 
-def check_target(path: Path, force: bool, source: str) -> None:
+def check_target(path: Path, force: bool, source: str, option: str = "-o") -> None:
     """Refuse to overwrite the input, a file that is not ours in a directory of inputs, or without `force` what advisor did not write, before any work is done."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no directory {path.parent}", "Make it, or give another path.")
     if path.is_dir():
         raise UsageError(f"{path} is a directory", "Give the path of a file.")
     if path.exists() and os.path.exists(source) and os.path.samefile(path, source):
-        raise UsageError(f"{path} is the input", "Give another path with -o.")
+        raise UsageError(f"{path} is the input", f"Give another path with {option}.")
     if not path.is_file() or path.stat().st_size == 0:
         return
     among = os.path.isdir(source) and os.path.samefile(path.parent, source)
@@ -56,7 +56,7 @@ def check_target(path: Path, force: bool, source: str) -> None:
         head = file.read(_HEAD_BYTES)
     if not is_ours(head):
         other = "" if among else ", or --force"
-        raise UsageError(f"{path} is there already and was not written by advisor", f"Give another path with -o{other}.")
+        raise UsageError(f"{path} is there already and was not written by advisor", f"Give another path with {option}{other}.")
 
 
 def file_name(text: str) -> str:

@@ -18,16 +18,15 @@ some of these, are of two programs: a fix that renames everything, as compiling 
 
 
 def differences_between(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
-    """What differs beside the time between any two captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
+    """What differs beside the time between captures, of one side too: they are averaged as repetitions. Serious where times cannot be compared."""
     every = (*before, *after)
 
     def told(what: str, of: Callable[[Report], str], advice: str, serious: bool = False) -> Iterable[Difference]:
-        if len({of(report) for report in every}) > 1:
-            old, new = (" or ".join(dict.fromkeys(map(of, side))) for side in (before, after))
+        if len({of(report) for report in every} - {""}) > 1:
+            old, new = (" or ".join(dict.fromkeys(filter(None, map(of, side)))) or "unknown" for side in (before, after))
             yield Difference(what, old, new, serious, advice)
 
-    if all(map(_named, every)):
-        yield from told("device", _devices, "Record each on the same GPU.", serious=True)
+    yield from told("device", lambda r: _devices(r) if _named(r) else "", "Record each on the same GPU.", serious=True)
     yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record each with the same number of GPUs.", serious=True)
     marked = {basis_of(report) == "whole" for report in every}
@@ -35,7 +34,7 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
     if marked == {True}:
         old, new = (f"{_between([r.work.kernels for r in side], lambda n: f'{n:,.0f}')} kernels" for side in (before, after))
-        yield Difference("amount of work in two unmarked recordings", old, new, False, steps)
+        yield Difference("amount of work in unmarked recordings", old, new, False, steps)
     if before[0].kind != "kernels":  # a report and its pages are of one profiler
         yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record each alike.")

@@ -46,19 +46,14 @@ def read(directory: Path) -> Trend:
         raise UsageError(f"there is no directory {directory}", "Add a first report: advisor history DIR --add REPORT.json")
     entries, skipped = [], []
     for path in sorted(directory.iterdir()):
-        match = _NAME.fullmatch(path.name)
-        try:
-            time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=timezone.utc) if match else None
-        except ValueError:  # digits that are no date
-            time = None
-        if match is None or time is None:
+        if (named := _named(path)) is None:
             skipped.append(path.name)
             continue
-        entries.append(Entry(time, match["commit"], read_report(path)))
+        entry = Entry(*named, read_report(path))
+        _check(entry.report, str(path))
+        entries.append(entry)
     if not entries:
         raise UsageError(f"{directory} holds no history", "Add a first report: advisor history DIR --add REPORT.json")
-    for entry in entries:
-        _check(entry.report)
     kinds = sorted({entry.report.kind for entry in entries})
     if len(kinds) > 1:
         raise UsageError(
@@ -67,18 +62,27 @@ def read(directory: Path) -> Trend:
     return Trend(tuple(entries), tuple(skipped))
 
 
-def _check(report: Report) -> None:
+def _named(path: Path) -> tuple[datetime, str] | None:
+    """The time and the commit that a file's name says, None for what is none of a history's."""
+    match = _NAME.fullmatch(path.name)
+    try:
+        return (datetime.strptime(match["time"], _STAMP).replace(tzinfo=timezone.utc), match["commit"]) if match else None
+    except ValueError:  # digits that are no date
+        return None
+
+
+def _check(report: Report, path: str) -> None:
     """Raises UsageError for a report of what has no step."""
     if report.headline.step_us is None:
         raise UsageError(
-            f"{report.source.path} is a recording of kind {report.kind}, which has no step",
+            f"{path} is of a recording of kind {report.kind}, which has no step",
             "A history is of the steps of traces and jobs. Peaks and kernels are held by: advisor check, advisor diff",
         )
 
 
 def _check_beside(directory: Path, report: Report) -> None:
     """Raises UsageError where the directory keeps reports of another kind."""
-    held = next((path for path in sorted(directory.glob("*.json")) if _NAME.fullmatch(path.name)), None) if directory.is_dir() else None
+    held = next(filter(_named, sorted(directory.glob("*.json"))), None) if directory.is_dir() else None
     if held is not None and (kind := read_report(held).kind) != report.kind:
         raise UsageError(f"{directory} keeps reports of kind {kind}, and {report.source.path} is of kind {report.kind}", "Give another directory.")
 
@@ -89,7 +93,7 @@ def add(directory: Path, report: Report, commit: str | None = None, time: dateti
     A commit that is there already is replaced: the newest measurement of it stands. Raises UsageError for a commit that is
     no name, and where none is given outside a repository.
     """
-    _check(report)
+    _check(report, report.source.path)
     _check_beside(directory, report)
     commit = commit or _git("rev-parse", "--short=12", "HEAD")
     if not commit:

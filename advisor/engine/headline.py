@@ -86,10 +86,13 @@ def _predicted(step: float, together: tuple[float, float, float], each: Sequence
     """
     if not each:
         return Prediction(low=step, expected=step, high=step)
+    if len(each) == 1:
+        ((_, one),) = each
+        return Prediction(low=step - one.high_us, expected=step - one.expected_us, high=step - one.low_us)
     savings, margins = [saving for _, saving in each], [interval_margins(rule) for rule, _ in each]
     most, best = sum(s.high for s in savings), max(s.expected for s in savings)
-    low = max(together[0] - step * max(below for below, _ in margins), *(s.low for s in savings), 0.0) if len(each) > 1 else savings[0].low
-    expected = min(max(together[1], best), most) if len(each) > 1 else best
+    low = max(together[0] - step * max(below for below, _ in margins), *(s.low for s in savings), 0.0)
+    expected = min(max(together[1], best), most)
     high = min(together[2] + min(step * max(above for _, above in margins), (step - together[2]) / 2), most)
     return Prediction(low=step - max(high, expected), expected=step - expected, high=step - min(low, expected))
 

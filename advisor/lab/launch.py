@@ -15,7 +15,7 @@ from types import FrameType
 
 from advisor.errors import TraceError, UsageError
 from advisor.lab.find_steps import SPEC, Steps
-from advisor.lab.record import FILE, Options, prepare
+from advisor.lab.record import CAPTURES, FILE, Options, prepare
 
 # Python runs a module of this name as it starts. Ours makes way for the one that it hides, and imports advisor from where it
 # stands: the command may run in an environment that has another one, or none.
@@ -49,7 +49,6 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
         raise UsageError(f"{command[0]} cannot be started: there is no such command", "Give the command as the shell would run it, after --.")
     if options.nsys:
         command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
-        _check_captures(directory)
     prepare(directory)
     package = Path(__file__).resolve().parents[1]
     with TemporaryDirectory(prefix="advisor-") as folder:
@@ -58,7 +57,11 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
         asked = {"directory": str(directory.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
         code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, quiet)
-    if code == 0 and not any(directory.glob(f"**/{FILE}")):
+    recorded = any(directory.glob(f"**/{FILE}"))
+    if options.nsys and not recorded:  # nothing tells of them: the next run would take them for somebody's
+        for name in CAPTURES:
+            (directory / name).unlink(missing_ok=True)
+    if code == 0 and not recorded:
         raise TraceError(
             "the program ended and no step was found in it",
             "Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script.",
@@ -66,13 +69,6 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
     if options.nsys and code == 0:
         _export(directory)
     return code
-
-
-def _check_captures(directory: Path) -> None:
-    """Raises UsageError where a capture of that name is none that a recording here tells of: nsys would overwrite it."""
-    present = [directory / name for name in ("nsys.nsys-rep", "nsys.sqlite") if (directory / name).exists()]
-    if present and not (directory / FILE).exists():
-        raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
 
 
 def _run(command: Sequence[str], environment: dict[str, str], quiet: bool) -> int:
@@ -105,7 +101,7 @@ def _nsys() -> tuple[str, ...]:
 
 def _export(directory: Path) -> None:
     """The capture as SQLite, named in the recording."""
-    report, database = directory / "nsys.nsys-rep", directory / "nsys.sqlite"
+    report, database = (directory / name for name in CAPTURES)
     done = subprocess.run(
         ["nsys", "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(database), str(report)],
         capture_output=True, text=True, check=False,

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "recording.json"
+CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
+"""What Nsight Systems writes beside it."""
 VERSION = 1
 TIMED_S = 0.3
 """Steps are timed for at least this long, so that the clock's own jitter does not count."""
@@ -283,6 +285,9 @@ def prepare(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory} is a file", "Give the path of a directory.")
     directory.mkdir(parents=True, exist_ok=True)
+    captures = [directory / name for name in CAPTURES if (directory / name).exists()]
+    if captures and not any(directory.glob(f"**/{FILE}")):
+        raise UsageError(f"{captures[0]} is no recording of advisor's", "Give another directory.")
     for folder in (directory, *directory.glob("rank*/")):
         present = [folder / name for name in ("light.json.gz", "deep.json.gz") if (folder / name).exists()]
         if present and not (folder / FILE).exists():
@@ -291,3 +296,5 @@ def prepare(directory: Path) -> None:
             raise UsageError(f"{folder / FILE} was not written by advisor", "Give another directory.")
         for path in (folder / FILE, *present):
             path.unlink(missing_ok=True)
+    for path in captures:
+        path.unlink()

@@ -72,7 +72,7 @@ def lines(report: Report) -> list[str]:
     for row in ranks if len(ranks) <= 8 else [*ranks[:4], *ranks[-4:]]:
         parts = [("computes", row.compute_us), ("waits", row.wait_us), ("transfers", row.transfer_us), ("input", row.input_us), ("host", row.host_us)]
         told = ", ".join(f"{name} {percent(share(us, row.step_us))}" for name, us in parts if share(us, row.step_us) >= 0.005)
-        late = f"; collectives wait {duration(row.lateness_us)} for it" if share(row.lateness_us, row.step_us) >= 0.01 else ""
+        late = f"; others wait {duration(row.lateness_us)} for it" if share(row.lateness_us, row.step_us) >= 0.01 else ""
         said.append(f"rank {row.rank:<4} {told}{late}")
     if len(ranks) > 8:
         said.insert(4, f"     … {counted(len(ranks) - 8, 'rank')} between")

@@ -305,11 +305,17 @@ def test_what_a_measuring_command_wrote_is_its_own(tmp_path):
 
 
 def test_a_timed_function_that_fails_is_the_users(tmp_path, monkeypatch):
-    (tmp_path / "timed_here.py").write_text("def good(): return 1\n\ndef bad(): raise KeyError('nope')\n")
+    (tmp_path / "timed_here.py").write_text("import json\n\ndef bad(): raise KeyError('nope')\n\ndef inside(): json.loads('{')\n")
+    (tmp_path / "torn.py").write_text("def any(:\n")
     monkeypatch.chdir(tmp_path)
-    assert lab._imported("timed_here:good")() == 1
-    with pytest.raises(UsageError, match=r"bad failed: KeyError: 'nope' \(.*timed_here.py:3\)"):
-        lab._imported("timed_here:bad")()
+    for name, line in {"bad": "KeyError: 'nope'.*:3", "inside": "JSONDecodeError.*:5"}.items():
+        with pytest.raises(UsageError, match=rf"{name} failed: .*{line}\)"), lab._of_user(f"timed_here:{name}"):
+            lab._imported(f"timed_here:{name}")()
+    with pytest.raises(UsageError, match="called with one argument, a size"):
+        lab._imported("timed_here:bad", 1)
+    with pytest.raises(UsageError, match=r"torn.py:1\)"):
+        lab._imported("torn:any")
+    assert not lab._line_of_user(ValueError("raised by no line of a user's")), "an error of ours is shown as one"
 
 
 def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
@@ -319,3 +325,11 @@ def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
     (tmp_path / "r" / "nsys.sqlite").write_text("mine")
     done = run("record", "--nsys", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 2 and b"no recording of advisor's" in done.stderr and not (tmp_path / "nsys-ran").exists()
+
+
+def test_a_run_of_nsys_that_recorded_nothing_is_not_in_the_way_of_the_next(tmp_path):
+    (tmp_path / "nsys").write_text("#!/bin/sh\necho x > r/nsys.nsys-rep\nexit 3\n")
+    (tmp_path / "nsys").chmod(0o755)
+    for _ in range(2):
+        done = run("record", "--nsys", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert done.returncode == 3, done.stderr

@@ -165,6 +165,9 @@ def test_captures_of_one_side_are_held_against_each_other():
         (d.what, d.before, d.after, d.serious) for d in compare(mixed, [report]).differences
     }
     assert [d.what for d in compare([report], mixed[::-1]).differences if d.serious] == ["device"]
+    pages = [msgspec.structs.replace(with_device(report, name), kind="kernels") for name in ("", "NVIDIA H200", "NVIDIA A100")]
+    assert [d.what for d in compare(pages[:2], pages[2:]).differences if d.serious] == ["device"], "one without a name hides no other"
+    assert not [d for d in compare(pages[:2], pages[1:2]).differences if d.serious]
     with pytest.raises(UsageError, match="kind job and trace"):
         compare([report, msgspec.structs.replace(report, kind="job")], [report])
 

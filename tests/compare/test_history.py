@@ -102,6 +102,9 @@ def test_a_file_whose_digits_are_no_date_is_passed_over(tmp_path):
     (directory / "20251399T999999Z-abc.json").write_text("{}")
     trend = history.read(directory)
     assert len(trend.entries) == 3 and trend.skipped == ("20251399T999999Z-abc.json",)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "20251399T999999Z-abc.json").write_text("{}")
+    assert history.add(tmp_path / "new", healthy(), "c1", day(1)).exists()
 
 
 def test_reports_without_steps_or_of_two_kinds_are_no_history(tmp_path):

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from advisor.cli import app
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
 from advisor.engine.reduce import Judging
+from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import KernelProfiles
@@ -135,6 +136,19 @@ def test_what_rules_say_of_each_rank_is_carried_to_the_job():
     assert made.clear == (Clear(rule="both-clear", why="both ranks, as rank 0: few"),)  # of one-finds rank 0 says nothing
     assert made.skipped == (Skipped(rule="one-skips", why="rank 1: no shapes", record_with="record_shapes=True"),)
     assert made.failed == (Failed(rule="one-fails", error="rank 0: KeyError: 1"),)
+
+
+def test_what_single_ranks_show_of_ranks_is_left_to_the_job_and_more_samples_shorten_no_step():
+    job = reduced(read(JOB), BARE, executor="serial")
+    (part,) = job.parts
+    (one,) = run(read(ROOT / "samples" / "launch-gap" / "slow.json.gz"), [catalog()["launch-gap"]]).findings
+    samples = msgspec.structs.replace(one, rule="low-arithmetic-intensity", saving=msgspec.structs.replace(one.saving, per="sample"))
+    facts = {"findings": (msgspec.structs.replace(one, rule="missed-overlap"), samples)}
+    ranks = tuple(replace(rank, facts=msgspec.structs.replace(rank.facts, **facts)) for rank in part.ranks)
+    made = run(replace(job, parts=(replace(part, ranks=ranks),)), [])
+    assert [(f.rule, f.saving.per) for f in made.findings] == [("low-arithmetic-intensity", "sample")]
+    assert made.headline.predicted_step_us.low == made.headline.step_us
+    assert [c.rule for c in made.clear] == ["missed-overlap"], "so that a budget of it is kept"
 
 
 BREAKS = DEADLY.replace("deadly", "breaks").replace("os._exit(7)", 'raise ValueError("no")')

@@ -312,6 +312,7 @@ def test_few_blocks_are_found_in_a_measured_kernel():
     few = {"dram": 13, "l2": 17, "l1": 2, "compute": 2, "us": 400}
     finding = found("small-grid", kernel(grid=16, **few))
     assert "<<<" in finding.fix.code.before and "torch" not in str(finding.fix), "a kernel of no known kind is no model of torch"
+    assert "torch" in str(found("small-grid", kernel("void at::native::grid_sampler_2d_kernel<float>(x)", grid=16, **few)).fix)
     assert "16 blocks on 132" in finding.summary and finding.saving.expected == pytest.approx(1 - 0.34 - 5 / 400)
     clear("small-grid", kernel(grid=70, **{**few, "dram": 26}))
     clear("small-grid", kernel(grid=16, **{**few, "us": 15}))

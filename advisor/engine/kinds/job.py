@@ -146,29 +146,29 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
 
 def _shared(job: Job, own: list[Finding]) -> list[Finding]:
     """Findings of ranks, one a rule. What it gains a job is no more than the rank that gains least, and is said so."""
-    by_rule: dict[str, list[tuple[int, Finding, float]]] = defaultdict(list)
+    by_rule: dict[str, list[tuple[int, Finding, Saving, float]]] = defaultdict(list)
     whole = job.true_step.expected_us
     for one in job.ranks:
         step = one.facts.true_step_us.expected
         for finding in one.facts.findings:
             if isinstance(finding.saving, Saving) and finding.rule not in ABOUT_RANKS and step > 0:
-                by_rule[finding.rule].append((one.rank, finding, max(finding.saving.expected_us, 0.0) / step))
+                by_rule[finding.rule].append((one.rank, finding, finding.saving, max(finding.saving.expected_us, 0.0) / step))
     said = {f.rule for f in own}
     culprits = {f.ranks[0]: f.rule for f in own if f.ranks and f.loud and len(f.ranks) == 1}
     made = []
     for rule, items in by_rule.items():
         if rule in said:
             continue
-        items.sort(key=lambda item: item[2])
-        ranks = tuple(sorted(rank for rank, _, _ in items))
-        _, finding, least = items[0]
+        items.sort(key=lambda item: item[3])
+        ranks = tuple(sorted(rank for rank, *_ in items))
+        _, finding, of_rank, least = items[0]
         everywhere = len(ranks) == len(job.ranks)
         # Ranks that wait for others gain nothing by themselves; only what every rank would gain is the job's.
         waiting = max(job.totals[:, -1].min() / job.step_us, 0.0) if job.step_us else 0.0
         share = least if everywhere else 0.0
         saving = Saving(
-            0.0, share * whole, max(share, items[-1][2] if len(ranks) >= HEARD * len(job.ranks) else share) * whole,
-            "bound", finding.saving.removes if isinstance(finding.saving, Saving) else "",
+            0.0, share * whole, max(share, items[-1][3] if len(ranks) >= HEARD * len(job.ranks) else share) * whole,
+            "bound", of_rank.removes, per=of_rank.per,
         )  # fmt: skip
         severity = severity_of(saving, whole)
         blamed = next((culprits[r] for r in ranks if r in culprits), "")
@@ -191,7 +191,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
 
 def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
     """The job's outcomes with those of rules that judge each rank by itself: clear is what all ranks are clear of; what one could not look at,
-    or failed at, is nothing to be sure of."""
+    or failed at, is nothing to be sure of. What a rule finds on one rank stands beside what it failed at on another."""
 
     def by_rule(name: Literal["clear", "skipped", "failed"]) -> dict[str, list[tuple[int, Any]]]:
         rows: dict[str, list[tuple[int, Any]]] = defaultdict(list)
@@ -207,11 +207,14 @@ def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
 
     clear, skipped, failed = by_rule("clear"), by_rule("skipped"), by_rule("failed")
     made = Outcomes(of_job.found, [*of_job.clear], [*of_job.skipped], [*of_job.failed])
-    made.failed += [Failed(rule=rule, error=told(rows, "error")) for rule, rows in failed.items()]
+    broken = {item.rule for item in of_job.failed}
+    made.failed += [Failed(rule=rule, error=told(rows, "error")) for rule, rows in failed.items() if rule not in broken]
     silent = {*skipped} - made.ran
     made.skipped += [msgspec.structs.replace(rows[0][1], why=told(rows, "why")) for rule, rows in skipped.items() if rule in silent]
     quiet = {rule for rule, rows in clear.items() if len(rows) == len(job.ranks)} - made.ran
     made.clear += [Clear(rule=rule, why=told(rows, "why")) for rule, rows in clear.items() if rule in quiet]
+    alone = {finding.rule for one in job.ranks for finding in one.facts.findings if finding.rule in ABOUT_RANKS} - made.ran
+    made.clear += [Clear(rule=rule, why="what single ranks show of it is told by the rules about the whole job") for rule in sorted(alone)]
     return made
 
 

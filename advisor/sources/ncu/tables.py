@@ -32,18 +32,22 @@ def read(stream: Stream, path: str) -> KernelProfiles:
         taken.clear()
         if header is None:
             raise TraceError(f"{path} has lines of Nsight Compute but no table", "Export again: ncu --import REPORT --page raw --csv")
-        table, last = [], ""
+        table, first, last = [], "", ""
         for row in rows:
             if len(row) > 1:
                 table.append(row)
                 last = "".join(taken)
+                first = first or last
             taken.clear()
     except csv.Error as error:
         raise TraceError(f"{path} is no CSV that can be read: {error}", "Export again: ncu --import REPORT --page raw --csv") from None
     damage = stream.truncated
-    if table and not last.endswith("\n") and (last.count('"') % 2 or len(table[-1]) < min(map(len, table[:-1]), default=len(header))):
+    open_ended = bool(table) and not last.endswith("\n")
+    # What a program prints after the table begins without the quote that rows of the table begin with.
+    of_table = last.startswith('"') or not first.startswith('"')
+    if open_ended and of_table and (last.count('"') % 2 or len(table[-1]) < min(map(len, table[:-1]), default=len(header))):
         damage = damage or f"it ends inside row {len(table):,} of its table"
-    if damage and table:  # what of the last row is there may be half a number
+    if damage and open_ended:  # what of the last row is there may be half a number
         table.pop()
     narrow = "Metric Name" in header
     comma = _decimal_comma(table, header)

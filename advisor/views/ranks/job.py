@@ -93,12 +93,10 @@ class Job:
         try:
             return self.replay.true_step
         except Unavailable:
-            alone = [s.facts.true_step_us for s in self.ranks]
-            expected = float(np.mean([min(true.expected, s.facts.step_us) for true, s in zip(alone, self.ranks, strict=True)]))
-            if not 0 < expected < self.step_us:
-                return TrueStep.as_recorded(self.step_us)
-            low, high = min(true.low for true in alone), max(true.high for true in alone)
-            return TrueStep(min(low, expected), expected, max(high, expected), self.step_us, "estimated")
+            alone = [(one.facts.true_step_us, one.facts.step_us) for one in self.ranks]
+            ends = [[min(us, recorded) for us in (true.low, true.expected, true.high)] for true, recorded in alone]
+            low, expected, high = np.mean(ends, axis=0).tolist()
+            return TrueStep(low, expected, high, self.step_us, "estimated") if 0 < expected < self.step_us else TrueStep.as_recorded(self.step_us)
 
     @cached_property
     def replay(self) -> JobReplay:
@@ -157,7 +155,7 @@ class Job:
     def waited_for_us(self) -> Floats:
         """(ranks,) what the others waited for each, a step: the median rank in collectives, in messages the mean of those it exchanges them with."""
         matched, n = self.matched, len(self.ranks)
-        entries = np.flatnonzero(self.messages[matched.collective]) if matched.count else np.empty(0, np.int64)
+        entries = np.flatnonzero((self.messages & self.in_window)[matched.collective]) if matched.count else np.empty(0, np.int64)
         last = matched.of[matched.last][matched.collective[entries]] if len(entries) else entries
         pairs = np.unique(matched.of[entries][last != matched.of[entries]] * n + last[last != matched.of[entries]])
         waiting = np.bincount(pairs % n, minlength=n) if len(pairs) else np.zeros(n)

@@ -294,7 +294,7 @@ of the 1.5 to 1.8 that were recorded between them."""
 
 @dataclass(frozen=True, eq=False)
 class AsGraph(Edit):
-    """The step's launches become graph launches: one where each step begins and one after each wait of the host. One op between two waits
+    """The step's launches become graph launches: one where each step begins and one after each wait of the host. One launch between two of these
     stays as it is: a graph of it saves nothing. calls: what is captured, None for all."""
 
     launch_us: float
@@ -305,10 +305,10 @@ class AsGraph(Edit):
         launches = _launching(schedule, schedule.skip_op)
         waits = schedule.waits_for != -1
         starts = np.r_[True, waits[:-1]] if len(waits) else waits
-        starts[schedule.begins] = True
+        starts[schedule.begins[: len(waits)]] = True
         # The first launch of a step, and after each wait, carries the graph's cost.
         segment = np.cumsum(starts) - 1
-        several = np.bincount(segment[schedule.op_call[~schedule.skip_op]], minlength=segment[-1] + 1) > 1 if len(waits) else np.zeros(1, bool)
+        several = np.bincount(segment, launches, minlength=1) > 1 if len(waits) else np.zeros(1, bool)
         joined = several[segment]
         if self.calls is not None:
             joined &= np.isin(np.arange(len(joined)), self.calls)

@@ -25,7 +25,7 @@ _TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
 _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
-_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
+NAMED_BY_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
 _SERVERS = {
     "vLLM": re.compile(r"(^|[/\\(])vllm/|^vllm::|^execute_\w*context_\d+"),
     "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
@@ -104,7 +104,7 @@ def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> F
     if timeline.source.format == "jax" or any(_JAX.match(name) for name in host):
         return "jax"
     foreign = timeline.source.format == "nsys" and not len(timeline.cpu_ops)
-    return "cuda" if foreign and not (_any(_TORCH, gpu) or _any(_TORCH, host)) else "torch"
+    return "cuda" if foreign and not (_any(NAMED_BY_TORCH, gpu) or _any(NAMED_BY_TORCH, host)) else "torch"
 
 
 def _compiled_share(timeline: Timeline, launches: Launches) -> float:

@@ -97,7 +97,6 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
         frame = frame[mine]
     if not len(frame) or not len(timeline.gpu_ops):
         return None
-    frame = _of_one_process(frame, timeline, launches)
     stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
     distinct, stem_of_name = np.unique(stems, return_inverse=True)
     worked = _work_before(timeline, launches)

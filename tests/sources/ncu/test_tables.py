@@ -75,7 +75,7 @@ def test_a_page_that_ends_inside_a_row_is_said_to_and_that_row_is_left_out(tmp_p
         path.write_text(text, encoding="utf-8")
         (found,) = read(path).parts
         assert len(found.kernels) == whole and "it ends inside row" in found.damage
-    for text in (RAW, RAW.strip(), OLD.strip(), DETAILS.strip()):
+    for text in (RAW, RAW.strip(), OLD.strip(), DETAILS.strip(), f"{RAW.strip()}\nall done, at last"):
         path.write_text(text, encoding="utf-8")
         assert not read(path).parts[0].damage
 

@@ -54,12 +54,15 @@ def test_no_fix_of_a_rank_s_host_leaves_less_than_devices_compute():
 
 def test_a_job_that_cannot_be_matched_takes_the_mean_of_what_its_ranks_tell():
     ranks = [summary_of(rank_timeline(r, own, SLOW, group=str(r))) for r, own in enumerate(SLOW)]
-    alone = [Prediction(1000.0, 2000.0, 2400.0), Prediction(1100.0, 2200.0, 2300.0), Prediction(1200.0, 2400.0, 2600.0)]
-    told = tuple(replace(one, facts=msgspec.structs.replace(one.facts, true_step_us=true)) for one, true in zip(ranks, alone, strict=True))
+    alone = [(4000.0, Prediction(3000.0, 3500.0, 4400.0)), (2500.0, Prediction(2000.0, 2300.0, 2400.0)), (1000.0, Prediction(800.0, 900.0, 1200.0))]
+    told = tuple(
+        replace(one, facts=msgspec.structs.replace(one.facts, step_us=step, true_step_us=true)) for one, (step, true) in zip(ranks, alone, strict=True)
+    )
     job = Job.build(RankSummaries(told))
     assert not job.matched.proved and job.step_us == pytest.approx(2500.0)
     true = job.true_step
-    assert (true.low_us, true.expected_us, true.high_us) == pytest.approx((1000.0, 2200.0, 2600.0)) and true.recording_us == pytest.approx(300.0)
+    assert (true.low_us, true.expected_us, true.high_us) == pytest.approx((5800 / 3, 6700 / 3, 7400 / 3)), "none is longer than it was recorded"
+    assert true.recording_us == pytest.approx(800 / 3)
 
 
 def test_the_replay_is_the_recording_and_its_edit_is_exact():

@@ -367,7 +367,5 @@ def test_of_processes_merged_into_one_file_the_marks_of_one_are_the_steps():
 
     steps = merged(lambda trace, at, number: trace.step(at, 99, number))
     assert (steps.basis, steps.steps, steps.step_us, steps.start_us) == ("profiler-step", 5, 100, 42)
-    steps = merged(lambda trace, at, number: trace.note(f"iteration {number}", at, 60))
-    assert (steps.basis, steps.step_us) == ("nvtx", 100)
     steps = merged(lambda trace, at, number: trace.note("Optimizer.step#Adam.step", at + 60, 10))
     assert (steps.detail.split(";")[0], steps.step_us) == ("the period of Optimizer.step", 100)
