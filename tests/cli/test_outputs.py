@@ -305,14 +305,14 @@ def test_what_a_measuring_command_wrote_is_its_own(tmp_path):
 
 
 def test_a_timed_function_that_fails_is_the_users(tmp_path, monkeypatch):
-    (tmp_path / "timed_here.py").write_text("import json\n\ndef bad(): raise KeyError('nope')\n\ndef inside(): json.loads('{')\n")
+    (tmp_path / "fails_when_timed.py").write_text("import json\n\ndef bad(): raise KeyError('nope')\n\ndef inside(): json.loads('{')\n")
     (tmp_path / "torn.py").write_text("def any(:\n")
     monkeypatch.chdir(tmp_path)
     for name, line in {"bad": "KeyError: 'nope'.*:3", "inside": "JSONDecodeError.*:5"}.items():
-        with pytest.raises(UsageError, match=rf"{name} failed: .*{line}\)"), lab._of_user(f"timed_here:{name}"):
-            lab._imported(f"timed_here:{name}")()
+        with pytest.raises(UsageError, match=rf"{name} failed: .*{line}\)"), lab._of_user(f"fails_when_timed:{name}"):
+            lab._imported(f"fails_when_timed:{name}")()
     with pytest.raises(UsageError, match="called with one argument, a size"):
-        lab._imported("timed_here:bad", 1)
+        lab._imported("fails_when_timed:bad", 1)
     with pytest.raises(UsageError, match=r"torn.py:1\)"):
         lab._imported("torn:any")
     assert not lab._line_of_user(ValueError("raised by no line of a user's")), "an error of ours is shown as one"

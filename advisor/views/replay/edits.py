@@ -294,8 +294,8 @@ of the 1.5 to 1.8 that were recorded between them."""
 
 @dataclass(frozen=True, eq=False)
 class AsGraph(Edit):
-    """The step's launches become graph launches: one where each step begins and one after each wait of the host. One launch between two of these
-    stays as it is: a graph of it saves nothing. calls: what is captured, None for all."""
+    """The step's launches become graph launches: one where each step begins and one after each wait of the host. One op between two of these stays
+    as it is: a graph of it saves nothing. A graph that was recorded costs what one is expected to. calls: what is captured, None for all."""
 
     launch_us: float
     node_gap_us: float
@@ -308,7 +308,7 @@ class AsGraph(Edit):
         starts[schedule.begins[: len(waits)]] = True
         # The first launch of a step, and after each wait, carries the graph's cost.
         segment = np.cumsum(starts) - 1
-        several = np.bincount(segment, launches, minlength=1) > 1 if len(waits) else np.zeros(1, bool)
+        several = np.bincount(segment[schedule.op_call[~schedule.skip_op]], minlength=len(waits)) > 1
         joined = several[segment]
         if self.calls is not None:
             joined &= np.isin(np.arange(len(joined)), self.calls)
