@@ -18,7 +18,7 @@ from advisor.engine.fleet import SUFFIX, UNREAD_SUFFIX, unread_rank
 from advisor.errors import TraceError, UsageError
 from advisor.files import PART, write_whole
 from advisor.knowledge.collectives import element_bytes
-from advisor.report.finding import Finding
+from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health
 from advisor.sources import redact as recordings
 from advisor.sources.ranks import RankTrace, traces_among
@@ -102,6 +102,9 @@ def _left_by_a_shard(path: Path, names: Names, label: str) -> bytes:
             devices=tuple((device(name), sms) for name, sms in facts.devices),
             communicators=tuple(names.given("communicator", text) if text else "" for text in facts.communicators),
             findings=msgspec.convert(given_away(facts.findings, names), tuple[Finding, ...]),
+            clear=msgspec.convert(given_away(facts.clear, names), tuple[Clear, ...]),
+            skipped=msgspec.convert(given_away(facts.skipped, names), tuple[Skipped, ...]),
+            failed=msgspec.convert(given_away(facts.failed, names), tuple[Failed, ...]),
             health=msgspec.convert(given_away(facts.health, names), tuple[Health, ...]),
         ),
     ).to_bytes()  # fmt: skip

@@ -14,7 +14,7 @@ from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
 from advisor.errors import UsageError
-from advisor.report.finding import Evidence, Finding, Fix, Saving, SourceLine
+from advisor.report.finding import Clear, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
 from advisor.report.recording import Health
 from advisor.sources import read
 from advisor.views.ranks.summary import RankSummary
@@ -61,10 +61,15 @@ def secretive(summary: RankSummary) -> RankSummary:
         for text in texts
     )  # fmt: skip
     health = tuple(Health(check=f"check-{i}", status="degraded", detail=text) for i, text in enumerate(texts))
+    told = {
+        "clear": tuple(Clear(rule="memcpy", why=text) for text in texts),
+        "skipped": tuple(Skipped(rule="memcpy", why=text, record_with=text) for text in texts),
+        "failed": tuple(Failed(rule="memcpy", error=text) for text in texts),
+    }
     facts, whole = summary.facts, " ".join(texts)
     held = {name: tuple(f"{whole} {text}" if text else "" for text in getattr(facts, name)) for name in ("groups", "dtypes", "communicators", "splits")}
     facts = msgspec.structs.replace(
-        facts, label=f"{WORD}.json", host=WORD, conflict=whole, device=whole, devices=((whole, 132),), findings=findings, health=health, **held
+        facts, label=f"{WORD}.json", host=WORD, conflict=whole, device=whole, devices=((whole, 132),), findings=findings, health=health, **told, **held
     )
     return replace(summary, facts=facts)
 
