@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
-EACH = 1 if ALL_SAMPLES else 8
-"""Of so many samples one is read where every one could be: all take many minutes, which only CI spends."""
+EACH = {"all": 1, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
+"""Of so many samples one is read where every one could be: all take many minutes, which only CI spends, and that once; on further Pythons a few do."""
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces (../shared) are not here")
 

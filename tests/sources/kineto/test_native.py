@@ -38,7 +38,7 @@ FILES = [
     path
     for path in (
         *sorted((ROOT / "samples").glob("**/*.json.gz"))[::EACH],
-        *shared_files("public/kineto/**/*.json.gz"),
+        *shared_files("public/kineto/**/*.json.gz")[:: max(1, EACH // 8)],
         *shared_files("corpus/kineto/*.json.gz"),
         *shared_files("hostile/**/*.json*"),
     )
