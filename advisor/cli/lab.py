@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import sysconfig
 import traceback
@@ -289,7 +290,8 @@ def _line_of_user(error: Exception) -> str:
     """The innermost line that is neither ours nor a library's; "" where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<frozen")
+    folders = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    others = ("<frozen", *(os.path.join(folder, "") for folder in folders))
     lines = [line for line in traceback.extract_tb(error.__traceback__) if not line.filename.startswith(others)]
     return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else ""
 
