@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -53,6 +54,8 @@ class Replay:
     error: float
     true_step: TrueStep
     cost: HostCost | None = None
+    _shorter_by: WeakKeyDictionary[Edit, dict[Schedule, float]] = field(default_factory=WeakKeyDictionary, repr=False, compare=False)
+    """What was replayed already: one edit is often what a fix does at the least too, and what others are held against."""
 
     @property
     def step_us(self) -> float:
@@ -101,8 +104,11 @@ class Replay:
         return max(0.0, (1 - 2 * outer) * likely + outer * (fast + slow))
 
     def _shorter(self, schedule: Schedule, edit: Edit) -> float:
-        before = period_us(schedule)
-        return 1 - period_us(edit.apply(schedule)) / before if before > 0 else 0.0
+        known = self._shorter_by.setdefault(edit, {})
+        if schedule not in known:
+            before = period_us(schedule)
+            known[schedule] = 1 - period_us(edit.apply(schedule)) / before if before > 0 else 0.0
+        return known[schedule]
 
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
         """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
