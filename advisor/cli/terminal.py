@@ -179,7 +179,7 @@ def html_path(trace: str) -> Path:
     """TRACE.advisor.html in the current directory; with the folders' names before it where a report of another trace stands there."""
     whole = Path("stdin" if trace == "-" else os.path.abspath(trace))
     name = whole.name
-    for suffix in (".gz", ".json", ".trace", ".pt"):
+    for suffix in (".gz", ".zst", ".json", ".trace", ".pt"):
         name = name.removesuffix(suffix)
     name = file_name(name) or "trace"
     path = Path(f"{name}.advisor.html")

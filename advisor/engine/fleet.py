@@ -194,7 +194,7 @@ def _name(trace: RankTrace, judging: Judging) -> str:
 
 def page_name(label: str) -> str:
     """The file of a rank's own page, by its trace's."""
-    for suffix in (".gz", ".json", ".trace", ".pt", ".sqlite"):
+    for suffix in (".gz", ".zst", ".json", ".trace", ".pt", ".sqlite"):
         label = label.removesuffix(suffix)
     return f"{_UNFIT.sub('-', label).strip('.')[:120] or 'rank'}.html"
 

@@ -16,7 +16,7 @@ _HEAD = 4096
 _NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("memory",)}
 """What a report of a kind never lacks."""
 _RECORDING = "recording.json"
-_CAPTURES = (".json", ".json.gz", ".sqlite")
+_CAPTURES = (".json", ".json.gz", ".json.zst", ".sqlite")
 
 
 def read_report(path: Path) -> Report:

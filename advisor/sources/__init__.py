@@ -94,7 +94,7 @@ def _only(traces: list[str], path: str) -> str:
     """The one trace of a directory or pattern. Raises TraceError where there is none."""
     if not traces:
         what = "the pattern" if is_pattern(path) else "the directory"
-        raise TraceError(f"{what} {path} holds no trace (*.pt.trace.json, *.json, either with .gz)", "Give the path of the trace itself.")
+        raise TraceError(f"{what} {path} holds no trace (*.pt.trace.json, *.json, either with .gz or .zst, or *.sqlite)", "Give the path of the trace itself.")
     return traces[0]
 
 

@@ -39,7 +39,7 @@ class Opened:
         if self.path == STANDARD_INPUT:
             raise TraceError(f"{what} cannot be read from standard input", "Give the path of the file.")
         if self.stream.compressed:
-            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: gunzip -k {self.path}")
+            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: {self.stream.unpacked_by} {self.path}")
 
 
 class Source(Protocol):

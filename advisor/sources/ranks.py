@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
+import json
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,19 +13,21 @@ from typing import ClassVar
 
 import numpy as np
 
+from advisor.errors import TraceError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Kind
+from advisor.sources.paths import is_remote
+from advisor.sources.stream import Stream
 
-TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz", ".sqlite")
-"""Of files in a directory, those of the first of these that any have are its traces."""
-
-SNAPSHOT_SUFFIXES = (".pickle", ".pickle.gz")
+_PACKED = ("", ".gz", ".zst")
+_TELLING, _JSON, _SNAPSHOTS = (tuple(f"{suffix}{packed}" for packed in _PACKED) for suffix in (".pt.trace.json", ".json", ".pickle"))
+_EXPORTS, _PACKED_EXPORTS = (".sqlite",), (".sqlite.gz", ".sqlite.zst")
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
-_HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz)?")
-_CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz)?")
+_HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz|\.zst)?")
+_CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz|\.zst)?")
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
@@ -56,15 +57,36 @@ class JobTraces:
 
 
 def traces_among(names: Sequence[str]) -> list[str]:
-    """Which of a directory's files are traces: those with the most telling suffix that any of them has."""
-    telling, other = [n for n in names if n.endswith(TRACE_SUFFIXES[:2])], [n for n in names if n.endswith(TRACE_SUFFIXES[2:4])]
-    found = telling or [n for n in other if not PurePath(n).name.startswith(("manifest", "config", "meta"))]
-    return sorted(found or [n for n in names if n.endswith(TRACE_SUFFIXES[4:])], key=_natural)
+    """Which of a directory's files are traces: those with the most telling suffix that any of them has.
+
+    Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant.
+    """
+    plain = [n for n in names if n.endswith(_JSON) and not PurePath(n).name.startswith(("manifest", "config", "meta"))]
+    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if not _holds_no_events(n)]
+    exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
+    return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
 
 def snapshots_among(names: Sequence[str]) -> list[str]:
     """Which of a directory's files are snapshots of memory, by their names."""
-    return [name for name in names if name.endswith(SNAPSHOT_SUFFIXES)]
+    return [name for name in names if name.endswith(_SNAPSHOTS)]
+
+
+_LARGEST_OTHER_BYTES = 1 << 20
+_EVENTS = re.compile(rb'"(?:traceEvents|ph)"\s*:')
+
+
+def _holds_no_events(path: str) -> bool:
+    """Whether a file is whole, small JSON without events: settings, results, a saved report. What is cut off, large or far away may be
+    a rank's trace, and is not left out unsaid."""
+    text = b"" if is_remote(path) else _head(path, _LARGEST_OTHER_BYTES)
+    if len(text) == _LARGEST_OTHER_BYTES or _EVENTS.search(text):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def latest_among(traces: Sequence[str]) -> list[str]:
@@ -128,12 +150,17 @@ def holds_ranks(directory: str | os.PathLike[str]) -> bool:
 
 def _rank_inside(path: str) -> int | None:
     """The rank that the head of a Kineto trace says."""
-    try:
-        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-            match = _RANK_INSIDE.search(file.read(_HEAD_BYTES))
-    except (OSError, EOFError, zlib.error):
-        return None
+    match = _RANK_INSIDE.search(_head(path, _HEAD_BYTES))
     return int(match[1]) if match else None
+
+
+def _head(path: str, size: int) -> bytes:
+    """The first bytes of a file, unpacked; b"" of one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return Stream(file).peek(size)
+    except (OSError, TraceError):
+        return b""
 
 
 def split(timeline: Timeline) -> list[Timeline]:

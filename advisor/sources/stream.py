@@ -76,6 +76,11 @@ class Stream:
         return bool(self._magic)
 
     @property
+    def unpacked_by(self) -> str:
+        """The command that unpacks the file beside it."""
+        return "zstd -dk" if self._magic == ZSTD_MAGIC else "gunzip -k"
+
+    @property
     def expected(self) -> int:
         """Uncompressed bytes in all, as far as it can be told by now."""
         return max(self.total, self.total * self._size // max(self.packed, 1)) if self._size else self.total

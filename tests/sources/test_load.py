@@ -19,6 +19,8 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.sources import load, read
+from advisor.sources.ranks import holds_ranks, traces_among
+from advisor.sources.stream import zstd
 from tests.sources.kineto.layouts import EVENTS, compact
 
 TRACE = compact().encode()
@@ -63,6 +65,39 @@ def test_directories(tmp_path: Path) -> None:
     recording = read(tmp_path)
     assert recording.kind == "job" and [t.label for t in recording.parts[0].traces] == ["w0.pt.trace.json.gz", "w1.pt.trace.json"]
     assert "of kind job" in str(refused(tmp_path))
+
+
+def test_other_json_beside_traces_is_none_of_them(tmp_path: Path) -> None:
+    for name, text in (("results.json", '{"accuracy": 1}'), ("report.json", '{"schema": 1, "advisor": "0.1.0"}'), ("a.sqlite", "")):
+        (tmp_path / name).write_text(text)
+    assert traces_among([str(path) for path in tmp_path.iterdir()]) == [str(tmp_path / "a.sqlite")]
+    (tmp_path / "t.json").write_bytes(TRACE)
+    assert load(tmp_path).source.path.endswith("t.json")
+    (tmp_path / "cut.json").write_bytes(b'{"schemaVersion": 1, "devicePro')  # a rank that was killed is said, not left out
+    assert [t.label for t in read(tmp_path).parts[0].traces] == ["cut.json", "t.json"]
+
+
+def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("results.json", "snapshot.pickle.gz")]
+    Path(names[0]).write_text("{}")
+    assert traces_among(names) == [] and traces_among(names[:1]) == names[:1]
+
+
+def test_directories_of_files_that_zstd_packed(tmp_path: Path) -> None:
+    (tmp_path / "t.json.zst").write_bytes(zstd.compress(TRACE))
+    assert load(tmp_path).source.events == len(EVENTS)
+    ranked = TRACE.replace(b"{", b'{"distributedInfo": {"rank": 3}, ', 1)
+    (tmp_path / "rank0.json.zst").write_bytes(zstd.compress(ranked))
+    (tmp_path / "t.json.zst").write_bytes(zstd.compress(ranked.replace(b"3}", b"4}")))
+    assert read(tmp_path).kind == "job" and holds_ranks(tmp_path)
+
+
+def test_a_packed_export_is_found_and_the_command_that_unpacks_it_said(tmp_path: Path) -> None:
+    for packed, command in ((gzip.compress, "gunzip -k"), (zstd.compress, "zstd -dk")):
+        path = tmp_path / f"a.sqlite.{'zst' if packed is zstd.compress else 'gz'}"
+        path.write_bytes(packed(b"SQLite format 3\0"))
+        assert f"{command} {path}" in refused(tmp_path).hint
+        path.unlink()
 
 
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:
