@@ -1,6 +1,7 @@
-"""A job to give away: its ranks' traces, or what shards left of them, as one recording to give away is (`sources.redact`).
+"""A directory to give away: a job's ranks' traces or snapshots, what shards left of them, or what `advisor record` wrote, each file as one
+recording to give away is (`sources.redact`).
 
-A rank's file is named anew, since torch names it by its machine; ranks on one machine stay on one.
+A rank's file is named anew, since torch names it by its machine: by its rank where its name says one, and ranks on one machine stay on one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from advisor.knowledge.collectives import element_bytes
 from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health
 from advisor.sources import redact as recordings
-from advisor.sources.ranks import RankTrace, traces_among
+from advisor.sources import run
+from advisor.sources.ranks import RankTrace, latest_among, rank_traces, snapshots_among, traces_among
 from advisor.sources.redact.names import Names, device, one_of
 from advisor.sources.redact.report import given_away
 from advisor.views.ranks.summary import RankSummary
 
 
 def redact(source: Path, target: Path) -> None:
-    """Write a copy of a recording, a saved report, a rank's summary or a directory of a job's ranks to give away.
+    """Write a copy of a recording, a saved report, a rank's summary or a directory of a job's ranks or one recording to give away.
 
     The whole copy appears at once, and never in place of something. Raises UsageError where `target` exists already, TraceError where
     `source` cannot be read.
@@ -38,7 +40,7 @@ def redact(source: Path, target: Path) -> None:
     elif source.suffix in (SUFFIX, UNREAD_SUFFIX):
         if os.path.lexists(target):
             raise UsageError(f"{target} is there already", "Give the path of a new file.")
-        write_whole(target, _left_by_a_shard(source, Names(), source.name))
+        write_whole(target, _left_by_a_shard(source, Names(), 0))
     else:
         recordings.redact(source, target)
 
@@ -48,17 +50,28 @@ def _directory(source: Path, target: Path) -> None:
         raise UsageError(f"{target} is there already", "Give the path of a new directory.")
     names = Names()
     files = sorted(path for path in source.iterdir() if path.is_file())
-    traces = traces_among([str(path) for path in files])
-    left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
+    left: list[Path] = []
+    recorded: bytes | None = None
+    if run.recognises(source):
+        held, step_us = run.held(source)
+        traces = {name + _suffixes(path): path for name, path in held.items()}
+        recorded = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
+    else:
+        paths = [str(path) for path in files]
+        found = latest_among(traces_among(paths)) or snapshots_among(paths)
+        traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
+        left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
     if not traces and not left:
-        raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, or one that shards wrote.")
+        raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, or one of advisor record.")
     try:
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:
-            for i, trace in enumerate(map(Path, traces)):
-                recordings.redact(trace, part / _renamed(trace, i, names), names)
+            for name, path in traces.items():
+                recordings.redact(path, part / name, names)
             for i, path in enumerate(left):
-                (part / f"{i}{path.suffix}").write_bytes(_left_by_a_shard(path, names, f"rank{i}"))
+                (part / f"{i}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
+            if recorded is not None:
+                (part / run.FILE).write_bytes(recorded)
             part.chmod(0o755)
             part.rename(target)
         finally:
@@ -67,12 +80,26 @@ def _directory(source: Path, target: Path) -> None:
         raise recordings.cannot_redact(source, target, error) from None
 
 
-def _renamed(path: Path, at: int, names: Names) -> str:
-    """A trace's new name: its place among them, on the same machine as before."""
-    host = RankTrace(str(path), path.name).host
-    if host:
-        return f"{names.given('host', host)}_{at}.pt.trace.json" + (".gz" if path.suffix == ".gz" else "")
-    return f"rank{at}" + ("".join(s for s in path.suffixes if s in (".pt", ".trace", ".json", ".gz", ".sqlite")))
+def _renamed(trace: RankTrace, at: int, names: Names) -> str:
+    """A trace's new name: the rank that its own says, else its place among them on the same machine as before."""
+    path = Path(trace.path)
+    if trace.host:
+        return f"{names.given('host', trace.host)}_{at}.pt.trace.json" + (".gz" if path.suffix in _PACKED else "")
+    return _label(trace.named, at) + _suffixes(path)
+
+
+def _label(rank: int | None, at: int) -> str:
+    """What a rank is called; one that nobody knows is not called by its place, which would be read as its rank."""
+    return f"trace{at}" if rank is None or rank < 0 else f"rank{rank}"
+
+
+_PACKED = (".gz", ".zst")
+
+
+def _suffixes(path: Path) -> str:
+    """Those of a file that say what it is; whatever packed it, the copy is packed with gzip."""
+    said = "".join(suffix for suffix in path.suffixes if suffix in (".pt", ".trace", ".json", ".pickle", ".sqlite"))
+    return said + (".gz" if path.suffix in _PACKED else "")
 
 
 _NUMBERS = re.compile(r"[\d\s,\[\]]*")
@@ -86,17 +113,19 @@ def _group(text: str, names: Names) -> str:
     return f"{names.group(name)} {members}".strip()
 
 
-def _left_by_a_shard(path: Path, names: Names, label: str) -> bytes:
+def _left_by_a_shard(path: Path, names: Names, at: int) -> bytes:
     """A rank's summary, or why there is none. Raises TraceError where the file is neither."""
     if path.suffix == UNREAD_SUFFIX:
-        return msgspec.json.encode(replace(unread_rank(path), label=label, why="it could not be read"))
+        unread = unread_rank(path)
+        (named,) = rank_traces([unread.label])
+        return msgspec.json.encode(replace(unread, label=_label(named.named, at), why="it could not be read"))
     summary = RankSummary.from_bytes(path.read_bytes())
     facts = summary.facts
     host = names.given("host", facts.host) if facts.host else ""
     return replace(
         summary,
         facts=msgspec.structs.replace(
-            facts, label=label, host=host, conflict="its name says another rank" if facts.conflict else "",
+            facts, label=_label(facts.rank, at), host=host, conflict="its name says another rank" if facts.conflict else "",
             groups=tuple(_group(group, names) for group in facts.groups), splits=tuple(one_of(_NUMBERS.fullmatch, text) for text in facts.splits),
             dtypes=tuple(one_of(element_bytes, text) for text in facts.dtypes), device=device(facts.device),
             devices=tuple((device(name), sms) for name, sms in facts.devices),

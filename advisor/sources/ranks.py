@@ -104,10 +104,13 @@ def latest_among(traces: Sequence[str]) -> list[str]:
 
 def job_of(paths: Sequence[str], path: str, notes: tuple[str, ...] = ()) -> Recording:
     """The recording of a job whose traces are these files."""
-    labels = _labels(paths)
-    numbers = _by_names(labels)
-    traces = tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, numbers, strict=True))
-    return Recording("job", path, (JobTraces(traces, notes),))
+    return Recording("job", path, (JobTraces(rank_traces(paths), notes),))
+
+
+def rank_traces(paths: Sequence[str]) -> tuple[RankTrace, ...]:
+    """Files of one job as its ranks, in their order."""
+    labels = _labels(paths) if paths else []
+    return tuple(RankTrace(p, label, number) for p, label, number in zip(paths, labels, _by_names(labels), strict=True))
 
 
 def _labels(paths: Sequence[str]) -> list[str]:

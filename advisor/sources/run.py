@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,29 @@ def recognises(directory: Path) -> bool:
 
 def record(directory: Path, load: Callable[[Path], Timeline]) -> Recording:
     """The recording in a directory; `load` reads one of its traces. Raises TraceError where it holds none that can be read."""
-    said = _said(directory / FILE)
-    traces = {name: path for name in ("light", "deep", "nsys") if (path := _inside(directory, said.get(name)))}
-    if not traces:
-        raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
+    traces, measured = held(directory)
     loaded = {name: load(path) for name, path in traces.items()}
     timeline = next(iter(loaded.values()))
     if "light" in loaded and "deep" in loaded:
         from advisor.sources.attribute import attributed
 
         timeline = attributed(loaded["light"], loaded["deep"])
-    measured = step_times(said.get("unprofiled_step_us")) or timeline.source.unprofiled_step_us
+    measured = measured or timeline.source.unprofiled_step_us
     return Recording("trace", str(directory), (replace(timeline, source=replace(timeline.source, path=str(directory), unprofiled_step_us=measured)),))
+
+
+def held(directory: Path) -> tuple[dict[str, Path], tuple[float, ...]]:
+    """The traces in a directory by what they were recorded for, and the step times. Raises TraceError where it holds no trace."""
+    said = _said(directory / FILE)
+    traces = {name: path for name in ("light", "deep", "nsys") if (path := _inside(directory, said.get(name)))}
+    if not traces:
+        raise TraceError(f"the recording {directory} holds no trace: the program ended before one was recorded", _RECORD_AGAIN)
+    return traces, step_times(said.get("unprofiled_step_us"))
+
+
+def told(traces: Mapping[str, str], step_us: tuple[float, ...]) -> bytes:
+    """What `held` reads, as its file holds it: names of files in the directory, by what they were recorded for."""
+    return json.dumps({"version": 1, "unprofiled_step_us": list(step_us), **traces}, indent=1).encode()
 
 
 def _said(path: Path) -> dict[str, Any]:

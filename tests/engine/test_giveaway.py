@@ -1,5 +1,6 @@
 """Jobs to give away: the same judgement, and nothing of the machines they ran on."""
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from advisor.errors import UsageError
 from advisor.report.finding import Clear, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
 from advisor.report.recording import Health
 from advisor.sources import read
+from advisor.sources.stream import GZIP_MAGIC, zstd
 from advisor.views.ranks.summary import RankSummary
 from tests.paths import ROOT
 from tests.sources.canaries import SECRETS, WORD, found_in
@@ -91,3 +93,58 @@ def test_summaries_that_shards_left_are_redacted(tmp_path):
     one = tmp_path / "one.rank"
     redact(next(left.glob("*.rank")), one)
     assert not found_in(msgspec.json.encode(RankSummary.from_bytes(one.read_bytes()).facts))
+
+
+def test_ranks_keep_the_numbers_that_their_names_say_and_others_get_none(tmp_path):
+    whole = [(JOB / f"rank{rank}.json.gz").read_bytes() for rank in (0, 1)]
+    packed = [("rank0.json.gz", whole[0]), (f"{WORD}.gpu-3.json.zst", zstd.compress(gzip.decompress(whole[1])))]
+    for job, files, told in (
+        ("gaps", packed, ["rank0.json.gz", "rank3.json.gz"]),
+        ("unsaid", [("a.json.gz", whole[0]), ("b.json.gz", whole[1])], ["trace0.json.gz", "trace1.json.gz"]),
+    ):
+        (tmp_path / job).mkdir()
+        for name, data in files:
+            (tmp_path / job / name).write_bytes(data)
+        redact(tmp_path / job, tmp_path / f"{job}-given")
+        assert sorted(path.name for path in (tmp_path / f"{job}-given").iterdir()) == told
+        assert all(path.read_bytes().startswith(GZIP_MAGIC) for path in (tmp_path / f"{job}-given").iterdir())
+
+
+def test_of_a_process_that_was_recorded_twice_the_trace_that_is_judged_is_given(tmp_path):
+    log = tmp_path / "log"
+    log.mkdir()
+    for pid, time in ((1, 1700000000000), (1, 1700000009000), (2, 1700000009000)):
+        (log / f"node_{pid}.{time}.pt.trace.json.gz").write_bytes((JOB / f"rank{pid - 1}.json.gz").read_bytes())
+    redact(log, tmp_path / "given")
+    assert sorted(path.name for path in (tmp_path / "given").iterdir()) == ["host-a_0.pt.trace.json.gz", "host-a_1.pt.trace.json.gz"]
+
+
+def test_a_summary_is_called_by_its_rank(tmp_path):
+    left, target = tmp_path / "left", tmp_path / "given"
+    reduce(traces_of(read(JOB)).traces[1:], Judging(rules=()), executor="serial", kept=Kept(left))
+    (left / "a.unread").write_text(json.dumps({"label": "node/rank7.json", "why": "it is cut off"}))
+    redact(left, target)
+    found = stored(target)
+    assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1"] and found.unread[0].label == "rank7"
+
+
+def test_a_recording_is_given_whole(tmp_path):
+    recording, target = tmp_path / "recording", tmp_path / "given"
+    recording.mkdir()
+    for name, rank in (("light.json.gz", 0), ("deep.json.gz", 1)):
+        (recording / name).write_bytes((JOB / f"rank{rank}.json.gz").read_bytes())
+    said = {"version": 1, "unprofiled_step_us": [90.0, 91.5], "light": "light.json.gz", "deep": "deep.json.gz", "device": WORD, "notes": [WORD]}
+    (recording / "recording.json").write_text(json.dumps(said))
+    redact(recording, target)
+    assert not any(found_in(path.read_bytes()) for path in target.iterdir())
+    before, after = (read(directory).parts[0] for directory in (recording, target))
+    assert after.source.unprofiled_step_us == (90.0, 91.5) and len(after.gpu_ops) == len(before.gpu_ops) > 0
+    assert after.cpu_ops["dims"].tolist() == before.cpu_ops["dims"].tolist()
+
+
+def test_the_snapshots_of_ranks_are_given(tmp_path):
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 2):
+        (tmp_path / "ranks" / f"{WORD}-rank{rank}.pickle.gz").write_bytes((ROOT / "samples/memory/out_of_memory.fixed.pickle.gz").read_bytes())
+    redact(tmp_path / "ranks", tmp_path / "given")
+    assert sorted(path.name for path in (tmp_path / "given").iterdir()) == ["rank0.pickle.gz", "rank2.pickle.gz"]
