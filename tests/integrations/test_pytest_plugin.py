@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,16 +21,17 @@ from tests.paths import ROOT
 PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
 
 
-def test_each_budget_is_a_test(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallel", [[], ["-p", "xdist", "-n", "2"]], ids=["alone", "xdist"])
+def test_each_budget_is_a_test(tmp_path: Path, parallel: list[str]) -> None:
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "advisor.integrations.pytest_plugin", "-p", "no:cacheprovider", "-v", f"--advisor-budgets={trace}", "."],
+        [sys.executable, "-m", "pytest", "-p", "advisor.integrations.pytest_plugin", "-p", "no:cacheprovider", "-v", *parallel, f"--advisor-budgets={trace}", "."],
         cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
-    assert "\nslow.json.gz::idle_share FAILED" in done.stdout
+    assert re.search(r"^(slow.json.gz::idle_share FAILED|\[gw\d\].* FAILED slow.json.gz::idle_share)", done.stdout, re.MULTILINE)
     assert "over the limit of 10%" in done.stdout and "Traceback" not in done.stdout
 
 
