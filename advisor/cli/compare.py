@@ -143,9 +143,7 @@ def _stem(path: Path) -> str:
 def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -> list[Report]:
     """A report of every capture; traces are analysed with the team's settings."""
     from advisor.report import saved
-    from advisor.sources import read
-    from advisor.sources.jax.directory import newest_run
-    from advisor.sources.ranks import holds_ranks
+    from advisor.sources import is_one_capture, read
 
     chosen = selection(config, rules)
 
@@ -154,7 +152,7 @@ def _reports(paths: list[Path], rules: list[Path] | None, config: Path | None) -
             recording = read(str(path), progress=progress)
         return chosen.run(reduced_job(recording, chosen.judging(), JobOutput()))
 
-    return saved.reports(paths, analyze, lambda path: holds_ranks(path) or bool(newest_run(path)))
+    return saved.reports(paths, analyze, is_one_capture)
 
 
 def _compared(before: list[Report], after: list[Report], anyway: bool) -> Comparison:

@@ -13,12 +13,14 @@ import pytest
 
 if TYPE_CHECKING:
     from advisor.compare.budgets import Verdict
+    from advisor.report.model import Report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--advisor-budgets` and `--advisor-baseline`."""
     group = parser.getgroup("advisor", "GPU traces held against budgets")
     group.addoption("--advisor-budgets", metavar="TRACE", action="append", default=[], help="hold a trace against [tool.advisor.budgets]")
+    group.addoption("--advisor-allow-unjudged", action="store_true", help="let a trace keep budgets that could not be judged, or only in part")
     group.addoption("--advisor-baseline", metavar="TRACE", help="what regression_percent is measured against")
 
 
@@ -29,10 +31,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         return
     from advisor.errors import AdvisorError
 
-    baseline = config.getoption("--advisor-baseline")
+    baseline, allowed = config.getoption("--advisor-baseline"), config.getoption("--advisor-allow-unjudged")
     for trace in traces:
         try:
-            held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath)
+            held = _Held(Path(trace), Path(baseline) if baseline else None, config.rootpath, allowed)
         except AdvisorError as error:
             raise pytest.UsageError(str(error)) from None
         for name in held.limits:
@@ -41,14 +43,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class _Held:
-    """A trace against the budgets; analysed when the first of its tests runs."""
+    """A trace against the budgets, as by `advisor check`; analysed when the first of its tests runs."""
 
-    def __init__(self, trace: Path, baseline: Path | None, root: Path) -> None:
+    def __init__(self, trace: Path, baseline: Path | None, root: Path, allow_unjudged: bool = False) -> None:
         from advisor.compare import budgets
         from advisor.engine import settings
         from advisor.engine.rule import catalog
 
-        self._trace, self._baseline = trace, baseline
+        self._trace, self._baseline, self._allowed = trace, baseline, allow_unjudged
         self._settings = settings.load(start=root)
         self._known = catalog(self._settings.rules)
         self.limits = budgets.parse(self._settings.budgets, self._known.keys(), self._settings.path)
@@ -58,29 +60,27 @@ class _Held:
         from advisor.compare import budgets, compare
         from advisor.engine.run import analyze
         from advisor.errors import UsageError
-        from advisor.report.saved import is_report, read_report
+        from advisor.report import saved
+        from advisor.sources import is_one_capture
 
-        chosen = [rule for rule in self._known.values() if rule.id not in self._settings.disable]
+        own, chosen = self._settings, [rule for rule in self._known.values() if rule.id not in self._settings.disable]
 
-        def report(path: Path) -> Any:
-            if is_report(path):
-                return read_report(path)
-            own = self._settings
-            return analyze(str(path), rules=chosen, options=own.options, allow=own.allow, devices=own.devices)
+        def reports(path: Path) -> list[Report]:
+            return saved.reports([path], lambda one: analyze(str(one), rules=chosen, options=own.options, allow=own.allow, devices=own.devices), is_one_capture)
 
-        found = report(self._trace)
-        against = compare([report(self._baseline)], [found]) if self._baseline else None
+        found = reports(self._trace)
+        against = compare(reports(self._baseline), found) if self._baseline else None
         for difference in against.differences if against else ():
             if difference.serious:
                 raise UsageError(
                     f"the baseline is not comparable: {difference.what} is {difference.before} before and {difference.after} after", difference.advice
                 )
-        verdicts = budgets.check(self.limits, found, against)
-        if found.headline.judged != "no":
+        verdicts = budgets.check_all(self.limits, found, against)
+        if self._allowed or not (unjudged := [report.headline for report in found if report.headline.judged != "yes"]):
             return verdicts
         # What could not be judged keeps no budget.
-        why = f"the trace could not be judged: {found.headline.judged_why}"
-        return [budgets.Verdict(one.budget, "unknown", f"{one.detail}; {why}") if one.passes else one for one in verdicts]
+        why = f"the trace could {'only be judged in part' if unjudged[0].judged == 'partly' else 'not be judged'}: {unjudged[0].judged_why}"
+        return [budgets.Verdict(one.budget, "unknown", f"{one.detail}; {why}; --advisor-allow-unjudged passes it") if one.passes else one for one in verdicts]
 
 
 class _Crossed(Exception):

@@ -17,11 +17,11 @@ from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
-from advisor.sources.ranks import JobTraces, job_of, latest_among, snapshots_among, traces_among
+from advisor.sources.ranks import JobTraces, holds_ranks, job_of, latest_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "load", "read", "read_several"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "is_one_capture", "load", "read", "read_several"]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -72,6 +72,13 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     if len(named) > len(latest) == 1:
         raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
     return _job(latest, os.path.dirname(named[0]) or ".", len(named))
+
+
+def is_one_capture(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory is one capture, and does not hold several of one program: the ranks of a job, or a run of JAX's profiler."""
+    from advisor.sources.jax.directory import newest_run
+
+    return holds_ranks(directory) or bool(newest_run(Path(directory)))
 
 
 def _job(latest: list[str], path: str, given: int) -> Recording:

@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from advisor.cli import app
 from advisor.engine.run import analyze
 from advisor.errors import UsageError
 from advisor.integrations.pytest_plugin import _Held
+from advisor.reports.report import json as json_format
 from tests.paths import ROOT
 
 PROJECT = "[tool.advisor.budgets]\nstep_ms = 100\nidle_share = 0.1\n"
@@ -53,3 +57,19 @@ def test_a_baseline_of_another_device_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nregression_percent = 5\n")
     with pytest.raises(UsageError, match="not comparable"):
         _ = _Held(trace, tmp_path / "other.json", tmp_path).verdicts
+
+
+def test_every_capture_keeps_a_budget_and_is_judged_as_by_check(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nstep_ms = 1000\n")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    report = analyze(str(ROOT / "samples" / "launch-gap" / "slow.json.gz"), rules=[])
+    partly = msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, judged="partly", judged_why="a cut"))
+    for name, saved in (("a.json", report), ("b.json", partly)):
+        (runs / name).write_text(json_format.render(saved))
+    (verdict,) = _Held(runs, None, tmp_path).verdicts
+    assert verdict.status == "unknown" and "only be judged in part: a cut" in verdict.detail
+    assert CliRunner().invoke(app, ["check", str(runs), "--config", str(tmp_path / "pyproject.toml")]).exit_code == 1
+    assert _Held(runs, None, tmp_path, allow_unjudged=True).verdicts[0].status == "kept"
+    (runs / "b.json").write_text(json_format.render(msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, step_us=2e6))))
+    assert _Held(runs, None, tmp_path).verdicts[0].status == "crossed"
