@@ -50,6 +50,7 @@ class Tools:
                 "with_every_fix_us": head.predicted_step_us,
                 "rules_clear": len(report.clear),
                 "rules_skipped": [skipped.rule for skipped in report.skipped],
+                "rules_failed": [failed.rule for failed in report.failed],
                 "from_trace": {"summary": head.summary, "path": report.source.path, "devices": [device.name for device in report.devices]},
             },
             "findings", found, "findings(trace, skip=N)",
@@ -63,19 +64,19 @@ class Tools:
         report = self._report(trace)
         found = [_finding(f) for f in report.findings if not rule or f.rule == rule]
         if rule and not found:
-            quiet = [{"rule": c.rule, "clear": c.why} for c in report.clear if c.rule == rule]
+            quiet: list[dict[str, Any]] = [{"rule": c.rule, "clear": c.why} for c in report.clear if c.rule == rule]
             quiet += [{"rule": s.rule, "skipped": s.why, "record_with": s.record_with} for s in report.skipped if s.rule == rule]
-            return _fitted({}, "outcome", quiet, "")
+            quiet += [{"rule": f.rule, "failed": True, "from_trace": {"error": _text(f.error)}} for f in report.failed if f.rule == rule]
+            return _fitted(
+                {}, "outcome", quiet or [{"rule": self._known(rule), "not_run": f"it is turned off, or not for a recording of kind {report.kind}"}], ""
+            )
         return _fitted({"count": len(found)}, "findings", found[skip:], f"findings(trace, skip={skip} + those shown)")
 
     def explain(self, rule: str) -> str:
         """A rule's page: what it is, why it costs time, how it is measured, how to fix it, when to ignore it."""
         from advisor.engine.rule import catalog
 
-        known = catalog()
-        if rule not in known:
-            raise no_such("rule", rule, known)
-        page = known[rule].page
+        page = catalog()[self._known(rule)].page
         return page.encode()[:REPLY_BYTES].decode(errors="ignore")
 
     def kernels(self, trace: str, containing: str = "", skip: int = 0) -> str:
@@ -116,16 +117,28 @@ class Tools:
             "classes", rows, "",
         )  # fmt: skip
 
+    @staticmethod
+    def _known(rule: str) -> str:
+        """The rule's id. Raises UsageError where no rule has it."""
+        from advisor.engine.rule import catalog
+
+        if rule not in (known := catalog()):
+            raise no_such("rule", rule, known)
+        return rule
+
     def _report(self, trace: str) -> Report:
         path = (self.root / trace).resolve()
         if not path.is_relative_to(self.root):
             raise UsageError(f"{trace} lies outside of the folder that this server may read", f"Give a path below {self.root}.")
         if not path.exists():
             raise TraceError(f"there is no {trace}", "Give a path below the root.")
-        return self._analyzed(path, path.stat().st_mtime_ns)
+        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        if outer := [one for one in inside if not one.resolve().is_relative_to(self.root)]:
+            raise UsageError(f"{outer[0].relative_to(self.root)} leads out of the folder that this server may read", "Give a trace, or a directory without it.")
+        return self._analyzed(path, tuple(one.stat().st_mtime_ns for one in (path, *inside) if one.exists()))
 
     @staticmethod
-    def _analyze(path: Path, _: int) -> Report:
+    def _analyze(path: Path, _: tuple[int, ...]) -> Report:
         from advisor.engine.run import analyze
         from advisor.report.saved import is_report, read_report
 

@@ -70,6 +70,28 @@ def test_nothing_outside_of_the_root_is_read(root: Path, path: str) -> None:
         Tools(root).analyze(path)
 
 
+def test_a_directory_with_a_link_out_of_the_root_is_refused_and_one_rewritten_is_read_again(root: Path) -> None:
+    shutil.copytree(ROOT / "samples" / "jobs" / "ddp_even_2", root / "job")
+    tools = Tools(root)
+    before = tools.analyze("job")
+    (root / "job" / "rank1.json.gz").write_bytes(b"cut")  # in place: the directory's own time stays
+    assert json.loads(before)["kind"] == "job" and tools.analyze("job") != before
+    (root / "job" / "rank2.json.gz").symlink_to(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    with pytest.raises(AdvisorError, match=r"rank2.json.gz leads out"):
+        tools.analyze("job")
+
+
+def test_of_a_rule_that_has_no_finding_it_is_said_why(root: Path) -> None:
+    tools = Tools(root)
+    with pytest.raises(AdvisorError, match=r"no rule .launch-gaps"):
+        tools.findings("slow.json.gz", "launch-gaps")
+    assert "kind trace" in json.loads(tools.findings("slow.json.gz", "memory-leak"))["outcome"][0]["not_run"]
+    report = tools._report("hostile.json")
+    failed = report.failed[0].rule
+    assert json.loads(tools.findings("hostile.json", failed))["outcome"][-1]["failed"]
+    assert failed in json.loads(tools.analyze("hostile.json"))["rules_failed"]
+
+
 def test_replies_are_small_and_say_what_they_leave_out(root: Path) -> None:
     tools = Tools(root)
     for reply in (tools.analyze("hostile.json"), tools.findings("hostile.json"), tools.kernels("hostile.json"), tools.explain("launch-gap")):
