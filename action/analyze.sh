@@ -4,11 +4,20 @@ set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Of several captures the first is reported on; the comparison and the check take them all.
+# Of several captures the first is reported on; the comparison and the check take them all. A recording, the ranks of a job and a run of
+# JAX are one capture each: advisor tells, where python3 has it, else only that of its own recordings is known.
 trace="$(path "$ADVISOR_TRACE")"
-if [ -d "$trace" ]; then
-    trace=$(find "$trace" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
-    [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
+if [ -d "$trace" ] && [ ! -f "$trace/recording.json" ]; then
+    directory=$trace
+    trace=$(python3 -I -c '
+import sys
+from pathlib import Path
+from advisor.report.saved import captures
+from advisor.sources import is_one_capture
+print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable()))' "$directory" 2>/dev/null) ||
+        trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
+    trace=$(path "$trace") # pathlib takes the ./ away
+    [ "$trace" != ./ ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi
 
 advisor analyze "$trace" "${config[@]}" --format json --output "$out/report.json" --force

@@ -41,7 +41,8 @@ def step(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "gh").write_text(GH)
-    (tools / "advisor").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m advisor "$@"\n')
+    for name, of in (("advisor", " -m advisor"), ("python3", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{of} "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "event.json").write_text(json.dumps({"pull_request": {"number": 7}}))
@@ -107,6 +108,19 @@ def test_a_directory_of_captures_and_names_with_spaces(step, tmp_path):
     done = step("analyze.sh", ADVISOR_TRACE="my after", ADVISOR_BASELINE="my before")
     assert done.returncode == 0, done.stderr
     assert "95% of resampled means" in (tmp_path / "advisor-report" / "comment.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "kind", "files"), [("job", "job", ("rank0", "rank1")), ("recording", "trace", ("deep", "light", "recording"))])
+def test_a_directory_that_is_one_capture_is_reported_on_whole(step, tmp_path, name, kind, files):
+    (tmp_path / name).mkdir()
+    for rank, file in enumerate(files[:2]):
+        shutil.copy(ROOT / "samples" / "jobs" / "ddp_forward_host_2" / f"rank{rank}.json.gz", tmp_path / name / f"{file}.json.gz")
+    if "recording" in files:
+        (tmp_path / name / "recording.json").write_text('{"version": 1, "light": "light.json.gz", "deep": "deep.json.gz"}')
+    done = step("analyze.sh", ADVISOR_TRACE=name)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "advisor-report" / "report.json").read_text())
+    assert report["kind"] == kind and report["source"]["path"] == name
 
 
 def test_a_trace_that_cannot_be_read_fails_the_step(step, tmp_path):
@@ -210,8 +224,10 @@ def test_links_that_a_pull_request_laid_under_our_names_are_not_followed(step, t
 
 
 def test_a_name_that_begins_with_a_dash_is_no_option(step, tmp_path):
+    (tmp_path / "--rules=x").mkdir()
+    (tmp_path / "--rules=x" / "t.json.gz").write_bytes(SLOW.read_bytes())
     (tmp_path / "--rules=x.json.gz").write_bytes(SLOW.read_bytes())
-    done = step("analyze.sh", ADVISOR_TRACE="--rules=x.json.gz", ADVISOR_BASELINE="--rules=x.json.gz")
+    done = step("analyze.sh", ADVISOR_TRACE="--rules=x", ADVISOR_BASELINE="--rules=x.json.gz")
     assert done.returncode == 0, done.stderr
     assert (
         "no change" in (tmp_path / "advisor-report" / "comment.md").read_text().lower()
