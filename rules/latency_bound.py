@@ -100,7 +100,7 @@ def _explained(kernel: MeasuredKernel) -> bool:
     threads, access = active_threads(profile), global_access(profile)
     return (
         (found is not None and found.theoretical < 0.5)
-        or (kernel.waves is not None and kernel.waves < 1 and profile.blocks < kernel.sm_count)
+        or (kernel.waves is not None and kernel.waves < 1 and (not kernel.sm_count or profile.blocks < kernel.sm_count))
         or (threads is not None and threads < 16)
         or (access is not None and access.excess >= 0.5)
         or (shared_excess(profile) or 0.0) >= 0.5

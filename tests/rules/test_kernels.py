@@ -262,6 +262,30 @@ def test_nothing_is_called_idle_that_was_not_measured():
     assert headline.bottleneck == "unknown" and "Nothing is busy" not in headline.summary
 
 
+WHOLE = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+
+
+def without(part, measured):
+    return replace(measured, metrics={name: value for name, value in measured.metrics.items() if not name.startswith(part)})
+
+
+@pytest.mark.parametrize("part", ["lts__throughput", "l1tex__throughput", "gpu__dram_throughput"])
+def test_a_part_of_memory_that_was_not_collected_may_be_what_is_busy(part):
+    for rates in (WAITS, {**WAITS, "shared_bytes": 200 << 10}):
+        rule = "low-occupancy" if "shared_bytes" in rates else "latency-bound"
+        report = judged(rule, without(part, kernel(**rates)))
+        assert not report.findings and report.skipped and report.headline.bottleneck == "unknown" and "Nothing is busy" not in report.headline.summary
+        # The busiest part of all stands for the one that is missing.
+        assert judged(rule, without(part, kernel(**rates, **{WHOLE: 20}))).findings
+        busy = judged(rule, without(part, kernel(**rates, **{WHOLE: 85})))
+        assert not busy.findings and busy.headline.bottleneck == "memory-bound" and "Limited by memory, at 85% of its peak" in busy.headline.summary
+
+
+def test_a_slice_that_queues_is_not_called_idle():
+    headline = judged("atomic-contention", kernel(**QUEUE, long_scoreboard=8)).headline
+    assert "One slice of L2 is busy with atomic operations for 33% of the time" in headline.summary and "Nothing is busy" not in headline.summary
+
+
 # local-memory
 
 
@@ -286,6 +310,7 @@ def test_what_another_rule_explains_is_left_to_it():
     clear("latency-bound", kernel(**{**WAITS, "dram": 60}))
     clear("latency-bound", kernel(shared_bytes=200 << 10, **WAITS))
     clear("latency-bound", kernel(grid=20, **WAITS))
+    clear("latency-bound", kernel(grid=20, launch__waves_per_multiprocessor=0.02, **{**WAITS, "sms": 0}))
     clear("latency-bound", kernel(**WAITS, threads=8))
     clear("latency-bound", kernel(**WAITS, us=5))
 
@@ -446,6 +471,8 @@ def test_the_headline_counts_kernels_not_launch_configurations_and_says_who_look
 def test_without_times_no_kernel_is_said_to_take_the_most():
     summary = judged("small-grid", kernel("a", us=0), kernel("b", us=0)).headline.summary
     assert "How long they took was not collected." in summary and "most time" not in summary
+    headline = judged("small-grid", kernel("a", **{**LATENT, "us": 0}), kernel("b", us=0)).headline
+    assert headline.bottleneck == "unknown" and "busy" not in headline.summary, "of which kernel?"
 
 
 def test_few_blocks_are_said_of_kernels_too_short_to_gain():

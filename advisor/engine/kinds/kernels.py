@@ -124,21 +124,22 @@ def _headline(rows: tuple[KernelRow, ...], found: list[Finding], outcomes: Outco
     alike = [row for row in rows if row.name == longest_name]
     bounds = {row.limiter: sum(r.total_us for r in alike if r.limiter == row.limiter) for row in alike}
     top = next(row for row in alike if row.limiter == max(bounds, key=bounds.__getitem__))
-    verdict = top.counted.verdict if top.counted else ""
+    timed = shares[longest_name] > 0
+    one = names == 1 or timed  # of several without times none stands for the program
+    verdict = top.counted.verdict if top.counted and one else ""
     part = f"In {sum(row.limiter == top.limiter for row in alike)} of {len(alike)} launch configurations: " if len(bounds) > 1 and verdict else ""
     faults = len({e.label for f in found if not f.allowed for e in f.evidence})
     several = f"{names} kernels were measured" if names > 1 else "One kernel was measured"
     if len(rows) > names:
         several += f", in {len(rows)} launch configurations"
     fault = f"{faults} of them {'has a fault' if faults == 1 else 'have faults'}" if names > 1 else "it has a fault"
-    timed = shares[longest_name] > 0
     longest = (
         "" if names == 1 else f"{cut(top.name, 80)} takes the most time ({shares[longest_name]:.0%}). " if timed else "How long they took was not collected. "
     )
     summary = f"{several}; {fault if faults else _none_found(outcomes)}. {longest}{part}{verdict}"
     looked = len(outcomes.found) + len(outcomes.clear)
     return Headline(
-        bottleneck=f"{top.limiter}-bound" if top.limiter else "unknown",
+        bottleneck=f"{top.limiter}-bound" if top.limiter and one else "unknown",
         summary=summary.strip(),
         judged="yes" if not outcomes.skipped else "partly" if looked else "no",
         judged_why=""

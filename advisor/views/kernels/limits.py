@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
+MEMORY = "memory"
+"""The busiest of DRAM, L2 and L1, where one of them was not collected and what was is less busy: which one it is cannot be told."""
 
 _METRICS = {
     DRAM: (
@@ -49,6 +51,7 @@ def _computing(kernel: KernelProfile) -> float | None:
     return max((pct for found, pct in pipes if found and (found["unit"] or found["pipe"]) not in _LOADS), default=None)
 
 
+_PARTS = (DRAM, L2, L1)
 _MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -65,6 +68,8 @@ class Limits:
     """How busy each resource is, 0 to 1 of its peak; only those that were collected."""
 
     busy: Mapping[str, float]
+    known: bool
+    """Whether compute and all of memory were collected: a part that was not may be what is busy."""
 
     @classmethod
     def of(cls, kernel: KernelProfile) -> Limits:
@@ -75,12 +80,11 @@ class Limits:
         loading, whole = _loading(kernel), busy[COMPUTE]
         if loading and whole and loading >= SAME * whole:
             busy[COMPUTE], busy[L1] = _computing(kernel), max(loading, busy[L1] or 0.0)
-        return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0})
-
-    @property
-    def known(self) -> bool:
-        """Whether both compute and memory were collected."""
-        return COMPUTE in self.busy and len(self.busy) > 1
+        parts, memory = [busy[part] for part in _PARTS], kernel.get(_MEMORY[0])
+        if None in parts and memory is not None and memory > max((pct for pct in parts if pct is not None), default=0.0):
+            busy[MEMORY] = memory
+        known = busy[COMPUTE] is not None and (memory is not None or None not in parts)
+        return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0}, known)
 
     @property
     def highest(self) -> float:
