@@ -247,6 +247,22 @@ _CUDA = {
         url=f"{_GUIDE}#host-and-device-synchronization",
         risk="Errors of a kernel show at a later call.",
     ),
+    "sync-stall of copies": Fix(
+        title="Read results without stopping the host",
+        steps=(
+            "cudaMemcpy waits for its copy and all before it, as does cudaMemcpyAsync to the host's pageable memory: copy with cudaMemcpyAsync into memory of cudaMallocHost.",
+            "Record an event behind the copy, launch the next iteration, and wait for the event only where the value is read.",
+            "Or read every N iterations only; what just kernels use stays on the device.",
+        ),
+        code=Code(
+            before="cudaMemcpy(&error, d_error, sizeof(float), cudaMemcpyDeviceToHost);\nif (error < limit) break;",
+            after="// once: cudaMallocHost(&error, sizeof(float));\ncudaMemcpyAsync(error, d_error, sizeof(float), cudaMemcpyDeviceToHost, stream);\n"
+            "cudaEventRecord(copied, stream);\nkernel<<<grid, block, 0, stream>>>(x);  // the next iteration\n"
+            "cudaEventSynchronize(copied);\nif (*error < limit) break;",
+        ),
+        url=f"{_GUIDE}#asynchronous-and-overlapping-transfers-with-computation",
+        risk="The value is read an iteration later than before.",
+    ),
     "host-bound": Fix(
         title="Let the device work while the host does",
         steps=(

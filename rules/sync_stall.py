@@ -131,7 +131,7 @@ def sync_stall(
         status="possible" if timed else "found",
         possible_why="each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
         decide_with="the source: does the program go on without these waits where nobody times it?" if timed else "",
-        fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall", _fix(names)),
+        fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall", _fix(names, len(work.ops.parent) > 0)),
     )
 
 
@@ -176,12 +176,12 @@ _CODE = (
             before="loss.backward()\ntorch.cuda.synchronize()\noptimizer.step()",
             after="loss.backward()\noptimizer.step()\n# for timing use torch.cuda.Event(enable_timing=True)",
         ),
-        "Remove torch.cuda.synchronize() from the loop; time with CUDA events.",
+        "Remove torch.cuda.synchronize() and event.synchronize() from the loop; time with CUDA events.",
     ),
     (
         re.compile(r"aten::(item|_local_scalar_dense)"),
         Code(before="total += loss.item()", after="total += loss.detach()  # stays on the GPU\nif step % 100 == 0:\n    print(total.item())"),
-        "Keep the value on the GPU and read it every N steps.",
+        "Keep the value on the GPU and read it every N steps: .item(), .tolist() and .cpu() wait.",
     ),
     (
         re.compile(r"aten::is_nonzero"),
@@ -231,14 +231,15 @@ def _fix_of_jax() -> Fix:
     )
 
 
-def _fix(names: list[str]) -> Fix:
-    """Steps and code for the waits that are there, the most frequent first."""
-    chosen = []
-    for pattern, code, step in _CODE:
-        count = sum(bool(pattern.search(n)) for n in names)
-        if count:
-            chosen.append((count, code, step))
-    chosen.sort(key=lambda c: -c[0])
+_READS = re.compile(r"^\w*(StreamSynchronize|Memcpy\w*)$")
+"""The calls by which an op of PyTorch waits for a value."""
+
+
+def _fix(names: list[str], ops: bool) -> Fix:
+    """Steps and code for the waits that are there, the most frequent first. ops: whether they were recorded, and so name the waits that are theirs."""
+    names = names if ops else [_READS.sub("aten::item", name) for name in names]
+    counts = [(sum(bool(pattern.search(n)) for n in names), code, step) for pattern, code, step in _CODE]
+    chosen = sorted((c for c in counts if c[0]), key=lambda c: -c[0])
     steps = tuple(step for _, _, step in chosen) or ("Move the call out of the loop, or do it every N steps.",)
     return Fix(
         title="Let the host run ahead",

@@ -189,6 +189,29 @@ def test_the_fix_names_the_op_that_waits():
     assert "torch.where" in finding.fix.code.after
 
 
+@pytest.mark.parametrize(
+    ("call", "kernel", "told"),
+    [
+        ("cudaMemcpy", "jacobi", "cudaMemcpyAsync(error, d_error"),
+        ("cudaDeviceSynchronize", "jacobi", "cudaDeviceSynchronize();"),
+        ("cudaStreamSynchronize", "at::native::add", ".item()"),
+        ("cudaDeviceSynchronize", "at::native::add", "torch.cuda.synchronize()"),
+    ],
+)
+def test_where_no_op_was_recorded_the_fix_is_of_the_call_that_waits(call, kernel, told):
+    trace = Trace(recorder="nsys")
+    for s in range(STEPS):
+        at = 100 * s
+        trace.step(at, 99, s + 1).launch(at + 20, at + 26, at + 86, kernel, dur=4)
+        if call == "cudaMemcpy":
+            trace.launch(at + 33, at + 86, at + 87, "Memcpy DtoH (Pageable)", 55, call, kind="memcpy", copy_kind="DtoH", bytes=4, dst_kind="pageable")
+        else:
+            trace.call(call, at + 33, 55)
+    fix = found("sync-stall", trace).fix
+    assert fix.code and told in fix.code.before + fix.code.after
+    assert call == "cudaDeviceSynchronize" or "DeviceSynchronize" not in str(fix) and "torch.cuda.synchronize" not in str(fix)
+
+
 def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_it():
     # The host works 40 µs in an op that launches nothing, then reads a value: the op takes 26 µs, 16 of them a wait.
     def body(trace, at):

@@ -21,7 +21,7 @@ def test_vllm_and_sglang_are_told_their_own_switches():
     assert "enforce_eager" in told["vLLM"].steps[0] and "--disable-cuda-graph" in told["SGLang"].steps[0]
 
 
-@pytest.mark.parametrize("rule", ["memcpy", "memcpy of pinned memory", "sync-stall", "launch-gap"])
+@pytest.mark.parametrize("rule", ["memcpy", "memcpy of pinned memory", "sync-stall", "sync-stall of copies", "launch-gap"])
 def test_a_program_without_a_framework_is_told_of_no_framework(rule):
     fix = for_program(Program(False, False, "cuda"), rule, GENERAL)
     text = f"{fix.title} {' '.join(fix.steps)} {fix.code}"
