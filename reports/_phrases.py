@@ -428,3 +428,12 @@ def measured(report: Report) -> str:
     for row in report.utilization:
         by_device.setdefault(row.device, []).append(f"{row.unit} {row.mean_pct:.0f} %")
     return " ".join(f"Measured on GPU {device}, in percent of peak: {', '.join(units)}." for device, units in by_device.items())
+
+
+_READ_INSTEAD = ("fuller-file", "latest-recording")
+"""Checks that something is told by though nothing is wrong: which file was read in place of another."""
+
+
+def read_instead(report: Report) -> list[str]:
+    """Which file was read in place of others that are there, a sentence each."""
+    return [". ".join(filter(None, (check.detail, check.record_with))) + "." for check in report.health if check.check in _READ_INSTEAD]

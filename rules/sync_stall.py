@@ -131,7 +131,9 @@ def sync_stall(
         status="possible" if timed else "found",
         possible_why="each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
         decide_with="the source: does the program go on without these waits where nobody times it?" if timed else "",
-        fix=_fix_of_jax() if program.framework == "jax" else for_program(program, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall", _fix(names, len(work.ops.parent) > 0)),
+        fix=_fix_of_jax()
+        if program.framework == "jax"
+        else for_program(program, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall", _fix(names, len(work.ops.parent) > 0)),
     )
 
 

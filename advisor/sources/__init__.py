@@ -6,12 +6,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from advisor.errors import TraceError
 from advisor.recordings.recording import Progress, Recording
-from advisor.recordings.timeline import Timeline
+from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.report.numbers import counted
 from advisor.sources import run
 from advisor.sources.masking import without_secrets
@@ -50,7 +51,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
                 return _of_ranks(job_of(sorted(snapshots), path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(latest := latest_among(traces)) > 1:
                 return _job(latest, path, len(traces))
-            path = _only(latest, path)
+            one = read(_only(latest, path), max_bytes=max_bytes, progress=progress, processes=processes)
+            return one if len(traces) < 2 else replace(one, parts=tuple(_of_several(part, len(traces)) for part in one.parts))
         file, size = open_binary(path)
         with file:
             return _record(file, path, size, max_bytes, progress, processes)
@@ -87,6 +89,15 @@ def _job(latest: list[str], path: str, given: int) -> Recording:
     return job_of(
         latest, path, (f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out",) if earlier else ()
     )
+
+
+def _of_several(part: object, recordings: int) -> object:
+    """A timeline with what it was chosen from: the recordings of one process, one after the other."""
+    if not isinstance(part, Timeline):
+        return part
+    source = part.source
+    told = f"{os.path.basename(source.path)} was read, the latest of {recordings} recordings of one process; {counted(recordings - 1, 'other')} not"
+    return replace(part, source=replace(source, issues=(*source.issues, ReadIssue("latest-recording", told, "ok"))))
 
 
 def _of_ranks(job: Recording, max_bytes: int) -> Recording:

@@ -26,6 +26,7 @@ from advisor.reports._phrases import (
     per_whole,
     place,
     processor,
+    read_instead,
     rules_run,
     saves,
     saving_basis,
@@ -363,9 +364,11 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
 
 def _health(report: Report) -> list[str]:
     weak = [check for check in report.health if check.status != "ok"][:8]
+    told = [line for said in read_instead(report) for line in (prose(said), "")]
     if not weak:
-        return []
+        return told
     return [
+        *told,
         "**Weaknesses of the trace**",
         "",
         *(f"- {check.status} {code(check.check)}: {prose(check.detail)}" for check in weak),

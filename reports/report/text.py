@@ -252,6 +252,8 @@ def _measured(console: Console, report: Report) -> None:
 def _footer(console: Console, report: Report) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
         _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
+    for told in _phrases.read_instead(report):
+        _wrapped(console, _text(("note: ", "bold"), told), 0)
     for failed in report.failed[:3]:
         _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
     if report.findings:  # said above where there are none

@@ -22,6 +22,7 @@ from advisor.errors import TraceError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
+from advisor.reports import formats
 from advisor.sources import load, read, read_several
 from advisor.sources.ranks import holds_ranks
 from advisor.views.ranks.job import RankSummaries
@@ -192,6 +193,9 @@ def test_two_cycles_of_one_process_are_no_two_ranks(log):
     for path in log.glob("node_40*"):
         path.unlink()
     assert read(log).kind == "trace" and read(log).path.endswith("9000000041.pt.trace.json.gz") and not holds_ranks(log)
+    page = formats()["text"].render(run(read(log), []))
+    told = "note: node_41.1700000009000000041.pt.trace.json.gz was read, the latest of 2 recordings of one process; 1 other not."
+    assert told in " ".join(page.split())
     with pytest.raises(TraceError, match="recordings of one process"):
         read_several(sorted(log.iterdir()))
 

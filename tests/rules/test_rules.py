@@ -209,7 +209,7 @@ def test_where_no_op_was_recorded_the_fix_is_of_the_call_that_waits(call, kernel
             trace.call(call, at + 33, 55)
     fix = found("sync-stall", trace).fix
     assert fix.code and told in fix.code.before + fix.code.after
-    assert call == "cudaDeviceSynchronize" or "DeviceSynchronize" not in str(fix) and "torch.cuda.synchronize" not in str(fix)
+    assert call == "cudaDeviceSynchronize" or ("DeviceSynchronize" not in str(fix) and "torch.cuda.synchronize" not in str(fix))
 
 
 def test_reading_a_value_costs_what_the_op_takes_not_what_the_host_does_before_it():

@@ -27,8 +27,12 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
 
 
 def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
-    """What a file lacks that another one of the same recording holds; it touches no rule, since those that need it are skipped."""
-    hints = {"poorer-format": "give the .xplane.pb of which it was made", "fuller-file": ""}
+    """What another file holds that was not read, or not this one: of the same recording, or of the same process; it touches no rule, since those that need it are skipped."""
+    hints = {
+        "poorer-format": "give the .xplane.pb of which it was made",
+        "fuller-file": "",
+        "latest-recording": "advisor analyze --each, with the files, looks at each",
+    }
     issues = [i for i in timeline.source.issues if i.check in hints]
     return tuple(
         Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints[i.check]) for i in issues
