@@ -112,7 +112,7 @@ def sync_stall(
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     # Without an `if` the work of both ways is done, which may take what the wait took.
-    timed = _end_ranges(steps, work, calls, waits)
+    timed, way = _end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
     least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
     return Found(
         summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
@@ -131,9 +131,7 @@ def sync_stall(
         status="possible" if timed else "found",
         possible_why="each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
         decide_with="the source: does the program go on without these waits where nobody times it?" if timed else "",
-        fix=_fix_of_jax()
-        if program.framework == "jax"
-        else for_program(program, "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall", _fix(names, len(work.ops.parent) > 0)),
+        fix=_fix_of_jax() if program.framework == "jax" else for_program(program, way, _fix(names, len(work.ops.parent) > 0)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Literal, NamedTuple
 
 from advisor.compare.model import Difference
@@ -42,14 +43,14 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
 
 
 def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:
-    """Whether a step of each capture does what a step of the first does."""
+    """Whether the steps of all captures do the same: each is held against each, on whichever side they are."""
     known = [[report for report in side if report.work.flops > 0] for side in (before, after)]
     every = [report for side in known for report in side]
     if len(every) < 2:
         return
     old, new = (f"{_between([r.work.flops for r in side], _flop)} a step" if side else "unknown" for side in known)
     flops = [report.work.flops for report in every]
-    other = (_in_common(every[0], r) for r in every[1:] if max(r.work.flops, flops[0]) > OTHER_WORK * min(r.work.flops, flops[0]))
+    other = (_in_common(*pair) for pair in combinations(every, 2) if max(of := [r.work.flops for r in pair]) > OTHER_WORK * min(of))
     if common := next((common for common in other if not common.of_one_program), None):
         advice = f"Only {common.share:.0%} of their time is in {common.of} of the same names: these are two programs."
         yield Difference("program", old, new, True, advice)

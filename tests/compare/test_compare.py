@@ -160,6 +160,9 @@ def test_captures_of_one_side_are_held_against_each_other():
     assert found.serious and " to " in found.before and " to " not in found.after
     unknown = msgspec.structs.replace(report, work=msgspec.structs.replace(report.work, flops=0.0))
     assert "program" in {d.what for d in compare([report, other], [unknown]).differences}
+    less, more = (msgspec.structs.replace(r, work=msgspec.structs.replace(r.work, flops=n)) for r, n in ((report, 0.7), (other, 1.4)))
+    first = msgspec.structs.replace(report, work=msgspec.structs.replace(report.work, flops=1.0))
+    assert "program" in {d.what for d in compare([first, less], [more]).differences}, "the first is near to both, they are far from each other"
     mixed = [report, with_device(report, "NVIDIA A100")]
     assert ("device", "NVIDIA H200 or NVIDIA A100", "NVIDIA H200", True) in {
         (d.what, d.before, d.after, d.serious) for d in compare(mixed, [report]).differences
