@@ -120,19 +120,23 @@ def history(
 ) -> None:
     """Show how step and findings moved from commit to commit."""
     from advisor.compare import history as kept
+    from advisor.report.saved import captures
     from advisor.reports.history import formats
+    from advisor.sources import is_one_capture
 
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
     name, target = destination(format, output, formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory))
     if add is not None:
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
+        if (several := len(captures(add, is_one_capture))) > 1:
+            raise UsageError(f"{add} holds {several} captures, and a commit has one report", "Give the path of one.")
         path = kept.add(directory, _reports([add], rules, config)[0], commit)
         replaced = there - {one.name for one in directory.glob("*.json")} or there & {path.name}
         say(f"kept {path}" + (f", in place of {', '.join(replaced)} of the same commit" if replaced else ""))
     trend = kept.read(directory)
     if trend.skipped:
-        say(f"advisor: no saved reports by commit: {counted(len(trend.skipped), 'file')} of {directory}")
+        say(f"advisor: {directory} holds other files than --add kept, which are left out: {kept.listed(trend.skipped)}")
     write(formats()[name].render(trend), target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -53,13 +54,19 @@ def read(directory: Path) -> Trend:
         _check(entry.report, str(path))
         entries.append(entry)
     if not entries:
-        raise UsageError(f"{directory} holds no history", "Add a first report: advisor history DIR --add REPORT.json")
+        left = f", only {listed(skipped)}" if skipped else ""
+        raise UsageError(f"{directory} holds no history{left}", "Add a first report: advisor history DIR --add REPORT.json")
     kinds = sorted({entry.report.kind for entry in entries})
     if len(kinds) > 1:
         raise UsageError(
             f"{directory} holds reports of kind {' and '.join(kinds)}, whose steps are no history of one program", "Keep each kind in a directory of its own."
         )
     return Trend(tuple(entries), tuple(skipped))
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of the files that are none of a history's, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _named(path: Path) -> tuple[datetime, str] | None:

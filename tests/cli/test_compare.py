@@ -98,6 +98,14 @@ def test_history_keeps_and_shows(tmp_path):
     assert advisor("history", "h", "-o", "trend.html", cwd=tmp_path).returncode == 0
     assert "<svg" in (tmp_path / "trend.html").read_text()
     assert advisor("history", "h", "--commit", "ccc", cwd=tmp_path).returncode == 2
+    for name in "abcd":
+        (tmp_path / "h" / f"{name}.txt").write_text("mine")
+    assert b"which are left out: a.txt, b.txt, c.txt and 1 more" in advisor("history", "h", cwd=tmp_path).stderr
+    (tmp_path / "two").mkdir()
+    for name in ("x.json", "y.json"):
+        (tmp_path / "two" / name).write_text("{}")
+    assert b"two holds no history, only x.json, y.json" in advisor("history", "two", cwd=tmp_path).stderr
+    assert b"two holds 2 captures, and a commit has one report" in advisor("history", "h", "--add", "two", "--commit", "ddd", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("command", [["diff", HEALTHY, "gone.json"], ["check", "gone.json"], ["history", "h", "--add", "gone.json"]])
