@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.report.memory import HeldRow, Memory, MemoryCurve
 from advisor.report.model import Report
-from advisor.report.numbers import counted, duration, percent, share, size
+from advisor.report.numbers import counted, duration, interval, percent, share, size
 from advisor.reports._clean import visible
 
 if TYPE_CHECKING:
@@ -94,13 +94,15 @@ def lines(report: Report) -> list[str]:
 def totals(report: Report, memory: Memory) -> str:
     """Both peaks and what a step adds, in a sentence."""
     rank = f"rank {memory.device}" in {device.name for device in report.devices}
-    said = f"{'Rank' if rank else 'GPU'} {memory.device}: at most {size(memory.peak_allocated_bytes)} allocated and {size(memory.peak_reserved_bytes)} reserved"
+    # Without events what is held now is all that is known.
+    when = "at most" if any(d.events for d in memory.devices if d.device == memory.device) else "when the snapshot was written,"
+    said = f"{'Rank' if rank else 'GPU'} {memory.device}: {when} {size(memory.peak_allocated_bytes)} allocated and {size(memory.peak_reserved_bytes)} reserved"
     if memory.growth_bytes:
         said += f"; each step adds {size(memory.growth_bytes)}"
     others = [d for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes]
     if others:
-        said += f"; {counted(len(others), 'other rank' if rank else 'other GPU')} hold {size(min(d.peak_allocated_bytes for d in others))} to "
-        said += size(max(d.peak_allocated_bytes for d in others))
+        held = [d.peak_allocated_bytes for d in others]
+        said += f"; {counted(len(others), 'other rank' if rank else 'other GPU')} hold{'s' * (len(others) == 1)} {interval(min(held), max(held), size)}"
     return f"{said}."
 
 

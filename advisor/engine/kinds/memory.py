@@ -15,7 +15,7 @@ from advisor.recordings.snapshot import Action, MemorySnapshot
 from advisor.report.finding import SEVERITIES, AnySaving, BytesSaved
 from advisor.report.memory import Memory
 from advisor.report.model import Headline, Report
-from advisor.report.numbers import size, three
+from advisor.report.numbers import counted, size, three
 from advisor.report.recording import DeviceInfo, Health, Recorded, SourceInfo
 from advisor.views.memory.attribution import Category
 from advisor.views.memory.health import MemoryHealth
@@ -112,6 +112,10 @@ MOSTLY_OLDER = 0.5
 """Of the peak: where more of it than this is of no known kind, that nothing stands out is no verdict on the program."""
 
 
+BESIDE = 0.1
+"""Of the peak of the GPU that holds most, which the rules look at: another one that holds as much may have faults of its own that matter."""
+
+
 def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, history: MemoryHistory) -> Headline:
     loud = [f.finding for f in found if f.finding.loud and not f.finding.allowed]
     parts: dict[str, int] = {}
@@ -125,6 +129,13 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
         summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"
+    beside = (
+        []
+        if snapshot.ranks
+        else [d for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes >= BESIDE * memory.peak_allocated_bytes > 0]
+    )
+    if beside:
+        summary = f"GPU {memory.device} holds most of {len(beside) + 1}. {summary}"
     failed = next((text for text in map(_failed, history.devices) if text), "")
     summary = f"{failed} {summary}" if failed else summary
     if loud and isinstance(loud[0].saving, BytesSaved):
@@ -136,6 +147,8 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     if not why and not loud and not failed and older > MOSTLY_OLDER:
         why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
+    if not why and beside:
+        why = f"only GPU {memory.device} was looked at, which holds most; {counted(len(beside), 'other')} not"
     return Headline(
         bottleneck="out of memory" if failed else stands_out,
         summary=summary,

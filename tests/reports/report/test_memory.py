@@ -12,6 +12,7 @@ from advisor.recordings.recording import Recording
 from advisor.report.finding import BytesSaved, Saving
 from advisor.report.model import Report
 from advisor.reports import formats
+from advisor.sources.memory.snapshot import from_value
 from tests.memory_build import Memory, at, frame, parameter, trained
 
 
@@ -88,3 +89,22 @@ def test_letters_on_a_dark_category_are_light():
     assert 'style="fill:var(--on-box)">' in page and "--k-pointwise" in page
     strong = re.findall(r'fill="var\(--(k-\w+)\)"[^<]*<title>[^<]*</title></rect><text [^>]*fill:var\(--on-(\w+)\)', page)
     assert strong and all((ink == "strong") == (color in ("k-gemm", "k-move", "k-comm")) for color, ink in strong)
+
+
+def test_what_is_held_without_events_is_no_most():
+    memory = Memory()
+    memory.older(10)
+    assert "GPU 0: when the snapshot was written, 10.5 MB allocated" in formats()["markdown"].render(report(memory))
+    assert "GPU 0: at most " in formats()["markdown"].render(report(trained()))
+
+
+@pytest.mark.parametrize(("activation", "beside"), [(512, True), (1, False)])
+def test_of_several_gpus_the_one_that_was_looked_at_is_named(activation, beside):
+    both = [trained(layers=8, activation=1024).value(), trained(activation=activation).value()]
+    for segment in both[1]["segments"]:
+        segment["device"] = 1
+    value = {**both[0], "segments": both[0]["segments"] + both[1]["segments"], "device_traces": [of["device_traces"][0] for of in both]}
+    made = run(Recording("memory", "two.pickle", (from_value(value, "two.pickle", 1),)), built_in().values())
+    assert made.headline.summary.startswith("GPU 0 holds most of 2. ") == beside
+    assert (made.headline.judged, "only GPU 0 was looked at" in made.headline.judged_why) == (("partly", True) if beside else ("yes", False))
+    assert "; 1 other GPU holds " in formats()["markdown"].render(made)
