@@ -100,13 +100,13 @@ def _heat(ranks: list[RankRow], what: str, grouped: int) -> Markup | None:
             if not cells:
                 continue
             us, whole, rank = max(cells)
-            told = f"rank {rank}, step {x}: {'computes' if what == 'compute' else 'waits'} {duration(us)} of {duration(whole)}"
+            told = f"rank {rank}, step {x + 1}: {'computes' if what == 'compute' else 'waits'} {duration(us)} of {duration(whole)}"
             cell = _rect(_LABEL + x * width, top, width - 1, height - (1 if height > 6 else 0), color, told)
             body.append(cell.replace("<rect ", f'<rect fill-opacity="{0.04 + 0.96 * share(us, longest):.2f}" ', 1))
             if height >= 18 and width >= 64:
                 strong = us > 0.75 * longest
                 body.append(_text(_LABEL + (x + 0.5) * width, top + height / 2 + 4, duration(us), "middle", "var(--on-strong)" if strong else "var(--ink)"))
-    body += [_text(_LABEL + (x + 0.5) * width, 13, f"step {x}", "middle", "var(--dim)") for x in range(0, steps, math.ceil(steps / 12))]
+    body += [_text(_LABEL + (x + 0.5) * width, 13, f"step {x + 1}", "middle", "var(--dim)") for x in range(0, steps, math.ceil(steps / 12))]
     said = "computing" if what == "compute" else "waiting for other ranks"
     return _svg(24 + height * len(rows), f"Time that each rank spends {said}, by step: ranks down, steps across; stronger is longer", body)
 

@@ -150,6 +150,8 @@ def test_what_single_ranks_show_of_ranks_is_left_to_the_job_and_more_samples_sho
     assert [(f.rule, f.saving.per) for f in made.findings] == [("low-arithmetic-intensity", "sample")]
     assert made.headline.predicted_step_us.low == made.headline.step_us
     assert [c.rule for c in made.clear] == ["missed-overlap"], "so that a budget of it is kept"
+    alone = run(replace(job, parts=(replace(part, ranks=ranks[:1]),)), [catalog()["exposed-communication"]])
+    assert [s.rule for s in alone.skipped] == ["exposed-communication", "missed-overlap"] and not alone.clear, "where the job could not look, nobody told"
 
 
 BREAKS = DEADLY.replace("deadly", "breaks").replace("os._exit(7)", 'raise ValueError("no")')

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build import Trace
-from tests.rules.test_rules import clear, found, queued, repeat
+from tests.rules.test_rules import clear, found, queued, repeat, skipped
 from tests.views.replay.test_parameter_loops import SHAPES, each, train
 
 ADAM = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
@@ -106,6 +106,14 @@ def test_an_optimizer_behind_a_busy_gpu_saves_its_kernels_only():
 def test_adam_is_known_by_its_kernels_where_nothing_marks_it():
     trace = repeat(period(), loop(note=False, kernel="vectorized_elementwise_kernel<{}_cuda_kernel>"))
     assert "10 parameters" in found("optimizer-foreach", trace).summary
+
+
+def test_without_the_hosts_calls_nothing_is_said_of_an_optimizer():
+    trace = repeat(period(), loop(note=False, kernel="vectorized_elementwise_kernel<{}_cuda_kernel>"))
+    for table in ("api_calls", "cpu_ops"):
+        del trace.rows[table]
+    for rule in ("optimizer-foreach", "grad-zeroing"):
+        assert "no calls that launch GPU work" in skipped(rule, trace)
 
 
 def test_an_exponential_average_outside_an_optimizer_is_none():

@@ -214,7 +214,11 @@ def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
     quiet = {rule for rule, rows in clear.items() if len(rows) == len(job.ranks)} - made.ran
     made.clear += [Clear(rule=rule, why=told(rows, "why")) for rule, rows in clear.items() if rule in quiet]
     alone = {finding.rule for one in job.ranks for finding in one.facts.findings if finding.rule in ABOUT_RANKS} - made.ran
-    made.clear += [Clear(rule=rule, why="what single ranks show of it is told by the rules about the whole job") for rule in sorted(alone)]
+    # Where those could not look, nobody told it.
+    if unheard := next((item for item in of_job.skipped if item.rule == ABOUT_RANKS[0]), None):
+        made.skipped += [msgspec.structs.replace(unheard, rule=rule) for rule in sorted(alone)]
+    else:
+        made.clear += [Clear(rule=rule, why="what single ranks show of it is told by the rules about the whole job") for rule in sorted(alone)]
     return made
 
 

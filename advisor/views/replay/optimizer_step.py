@@ -14,6 +14,7 @@ from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
 from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import HostActivity
 
@@ -42,7 +43,8 @@ class OptimizerStep:
     """Parameters a step, as the repeats of the rarest frequent op tell."""
 
     @classmethod
-    def build(cls, timeline: Timeline, work: GpuWork, host: HostActivity) -> OptimizerStep:
+    def build(cls, calls: HostCalls, work: GpuWork, host: HostActivity) -> OptimizerStep:
+        timeline = calls.timeline  # without what the host called, nothing tells what it takes for each parameter
         notes = timeline.annotations
         ranges = matches(notes, _STEP) & host.on_threads(notes) if len(notes) else np.zeros(0, bool)
         name = ""

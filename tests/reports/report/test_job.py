@@ -30,6 +30,7 @@ def test_the_page_draws_steps_waits_links_and_the_worst_collective(report):
     for anchor in ("ranks", "worst", "heat", "waits", "links"):
         assert f'<section id="{anchor}"' in page and f'href="#{anchor}"' in page
     assert page.count("<svg") == page.count('role="img" aria-label') - page.count('<div class="stack" role="img"')
+    assert "step 1</text>" in page and not re.search("step 0[:<]", page), "steps are counted as a trace's are"
     assert "rank 1 comes last" in page and 'http-equiv="Content-Security-Policy"' in page
     assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']?http", page)
 
