@@ -69,7 +69,8 @@ def graph_candidate(
     before the first kernel; later 4 kB or less, as a constant), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
     shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
-    graph of its own if half of the kernels are in such parts (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing); reported from
+    graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for
+    (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 
@@ -91,8 +92,11 @@ def graph_candidate(
     parts = [part for part in capturable.parts if work.timeline.source.shapes and part.kernels >= min_ops]
     loop = bool(parts) and parts[0].times >= FEWEST_ALIKE and len(parts[0].rows) >= NEARLY_ALL * int(np.count_nonzero(work.kernel))
     if capturable.why_not and (loop or not len(capturable.removable)):
-        if loop or (parts and capturable.why_not == DIFFERENT and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
-            return _in_parts(parts, loop, program, work, witness, launches, share)
+        differ = capturable.why_not == DIFFERENT
+        # Passes whose shapes grow are as many graphs as passes: of steps that are alike one part must do.
+        parts = parts if differ or loop else parts[:1]
+        if loop or (parts and sum(len(part.rows) for part in parts) >= MOST * np.count_nonzero(work.kernel)):
+            return _in_parts(parts, loop, differ, program, work, witness, launches, share)
         return Clear(why=capturable.why_not)
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
@@ -125,14 +129,14 @@ def _capturing(program: Program, title: str | None, *first: str) -> Fix:
     return msgspec.structs.replace(fix, title=title or fix.title, steps=(*first, *fix.steps))
 
 
-def _in_parts(parts: list[Part], loop: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
+def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, work: GpuWork, witness: Witness, launches: Launches, share: float) -> Found:
     """A graph of each part between two waits; parts: most kernels first; loop: whether the first is the body of a loop, and nearly all of the step."""
     rows = np.concatenate([part.rows for part in parts])
     largest = f"{parts[0].kernels} kernels with the same shapes"
     alike = (
         f"A step waits for the GPU between {counted(parts[0].times, 'pass', 'passes')} that launch the same {largest}"
         if loop
-        else f"The steps differ, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
+        else f"{'The steps differ' if differ else 'The steps wait for the GPU'}, but not in {'a part' if len(parts) == 1 else counted(len(parts), 'part')} between waits with {percent(len(rows) / np.count_nonzero(work.kernel))} of their kernels"
         f"{', the largest' if len(parts) > 1 else ','} of {largest}{f', {parts[0].times:.0f} times a step' if parts[0].times > 1 else ''}"
     )
     graphs = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, np.unique(np.concatenate([part.calls for part in parts])))

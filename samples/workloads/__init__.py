@@ -46,6 +46,9 @@ from . import (
     public_models_28,
     public_models_29,
     public_models_30,
+    public_models_31,
+    public_models_32,
+    public_models_33,
     recompilation,
     repeated_heads,
     small_grid,
@@ -88,6 +91,8 @@ from . import (
     written_29,
     written_30,
     written_31,
+    written_32,
+    written_33,
 )
 from .base import Setup, Workload
 
@@ -148,6 +153,9 @@ MODULES = (
     public_models_28,
     public_models_29,
     public_models_30,
+    public_models_31,
+    public_models_32,
+    public_models_33,
     written_1,
     written_2,
     written_3,
@@ -179,6 +187,8 @@ MODULES = (
     written_29,
     written_30,
     written_31,
+    written_32,
+    written_33,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

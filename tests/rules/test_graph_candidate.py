@@ -93,6 +93,14 @@ def test_of_steps_that_differ_what_is_alike_is_a_graph(wait):
     assert finding.severity == "info" and finding.saving.low_us == 0 and 300 < finding.saving.expected_us < 440 - 10 - 80 - 19 * 0.6
 
 
+def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
+    alike = found("graph-candidate", parted(sizes=(5,) * 5, wait="aten::nonzero"))
+    # 80 of the 100 kernels of four steps: the last of the five ends the trace.
+    assert "The steps wait for the GPU, but not in a part between waits with 80% of their kernels, of 20 kernels" in alike.summary
+    behind = parted(n=5, sizes=(20,) * 5, wait="aten::nonzero")
+    assert "which no graph can hold" in clear("graph-candidate", behind), "the size may be another in the next step"
+
+
 def test_a_part_is_of_every_step_and_of_many_kernels():
     assert "different kernels" in clear("graph-candidate", parted(n=19))
     assert "different kernels" in clear("graph-candidate", parted(odd=2))

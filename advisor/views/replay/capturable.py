@@ -62,25 +62,28 @@ class Capturable:
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
-        removable, parts = waits[:0], _parts(work, ended) if why_not == DIFFERENT else ()
+        removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             read = read_only(work.ops, calls, waits)
-            # That a size came out alike in each recorded pass does not bind the next.
-            if not read.all() and not sizing(work.ops, calls, waits).any():
-                parts = _parts(work, ended)
+            if not read.all():
+                parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
             if (read | fetched(work, calls, waits) | sent).all():
                 removable = waits
         sending = waits[sent] if len(removable) else removable
         return cls(why_not, removable, sending, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts)
 
 
-def _parts(work: GpuWork, piece: Ints) -> tuple[Part, ...]:
-    """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between."""
+def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
+    """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between. sizing: calls that wait for a size: that it came
+    out alike in each recorded step does not bind the next, so what a step launches behind its first is no part."""
     at = np.flatnonzero(work.kernel)
     call = work.schedule.op_call
     order = np.argsort(call[at], kind="stable")
     at, piece = at[order], piece[order]
+    asked, step = np.searchsorted(sizing, call[at]), work.step[at]
+    free = asked == asked[np.searchsorted(step, step)]
+    at, piece = at[free], piece[free]
     names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
     found: dict[tuple[bytes, bytes], list[Ints]] = {}
     for those in np.split(np.arange(len(at)), np.flatnonzero(np.diff(piece) | np.diff(work.step[at])) + 1):
