@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from advisor.report.saved import captures
 from advisor.sources import is_one_capture
-print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable()))' "$directory" 2>/dev/null) ||
-        trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
+print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable() and not path.is_symlink()))' "$directory" 2>/dev/null) ||
+        trace=$(echo "advisor: what the directory is as a whole was not found out; its first file is reported on" >&2
+            find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
     trace=$(path "$trace") # pathlib takes the ./ away
     [ "$trace" != ./ ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi

@@ -69,7 +69,7 @@ def _directory(source: Path, target: Path) -> None:
             for name, path in traces.items():
                 recordings.redact(path, part / name, names)
             for i, path in enumerate(left):
-                (part / f"{i}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
+                (part / f"{i:06}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
             if recorded is not None:
                 (part / run.FILE).write_bytes(recorded)
             part.chmod(0o755)

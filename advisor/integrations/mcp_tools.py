@@ -127,15 +127,18 @@ class Tools:
         return rule
 
     def _report(self, trace: str) -> Report:
+        from advisor.sources.jax.directory import newest_run
+
         path = (self.root / trace).resolve()
         if not path.is_relative_to(self.root):
             raise UsageError(f"{trace} lies outside of the folder that this server may read", f"Give a path below {self.root}.")
         if not path.exists():
             raise TraceError(f"there is no {trace}", "Give a path below the root.")
-        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        # What of a directory is read: its own files, and those of a run of JAX below it.
+        inside = sorted({one for one in (*path.iterdir(), *map(Path, newest_run(path))) if one.is_file()}) if path.is_dir() else []
         if outer := [one for one in inside if not one.resolve().is_relative_to(self.root)]:
             raise UsageError(f"{outer[0].relative_to(self.root)} leads out of the folder that this server may read", "Give a trace, or a directory without it.")
-        return self._analyzed(path, tuple(one.stat().st_mtime_ns for one in (path, *inside) if one.exists()))
+        return self._analyzed(path, tuple(_written_ns(one) for one in (path, *inside)))
 
     @staticmethod
     def _analyze(path: Path, _: tuple[int, ...]) -> Report:
@@ -149,6 +152,14 @@ def tools_of(root: Path) -> list[Callable[..., str]]:
     """The tools, each with a name, typed parameters and a docstring that says what it is for."""
     tools = Tools(root)
     return [tools.analyze, tools.findings, tools.explain, tools.kernels, tools.diff]
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was last written, 0 where it has gone meanwhile."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _text(text: str, most: int = _TEXT) -> str:

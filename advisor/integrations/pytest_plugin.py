@@ -76,7 +76,7 @@ class _Held:
                     f"the baseline is not comparable: {difference.what} is {difference.before} before and {difference.after} after", difference.advice
                 )
         verdicts = budgets.check_all(self.limits, found, against)
-        if self._allowed or not (unjudged := [report.headline for report in found if report.headline.judged != "yes"]):
+        if self._allowed or not (unjudged := sorted((r.headline for r in found if r.headline.judged != "yes"), key=lambda headline: headline.judged != "no")):
             return verdicts
         # What could not be judged keeps no budget.
         why = f"the trace could {'only be judged in part' if unjudged[0].judged == 'partly' else 'not be judged'}: {unjudged[0].judged_why}"

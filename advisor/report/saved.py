@@ -17,6 +17,8 @@ _NEEDED = {"trace": ("window", "time"), "tpu": ("window", "time"), "memory": ("m
 """What a report of a kind never lacks."""
 _RECORDING = "recording.json"
 _CAPTURES = (".json", ".json.gz", ".json.zst", ".sqlite")
+_SNAPSHOTS = (".pickle", ".pickle.gz", ".pickle.zst")
+"""Where a directory holds no others."""
 
 
 def read_report(path: Path) -> Report:
@@ -68,7 +70,13 @@ def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> lis
     """
     if not path.is_dir() or (path / _RECORDING).is_file() or whole(path):
         return [path]
-    found = sorted(p for p in path.iterdir() if (p.is_file() and p.name.endswith(_CAPTURES)) or (p / _RECORDING).is_file())
+    there = [*path.iterdir()]
+    for suffixes in (_CAPTURES, _SNAPSHOTS):
+        found = sorted(p for p in there if (p.is_file() and p.name.endswith(suffixes)) or (p / _RECORDING).is_file())
+        # A file and what packed it are one.
+        found = [p for p in found if p.suffix not in (".gz", ".zst") or p.with_suffix("") not in found]
+        if found:
+            break
     if not found:
         raise TraceError(f"{path} holds no captures", "Give a directory of traces or saved reports of one program.")
     return found

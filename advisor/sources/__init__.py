@@ -33,7 +33,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     `processes`: 1 or 2; a large Kineto trace is read by two where there are two cores. The recording is the same.
     Raises TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
     """
-    path = os.fspath(path)
+    path, given = os.fspath(path), 1
     processes = processes or cores()
     if path == STDIN:
         if sys.stdin is None:
@@ -48,14 +48,14 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             names = names_in(path)
             traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names)
             if not traces and (snapshots := snapshots_among(names)):
-                return _of_ranks(job_of(sorted(snapshots), path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
+                return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(latest := latest_among(traces)) > 1:
                 return _job(latest, path, len(traces))
-            one = read(_only(latest, path), max_bytes=max_bytes, progress=progress, processes=processes)
-            return one if len(traces) < 2 else replace(one, parts=tuple(_of_several(part, len(traces)) for part in one.parts))
+            path, given = _only(latest, path), len(traces)
         file, size = open_binary(path)
         with file:
-            return _record(file, path, size, max_bytes, progress, processes)
+            one = _record(file, path, size, max_bytes, progress, processes)
+        return one if given < 2 else replace(one, parts=tuple(_of_several(part, given) for part in one.parts))
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:

@@ -59,21 +59,24 @@ class JobTraces:
 def traces_among(names: Sequence[str]) -> list[str]:
     """Which of a directory's files are traces: those with the most telling suffix that any of them has.
 
-    Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant.
+    Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
+    A file and what packed it are one.
     """
+    there = {*names}
+    names = [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
     plain = [n for n in names if n.endswith(_JSON) and not PurePath(n).name.startswith(("manifest", "config", "meta"))]
-    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if not _holds_no_events(n)]
+    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if _RANK_IN_NAME.search(PurePath(n).name) or not _holds_no_events(n)]
     exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
     return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
 
 def snapshots_among(names: Sequence[str]) -> list[str]:
     """Which of a directory's files are snapshots of memory, by their names."""
-    return [name for name in names if name.endswith(_SNAPSHOTS)]
+    return sorted((name for name in names if name.endswith(_SNAPSHOTS)), key=_natural)
 
 
 _LARGEST_OTHER_BYTES = 1 << 20
-_EVENTS = re.compile(rb'"(?:traceEvents|ph)"\s*:')
+_EVENTS = re.compile(rb'"(?:traceEvents|ph|schemaVersion)"\s*:')
 
 
 def _holds_no_events(path: str) -> bool:
@@ -115,7 +118,7 @@ def rank_traces(paths: Sequence[str]) -> tuple[RankTrace, ...]:
 
 def _labels(paths: Sequence[str]) -> list[str]:
     """Each file's name, with the directories that tell them apart where names do not."""
-    parts = [PurePath(p).parts for p in paths]
+    parts, labels = [PurePath(p).parts for p in paths], list(paths)
     for kept in range(1, max(len(p) for p in parts) + 1):
         labels = ["/".join(p[-kept:]) for p in parts]
         if len(set(labels)) == len(labels):
