@@ -101,6 +101,16 @@ def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
     assert "which no graph can hold" in clear("graph-candidate", behind), "the size may be another in the next step"
 
 
+@pytest.mark.parametrize("inside", [0, 2])
+def test_what_an_op_launches_to_find_a_size_is_no_part(inside):
+    def body(trace, at):
+        step(20)(trace, at)
+        trace.op("aten::nonzero", at + 400 - 20 * inside, 15 + 20 * inside).call("cudaStreamSynchronize", at + 405, 5)
+        trace.op("aten::mul", at + 420, 18, [[4]]).launch(at + 430, at + 435, at + 439, dur=4)
+
+    assert (found if not inside else clear)("graph-candidate", repeat(480, body))
+
+
 def test_a_part_is_of_every_step_and_of_many_kernels():
     assert "different kernels" in clear("graph-candidate", parted(n=19))
     assert "different kernels" in clear("graph-candidate", parted(odd=2))

@@ -129,13 +129,11 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     if snapshot.ranks and len(memory.devices) > 1:
         median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
         summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"
-    beside = (
-        []
-        if snapshot.ranks
-        else [d for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes >= BESIDE * memory.peak_allocated_bytes > 0]
-    )
+    others = sorted(d.peak_allocated_bytes for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes)
+    beside = not snapshot.ranks and bool(others) and others[-1] >= BESIDE * memory.peak_allocated_bytes
+    most_of = "as much as any" if beside and others[-1] == memory.peak_allocated_bytes else "most"
     if beside:
-        summary = f"GPU {memory.device} holds most of {len(beside) + 1}. {summary}"
+        summary = f"GPU {memory.device} holds {most_of} of {len(others) + 1}. {summary}"
     failed = next((text for text in map(_failed, history.devices) if text), "")
     summary = f"{failed} {summary}" if failed else summary
     if loud and isinstance(loud[0].saving, BytesSaved):
@@ -148,7 +146,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
     if not why and beside:
-        why = f"only GPU {memory.device} was looked at, which holds most; {counted(len(beside), 'other')} not"
+        why = f"only GPU {memory.device} was looked at, which holds {most_of}; {counted(len(others), 'other')} not"
     return Headline(
         bottleneck="out of memory" if failed else stands_out,
         summary=summary,

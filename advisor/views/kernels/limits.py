@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from advisor.recordings.kernel_profiles import KernelProfile
 
 DRAM, L2, L1, COMPUTE = "dram", "l2", "l1", "compute"
-MEMORY = "memory"
-"""The busiest of DRAM, L2 and L1, where one of them was not collected and what was is less busy: which one it is cannot be told."""
 
 _METRICS = {
     DRAM: (
@@ -51,7 +49,6 @@ def _computing(kernel: KernelProfile) -> float | None:
     return max((pct for found, pct in pipes if found and (found["unit"] or found["pipe"]) not in _LOADS), default=None)
 
 
-_PARTS = (DRAM, L2, L1)
 _MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -80,10 +77,11 @@ class Limits:
         loading, whole = _loading(kernel), busy[COMPUTE]
         if loading and whole and loading >= SAME * whole:
             busy[COMPUTE], busy[L1] = _computing(kernel), max(loading, busy[L1] or 0.0)
-        parts, memory = [busy[part] for part in _PARTS], kernel.get(_MEMORY[0])
-        if None in parts and memory is not None and memory > max((pct for pct in parts if pct is not None), default=0.0):
-            busy[MEMORY] = memory
-        known = busy[COMPUTE] is not None and (memory is not None or None not in parts)
+        # ncu's figure of memory as a whole stands for DRAM or L1, if it alone was not collected. L2 comes above that figure: of it this says nothing.
+        missing, memory = [part for part in (DRAM, L2, L1) if busy[part] is None], kernel.get(_MEMORY[0])
+        if missing in ([DRAM], [L1]) and memory is not None:
+            busy[missing.pop()] = memory
+        known = busy[COMPUTE] is not None and not missing
         return cls({name: min(pct / 100, 1.0) for name, pct in busy.items() if pct is not None and pct >= 0}, known)
 
     @property

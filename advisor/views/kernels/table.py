@@ -11,7 +11,7 @@ from advisor.report.numbers import counted
 from advisor.views.kernels.checks import checks
 from advisor.views.kernels.counters import NO_STALL, STALLS, atomics, dram_bytes, stalls, thread_ops, waits_for_atomics
 from advisor.views.kernels.fill import fill
-from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, MEMORY, memory_busy
+from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels
 
 _SHOWN_STALLS = 6
@@ -101,7 +101,6 @@ _LIMITED = {
     DRAM: "DRAM",
     L2: "L2",
     L1: "L1 and shared memory",
-    MEMORY: "memory",
 }
 
 
@@ -113,8 +112,9 @@ def verdict(kernel: MeasuredKernel) -> str:
     if limiter in _LIMITED:
         return f"Limited by {_LIMITED[limiter]}, at {kernel.limits.busy[limiter]:.0%} of its peak."
     highest, queued = kernel.limits.highest, atomics(kernel.profile)
-    if queued and queued.busiest and waits_for_atomics(kernel.profile):
-        return f"One slice of L2 is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {highest:.0%} of a peak)."
+    if queued and queued.busiest and queued.busiest > highest and waits_for_atomics(kernel.profile):
+        busy = f"One slice of L2 is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {highest:.0%} of a peak)."
+        return busy + _few_blocks(kernel)
     waits = next(((name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL), None)
     why = f"a warp {STALLS[waits[0]]} for {waits[1]:.0%} of its time" if waits else "it waits"
     return f"Nothing is busy (at most {highest:.0%} of a peak): {why}.{_few_blocks(kernel)}"

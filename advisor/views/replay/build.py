@@ -54,7 +54,7 @@ class Replay:
     error: float
     true_step: TrueStep
     cost: HostCost | None = None
-    _shorter_by: WeakKeyDictionary[Edit, dict[Schedule, float]] = field(default_factory=WeakKeyDictionary, repr=False, compare=False)
+    _shorter_by: WeakKeyDictionary[Edit, dict[Schedule, float]] = field(init=False, default_factory=WeakKeyDictionary, repr=False, compare=False)
     """What was replayed already: one edit is often what a fix does at the least too, and what others are held against."""
 
     @property

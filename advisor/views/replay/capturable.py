@@ -14,7 +14,7 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import FEW_VALUES_BYTES, fetched, read_only, sizing
+from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, fetched, read_only, sizing
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -76,13 +76,13 @@ class Capturable:
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
     """What all steps have in common, most kernels first. piece: (n,) which kernels no wait is between. sizing: calls that wait for a size: that it came
-    out alike in each recorded step does not bind the next, so what a step launches behind its first is no part."""
+    out alike in each recorded step does not bind the next, so what a step launches behind its first is no part, nor what an op launches to find one."""
     at = np.flatnonzero(work.kernel)
     call = work.schedule.op_call
     order = np.argsort(call[at], kind="stable")
     at, piece = at[order], piece[order]
     asked, step = np.searchsorted(sizing, call[at]), work.step[at]
-    free = asked == asked[np.searchsorted(step, step)]
+    free = (asked == asked[np.searchsorted(step, step)]) & ~np.r_[asks_size(work.ops), False][work.op[at]]
     at, piece = at[free], piece[free]
     names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy()[work.rows[at]], _dims(work)[work.ops.of_gpu[work.rows[at]]]
     found: dict[tuple[bytes, bytes], list[Ints]] = {}

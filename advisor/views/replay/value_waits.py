@@ -115,6 +115,11 @@ def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     return _inside(ops, calls, waits, _SIZING_OPS)
 
 
+def asks_size(ops: Ops) -> Mask:
+    """(n_cpu,) the ops that ask for such a size, and those inside them."""
+    return np.asarray(ops.outermost_where(ops.named(_SIZING_OPS)) >= 0)
+
+
 def sparing(work: GpuWork, calls: HostCalls, shapes: Shapes, waits: Ints) -> Mask:
     """(n,) whether each wait asks for a size that products follow, of which there is less and less left from one pass of a step to the next: without it
     each pass would work on all."""

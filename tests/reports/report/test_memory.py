@@ -108,3 +108,11 @@ def test_of_several_gpus_the_one_that_was_looked_at_is_named(activation, beside)
     assert made.headline.summary.startswith("GPU 0 holds most of 2. ") == beside
     assert (made.headline.judged, "only GPU 0 was looked at" in made.headline.judged_why) == (("partly", True) if beside else ("yes", False))
     assert "; 1 other GPU holds " in formats()["markdown"].render(made)
+
+
+def test_each_gpu_that_holds_anything_is_counted_and_none_of_two_alike_holds_most():
+    value = trained(layers=8, activation=1024).value()
+    others = [[segment | {"device": gpu} for segment in value["segments"]] for gpu in (1, 2)]
+    value = {**value, "segments": value["segments"] + others[0] + others[1], "device_traces": value["device_traces"] * 3}
+    made = run(Recording("memory", "three.pickle", (from_value(value, "three.pickle", 1),)), built_in().values())
+    assert made.headline.summary.startswith("GPU 0 holds as much as any of 3. ") and "which holds as much as any; 2 others not" in made.headline.judged_why
