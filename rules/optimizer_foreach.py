@@ -82,7 +82,7 @@ def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witnes
         return Clear(why=f"the optimizer launches {counted(count, 'kernel')} a step, and not one pattern a parameter")
     looped = update.kind == "loop"
     if looped and update.parameters < min_parameters:
-        return Clear(why=f"the optimizer updates {update.parameters} parameters a step one by one; reported from {min_parameters}")
+        return Clear(why=f"the optimizer updates {counted(update.parameters, 'parameter')} a step one by one; reported from {min_parameters}")
     if not looped and update.name not in HAVE_FUSED:
         return Clear(why=f"{update.name or 'the optimizer'} is foreach already and has no fused form")
     spent = duration(work.us_a_step(update.ops))

@@ -231,7 +231,7 @@ def _fix_of_jax() -> Fix:
     )
 
 
-_READS = re.compile(r"^\w*(StreamSynchronize|Memcpy\w*)$")
+_READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
 """The calls by which an op of PyTorch waits for a value."""
 
 

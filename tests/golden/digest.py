@@ -113,5 +113,9 @@ def written(kept: dict[str, dict[str, Any]]) -> str:
 
 def _lines(value: Any) -> str:
     if isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
-        return "{\n" + ",\n".join(f"   {json.dumps(key)}: {json.dumps(item, ensure_ascii=False)}" for key, item in value.items()) + "\n  }"
-    return json.dumps(value, ensure_ascii=False)
+        return "{\n" + ",\n".join(f"   {json.dumps(key)}: {_short(item)}" for key, item in value.items()) + "\n  }"
+    return _short(value)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
