@@ -86,7 +86,7 @@ class KernelRow(msgspec.Struct, frozen=True):
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     limiter: str = ""
-    """What it is limited by: compute, dram, l2, l1, memory (where not all of these three were counted), or latency; "" where nobody counted."""
+    """What it is limited by: compute, dram, l2, l1, or latency; "" where nobody counted."""
     stalls: dict[str, float] = {}
     """Share of a warp's time by what it waits for, most first."""
     occupancy: Occupancy | None = None
