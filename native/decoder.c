@@ -6,8 +6,7 @@
 
    One pass, nothing recursive, no byte read outside of the piece. All memory is scratch of the Decoder that the next piece uses again. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "replay.h"
 
 #include <float.h>
 #include <math.h>
@@ -1084,11 +1083,15 @@ static PyType_Slot SLOTS[] = {
     {0, NULL},
 };
 static PyType_Spec SPEC = {"trace_advisor_native.Decoder", sizeof(Decoder), 0, Py_TPFLAGS_DEFAULT, SLOTS};
-static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native", NULL, 0, NULL, NULL, NULL, NULL, NULL};
+static PyMethodDef FUNCTIONS[] = {
+    {"replay", replay, METH_VARARGS, "When each repeat of a schedule was done, and when the last op of the last one ended."},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "trace_advisor_native", NULL, 0, FUNCTIONS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_trace_advisor_native(void) {
     PyObject *module = PyModule_Create(&MODULE), *type = PyType_FromSpec(&SPEC);
-    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 1) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
+    if (!module || !type || PyModule_AddIntConstant(module, "VERSION", 2) < 0 || PyModule_AddObject(module, "Decoder", type) < 0) {
         Py_XDECREF(module);
         Py_XDECREF(type);
         return NULL;

@@ -20,8 +20,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from advisor.recordings.extension import SWITCH
 from advisor.sources.kineto import native
-from advisor.sources.kineto.native import SWITCH
 from tests.benchmarks import generate, run
 from tests.paths import ROOT
 

@@ -1,12 +1,11 @@
-"""The decoder in C that the package trace-advisor-native installs: a piece's text straight to columns of fields.
+"""The extension's decoder: a piece's text straight to columns of fields.
 
 It takes only pieces in which everything is regular and gives the others back: those, and all where it is not installed, msgspec
-decodes. What comes after is the same. ADVISOR_NATIVE=no in the environment leaves it out, to compare.
+decodes. What comes after is the same.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.recordings.extension import EXTENSION
 from advisor.sources.kineto.columns import DURATION, EXACT_BELOW_US, START, TIME_LIMIT_US, Column, Strings
 from advisor.sources.kineto.events import Args
 from advisor.sources.kineto.fields import (
@@ -32,9 +32,6 @@ from advisor.sources.kineto.fields import (
     Fields,
     every,
 )
-
-SWITCH = "ADVISOR_NATIVE"
-_VERSION = 1  # of what the decoder takes and returns
 
 _LEVEL = 64  # fields of an event's arguments are numbered from here
 # Those of the event come first, in an order that the decoder knows.
@@ -84,21 +81,15 @@ class OfColumns:
 
 
 def _made() -> Any:
-    """The decoder, None where it is not installed or not wanted."""
-    if os.environ.get(SWITCH) == "no":
-        return None
-    try:
-        from trace_advisor_native import VERSION, Decoder
-    except ImportError:
-        return None
-    if VERSION != _VERSION:
+    """The decoder, None where there is none."""
+    if EXTENSION is None:
         return None
 
     def bits(names: tuple[str, ...], base: int) -> int:
         return sum(1 << _NUMBER[name] - base for name in names if base <= _NUMBER[name] < base + _LEVEL)
 
     categories = [(category, _TABLES.index(table) if category != MTIA else -2) for category, table in TABLE_OF.items()]
-    return Decoder(
+    return EXTENSION.Decoder(
         list(_EVENT.items()),
         [(key, KINDS[name][0]) for name, key in _ARGS.items()],
         [(table in TIMED, table in LASTING, bits(fields, 0), bits(fields, _LEVEL)) for table, fields in TABLE_FIELDS.items()],

@@ -72,9 +72,8 @@ class GpuWork:
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n,) whether the kernel's name matches."""
-        names = self.timeline.gpu_ops["name"].cat
-        matching = np.array([bool(pattern.search(name)) for name in names.categories], bool)
-        found: Mask = matching[names.codes.to_numpy()[self.rows]]
+        names, codes = self._names
+        found: Mask = np.array([bool(pattern.search(name)) for name in names], bool)[codes]
         return found
 
     def launched_by(self, wanted: Callable[[str], object]) -> Mask:

@@ -4,7 +4,7 @@ Between two waits of the host nothing holds it up, so a stretch of calls takes a
 And on one stream an op begins when it is launched or when the one before ends. So with `c` the sum of gaps and durations up
 to an op, end - c is a running maximum, which does not depend on when the stretch begins: a stretch is worked out once, and
 running it again is an addition and a maximum a stream. Only ops that another stream must wait for, and short stretches, are
-run one by one.
+run one by one. Where the extension is installed, all are: in C a loop takes less time than numpy's calls.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask
+from advisor.recordings.extension import EXTENSION
 from advisor.views.replay.schedule import EARLIER, Schedule
 
 STEADY = 1e-9
@@ -57,15 +58,40 @@ class Stretch:
 
 def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
     """When each repeat was done, host and GPU, and when the last op of the last one ended. Stops once repeats are equal."""
+    if EXTENSION is None:
+        return run_in_python(schedule, repeats, start_us, busy_until_us)
+    of_calls = schedule.host_us, schedule.call_us, schedule.tail_us
+    of_ops = schedule.dur_us, schedule.latency_us, schedule.gap_us
+    indices = schedule.waits_for, _first_ops(schedule), schedule.stream, schedule.after
+    done: tuple[list[float], float] = EXTENSION.replay(
+        *(np.asarray(column, np.float64).tobytes() for column in (*of_calls, *of_ops, _free_us(schedule, busy_until_us))),
+        *(np.asarray(column, np.int64).tobytes() for column in indices),
+        np.asarray(schedule.skip_op, bool).tobytes(), repeats, start_us, STEADY,
+    )  # fmt: skip
+    return done
+
+
+def _first_ops(schedule: Schedule) -> Ints:
+    """(n_calls + 1,) the first op that each call launches, and how many there are."""
+    return np.r_[0, np.cumsum(np.bincount(schedule.op_call, minlength=len(schedule.call_row)))]
+
+
+def _free_us(schedule: Schedule, busy_until_us: Mapping[int, float]) -> list[float]:
+    """Of each stream, until when it is busy before the schedule begins."""
+    return [busy_until_us.get(s, NEVER) for s in range(int(schedule.stream.max()) + 1 if len(schedule.stream) else 0)]
+
+
+def run_in_python(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
+    """The same where there is no extension."""
     stretches = {stretch.first: stretch for stretch in _stretches(schedule)}
     n_calls, n_ops = len(schedule.call_row), len(schedule.op_row)
     alone = n_calls - sum(stretch.last - stretch.first for stretch in stretches.values())
-    first_op = _indexable(np.r_[0, np.cumsum(np.bincount(schedule.op_call, minlength=n_calls))], alone)
+    first_op = _indexable(_first_ops(schedule), alone)
     host, call, tail, waits = (_indexable(column, alone) for column in (schedule.host_us, schedule.call_us, schedule.tail_us, schedule.waits_for))
     after, stream, dur, latency, gap, skip = (
         _indexable(column, alone) for column in (schedule.after, schedule.stream, schedule.dur_us, schedule.latency_us, schedule.gap_us, schedule.skip_op)
     )
-    free = [busy_until_us.get(s, NEVER) for s in range(int(schedule.stream.max()) + 1 if n_ops else 0)]
+    free = _free_us(schedule, busy_until_us)
     ends = [NEVER] * n_ops
     t, done, finished = start_us, max([start_us, *free]), []
     for _ in range(repeats):

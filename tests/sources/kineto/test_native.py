@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.errors import TraceError
+from advisor.recordings.extension import SWITCH
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.sources import kineto
 from advisor.sources.kineto import native
@@ -337,14 +338,14 @@ def test_a_trace_is_the_same_without_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("why", ["switched off", "missing", "of another version"])
 def test_without_it_nothing_is_said(why: str, tmp_path: Path) -> None:
-    environment = {**os.environ, native.SWITCH: "no" if why == "switched off" else "yes", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, SWITCH: "no" if why == "switched off" else "yes", "PYTHONPATH": str(ROOT)}
     if why != "switched off":
-        code = "raise ImportError" if why == "missing" else "VERSION, Decoder = 0, None"
+        code = "raise ImportError" if why == "missing" else "VERSION, Decoder, replay = 0, None, None"
         (tmp_path / "trace_advisor_native.py").write_text(code)
         environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
-    code = "from advisor.sources.kineto import native; print(native.DECODER)"
+    code = "from advisor.sources.kineto import native; from advisor.views.replay.simulate import EXTENSION; print(native.DECODER, EXTENSION)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert (done.stdout, done.stderr) == ("None\n", "")
+    assert (done.stdout, done.stderr) == ("None None\n", "")
 
 
 @installed

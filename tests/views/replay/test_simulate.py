@@ -1,15 +1,17 @@
-"""Running a schedule in stretches and call by call is the same, whatever waits, streams and dependencies it has."""
+"""Running a schedule in stretches, call by call and in C is the same, whatever waits, streams and dependencies it has."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.recordings.extension import EXTENSION
 from advisor.views.replay import simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
 
 TIMES = st.floats(0, 100)
+installed = pytest.mark.skipif(EXTENSION is None, reason="trace_advisor_native is not installed")
 
 
 @st.composite
@@ -43,11 +45,51 @@ def test_stretches_and_single_calls_end_at_the_same_times(schedule, repeats, bus
     for shortest in (1, 10**9):
         before, simulate.SHORTEST = simulate.SHORTEST, shortest
         try:
-            finished, last = simulate.run(schedule, repeats, 5.0, busy)
+            finished, last = simulate.run_in_python(schedule, repeats, 5.0, busy)
         finally:
             simulate.SHORTEST = before
         told.append((finished[-1] - finished[0], finished[0], last))
     assert told[0] == pytest.approx(told[1], abs=1e-6)
+
+
+@installed
+@settings(max_examples=300, deadline=None)
+@given(schedules(), st.integers(1, 4), st.dictionaries(st.integers(0, 2), TIMES, max_size=2))
+def test_c_and_python_end_at_the_same_times_call_by_call_to_the_bit(schedule, repeats, busy):
+    before, simulate.SHORTEST = simulate.SHORTEST, 10**9
+    try:
+        in_python = simulate.run_in_python(schedule, repeats, 5.0, busy)
+    finally:
+        simulate.SHORTEST = before
+    assert simulate.run(schedule, repeats, 5.0, busy) == in_python
+
+
+FLOATS, INDICES = [bytes(16)] * 3 + [bytes(24)] * 3 + [bytes(8)], [[-1, -1], [0, 1, 3], [0, 0, 0], [-1, -1, -1]]
+
+
+def columns(floats=FLOATS, indices=INDICES, skip=bytes(3), repeats=1):
+    """Two calls that launch an op and two on one stream, all of no time, as the extension takes them."""
+    return *floats, *(np.array(column, np.int64).tobytes() for column in indices), skip, repeats, 5.0, 1e-9
+
+
+def changed(at, column):
+    return {"indices": [*INDICES[:at], column, *INDICES[at + 1 :]]}
+
+
+@installed
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"floats": [*FLOATS[:at], bytes(len(FLOATS[at]) + 8), *FLOATS[at + 1 :]]} for at in range(6)), {"floats": [*FLOATS[:6], b""]},
+        *(changed(at, [*INDICES[at], 0]) for at in range(4)), {"skip": bytes(4)}, {"repeats": 0}, {"repeats": 10**6},
+        changed(0, [-3, -1]), changed(0, [3, -1]), changed(1, [0, 4, 3]), changed(1, [-1, 1, 3]), changed(1, [2, 1, 3]),
+        changed(2, [0, 0, 1]), changed(2, [0, -1, 0]), changed(3, [-1, -1, 3]), changed(3, [-2, -1, -1]),
+    ],
+)  # fmt: skip
+def test_columns_that_are_no_schedule_are_refused(wrong):
+    assert EXTENSION.replay(*columns()) == ([5.0], 5.0)
+    with pytest.raises(ValueError, match=r"not a schedule|different lengths"):
+        EXTENSION.replay(*columns(**wrong))
 
 
 def loop(n, **changes):

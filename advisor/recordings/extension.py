@@ -1,0 +1,27 @@
+"""What the package trace-advisor-native installs: a decoder of traces and a replay of schedules, both in C.
+
+Whoever uses a part of it has the same in Python, for where it is not installed, is of another version, or ADVISOR_NATIVE=no in the
+environment leaves it out, to compare.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+SWITCH = "ADVISOR_NATIVE"
+VERSION = 2
+"""Of what its functions take and return."""
+
+
+def _imported() -> ModuleType | None:
+    if os.environ.get(SWITCH) == "no":
+        return None
+    try:
+        import trace_advisor_native as extension
+    except ImportError:
+        return None
+    return extension if extension.VERSION == VERSION else None
+
+
+EXTENSION = _imported()
