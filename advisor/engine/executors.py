@@ -14,23 +14,34 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from advisor.engine.reduce import Judging, Outcome, tried
 from advisor.errors import UsageError
 from advisor.sources import cores, isolated
+from advisor.sources.paths import size_of
 from advisor.sources.ranks import RankTrace
 
 
 def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
     """Each trace's position with what became of it; in the order in which they are done.
 
-    executor: "" or "processes", `workers` of them, as many as there are cores by default; "serial"; or "dask://HOST:PORT".
-    Raises UsageError for another one.
+    executor: "" or "processes", `workers` of them, by default as many as there are cores, none for traces that are small together;
+    "serial"; or "dask://HOST:PORT". Raises UsageError for another one.
     """
     if executor.startswith("dask://"):
         return _on_dask(executor, traces, judging)
     if executor not in ("", "processes", "serial"):
         raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
-    workers = min(len(traces), workers or cores())
+    workers = min(len(traces), workers or (1 if _small(traces) else cores()))
     if executor == "serial" or workers < 2:
         return ((i, tried(trace, judging)) for i, trace in enumerate(traces))
     return _in_processes(workers, traces, judging)
+
+
+SMALL_BYTES = 1 << 20
+"""Traces of so much together are read in less time than other interpreters start."""
+
+
+def _small(traces: Sequence[RankTrace]) -> bool:
+    """Whether traces are known to be small together."""
+    sizes = [size_of(trace.path) for trace in traces]
+    return all(sizes) and sum(sizes) < SMALL_BYTES
 
 
 class _Worker:

@@ -55,6 +55,14 @@ def open_binary(path: str) -> tuple[BinaryIO, int]:
         return cast("BinaryIO", files.open(inner, "rb")), int(files.size(inner) or 0)
 
 
+def size_of(path: str) -> int:
+    """Bytes of a file of this machine; 0 where that is not known."""
+    try:
+        return 0 if is_remote(path) else os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def fingerprint(path: str) -> str:
     """What changes where a file's content does: its size and time, or what its store says of it; "" where nothing is known."""
     try:

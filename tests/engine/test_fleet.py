@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advisor.cli import app
+from advisor.engine import executors
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
@@ -23,7 +24,7 @@ from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
 from advisor.reports import formats
-from advisor.sources import load, read, read_several
+from advisor.sources import isolated, load, read, read_several
 from advisor.sources.ranks import holds_ranks
 from advisor.views.ranks.job import RankSummaries
 from tests.benchmarks.many_ranks import report
@@ -108,9 +109,20 @@ def test_processes_give_the_same():
     assert packed(reduced(read(JOB), BARE, workers=2)) == packed(reduced(read(JOB), BARE, executor="serial"))
 
 
+def test_small_traces_start_no_other_process(monkeypatch):
+    monkeypatch.setattr(isolated, "start", None)
+    assert len(reduced(read(JOB), BARE).parts[0].ranks) == 2
+    monkeypatch.setattr(executors, "SMALL_BYTES", 1)
+    with pytest.raises(TypeError):
+        reduced(read(JOB), BARE)
+
+
 def test_a_script_without_a_guard_analyses_a_job(tmp_path):
     script = tmp_path / "look.py"
-    script.write_text("import sys, advisor\nprint('begins')\nprint([f.rule for f in advisor.analyze(sys.argv[1]).findings][0])\n")
+    script.write_text(
+        "import sys, advisor\nfrom advisor.engine.fleet import reduced\nfrom advisor.sources import read\nprint('begins')\n"
+        "print([f.rule for f in advisor.analyze(reduced(read(sys.argv[1]), workers=2)).findings][0])\n"
+    )
     done = subprocess.run([sys.executable, script, JOB], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.stdout.split() == ["begins", "straggler"], done.stderr
 

@@ -216,6 +216,9 @@ def _lanes(
     return [(*of,) for of in lanes], [(*of,) for of in seen]
 
 
+DIGITS = 3
+"""Of a period in µs: no trace tells less than a nanosecond, and what runs are rounded by, in C and in stretches, decides nothing."""
+
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
 
@@ -235,9 +238,9 @@ def _steady_us(schedule: Schedule) -> float:
     repeats = REPEATS if schedule.periodic else 1
     finished, _ = run(schedule, repeats, 0.0, {})
     total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
-    return total / schedule.steps
+    return round(total / schedule.steps, DIGITS)
 
 
 def last_end_us(schedule: Schedule, start_us: float, busy_until_us: Mapping[int, float]) -> float:
     """End of the last op of one run that begins at `start_us`, on streams that are busy until then."""
-    return run(schedule, 1, start_us, busy_until_us)[1]
+    return round(run(schedule, 1, start_us, busy_until_us)[1], DIGITS)
