@@ -9,7 +9,7 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import CAPTURE, for_program, of_server
-from advisor.views.replay.capturable import DIFFERENT, Capturable, Part
+from advisor.views.replay.capturable import BRANCHING, DIFFERENT, Capturable, Part
 from advisor.views.replay.edits import GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US, AsGraph, CheaperDispatch, Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.idle_gaps import Gaps
@@ -19,6 +19,8 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, norms), and read it after the step or every N steps: no graph holds a read."
+
+_DECIDE = "Make each `if` on a tensor a factor that is 0 or 1, or torch.where: every step then launches the same kernels."
 
 _SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, on the GPU."
 
@@ -105,11 +107,17 @@ def graph_candidate(
     sends, reads = len(capturable.sent) > 0, work.a_step(waits) - work.a_step(capturable.sent)
     waiting = [*([f"read {counted(reads, 'value')}"] if reads else []), *(["wait for copies to the device"] if sends else [])]
     between = f"{' and '.join(waiting)} in between" if waiting else "wait nowhere in between"
-    first = (*([_KEEP] if reads else []), *([_SEND] if sends else []))
+    branches = capturable.why_not == BRANCHING
+    first = (*([_DECIDE] if branches else []), *([_KEEP] if reads else []), *([_SEND] if sends else []))
+    every = "Both" if steps.steps == 2 else f"All {steps.steps}"
+    alike = (
+        f"{every} steps launch nearly the same {count} GPU ops and differ by what conditions on tensors decide; they"
+        if branches
+        else (f"{every} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and")
+    )
     return Found(
         title="A CUDA graph could replay the step" + (" if it read no values" if reads else " if it sent nothing in between" if sends else ""),
-        summary=f"{'Both' if steps.steps == 2 else f'All {steps.steps}'} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and {between}; "
-        f"the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
+        summary=f"{alike} {between}; the GPU idles between kernels {share:.0%} of each {duration(work.step_us)} step.",
         edits=Edits(combine() if len(waits) else CheaperDispatch(0.6), graph, graph),
         removes="launching the same kernels anew",
         quiet="a graph could replay the step's launches",

@@ -49,6 +49,9 @@ from . import (
     public_models_31,
     public_models_32,
     public_models_33,
+    public_models_34,
+    public_models_35,
+    public_models_36,
     recompilation,
     repeated_heads,
     small_grid,
@@ -93,6 +96,9 @@ from . import (
     written_31,
     written_32,
     written_33,
+    written_34,
+    written_35,
+    written_36,
 )
 from .base import Setup, Workload
 
@@ -156,6 +162,9 @@ MODULES = (
     public_models_31,
     public_models_32,
     public_models_33,
+    public_models_34,
+    public_models_35,
+    public_models_36,
     written_1,
     written_2,
     written_3,
@@ -189,6 +198,9 @@ MODULES = (
     written_31,
     written_32,
     written_33,
+    written_34,
+    written_35,
+    written_36,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -14,12 +14,16 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, fetched, read_only, sizing
+from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, read_only, sizing
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
+BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
+
+NEARLY = 0.9
+"""Of a step's launches, those that every other step makes too: what is left, conditions on tensors can decide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
-    steps, if they all read a value or send what the host has, and nothing else keeps the steps from being captured; sent: those that send. first: rows of the GPU ops of the first step.
+    steps, if they all read a value or send what the host has, and nothing else keeps the steps from being captured, but what conditions on such values decide; sent: those that send. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
     they differ in the rest or wait for more than values, most kernels first."""
 
@@ -63,6 +67,9 @@ class Capturable:
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
+        decided = why_not == DIFFERENT and _nearly_same(work, launched) and _conditions(work, calls, waits)
+        if decided and (read_only(work.ops, calls, waits) | fetched(work, calls, waits) | sent).all():
+            why_not, removable = BRANCHING, waits
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
             read = read_only(work.ops, calls, waits)
@@ -153,3 +160,19 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
     of_op = _dims(work)
     first, of_gpu = parts[0], work.ops.of_gpu
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
+
+
+def _nearly_same(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether all steps launch most of the first one's kernels, from ops of the same dims, as often as it does, and few others."""
+    names, of_op, of_gpu = work.timeline.gpu_ops["name"].cat.codes.to_numpy().astype(np.int64), _dims(work), work.ops.of_gpu
+    kinds = [np.unique(np.c_[names[p], of_op[of_gpu[p]]], axis=0, return_counts=True) for p in parts]
+    first = {(*kind,): count for kind, count in zip(kinds[0][0].tolist(), kinds[0][1].tolist(), strict=True)}
+    shared = (sum(min(count, first.get((*kind,), 0)) for kind, count in zip(k.tolist(), c.tolist(), strict=True)) for k, c in kinds[1:])
+    return all(both >= NEARLY * max(len(p), len(parts[0])) for both, p in zip(shared, parts[1:], strict=True))
+
+
+def _conditions(work: GpuWork, calls: HostCalls, waits: Ints) -> bool:
+    """Whether every step waits for a condition on a tensor."""
+    asked = work.schedule.op_call, waits[branching(work.ops, calls, waits)]
+    steps = work.step[np.minimum(np.searchsorted(*asked), len(work.step) - 1)]
+    return bool(len(asked[1])) and len(np.unique(steps)) == work.schedule.steps

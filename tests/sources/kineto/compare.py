@@ -46,4 +46,5 @@ def assert_same_piece(found: Piece, expected: Piece) -> None:
                 assert isinstance(other, Strings) and other.values == column.values, f"{table}.{name}"
                 other, column = other.codes, column.codes
             assert isinstance(other, np.ndarray) and other.dtype == column.dtype, f"{table}.{name}"
-            np.testing.assert_array_equal(other, column, f"{table}.{name}")
+            if not np.array_equal(other, column, equal_nan=column.dtype.kind == "f"):
+                np.testing.assert_array_equal(other, column, f"{table}.{name}")
