@@ -49,6 +49,17 @@ def test_python_between_launches_is_found_and_named():
     assert finding.saving.low_us == pytest.approx(1500, rel=0.03)
 
 
+def test_what_the_host_makes_and_sends_may_be_made_on_the_gpu():
+    """Each step makes an array for 2 ms, copies it for 1 ms while the host waits, and works on it for 0.1."""
+
+    def body(trace, at):
+        trace.op("aten::copy_", at + 2000, 1010).copy(at + 2005, 1000, at + 2008, at + 3005, size=10 << 20)
+        trace.op("aten::mm", at + 3015, 20).launch(at + 3020, at + 3027, at + 3127)
+
+    saving = found("host-bound", repeat(3150, body)).saving
+    assert saving.expected_us == pytest.approx(2000, rel=0.1) and saving.high_us == pytest.approx(3000, rel=0.1)
+
+
 def test_the_length_of_a_pause_has_two_sides():
     trace = repeat(period(600), work(600))
     assert found("host-bound", trace)
