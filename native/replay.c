@@ -72,7 +72,7 @@ static int run(const Schedule *s, int repeats, double now, double steady, double
             double back = (s->waits[i] == EARLIER ? before : ends[s->waits[i]]) + s->tail[i];
             if (back > now) now = back;
         }
-        finished[r] = now > done ? now : done;
+        finished[r] = done > now ? done : now;
         if (r < 2) continue;
         double change = finished[r] - 2 * finished[r - 1] + finished[r - 2];
         if ((change < 0 ? -change : change) <= steady * (finished[r] - finished[r - 1])) return r + 1;

@@ -63,7 +63,7 @@ def graph_candidate(
     hundreds of kernels with one call.
 
     How it is measured
-    Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree.
+    Names of the launched kernels, and the recorded dims of the ops that launch them, step by step: all steps must agree, but for what is said below.
     A step must launch `min_ops` ({min_ops}: fewer are cheap to launch), wait nowhere in between (a capture would fail; sending the input and reading the result stay outside), and
     the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
     whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
@@ -71,8 +71,8 @@ def graph_candidate(
     before the first kernel; later 4 kB or less, as a constant), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
     shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
-    graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for
-    (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing); reported from
+    graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for.
+    Steps that differ in no more than a tenth of their launches, and wait for conditions on tensors and for other values alone, are one graph without these (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing); reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
 

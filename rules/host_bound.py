@@ -8,15 +8,16 @@ from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
 from advisor.intervals import clip, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.recordings.timeline import CopyKind, Timeline
+from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct
-from advisor.views.replay.edits import Edit, Edits, WithoutOps, WithoutWaits, combine
+from advisor.views.replay.edits import Edits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.made_on_host import unsent_behind
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
@@ -62,7 +63,7 @@ def host_bound(
     half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
     two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
-    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`high`: nor what is copied from pageable memory, as if it were made on the GPU). Reported where it recurs in
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
     no more are its symptom. Where the process that trains makes its batches itself,
@@ -160,7 +161,7 @@ def _between_launches(
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
             combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
-            combine(host_time.without(joined(whole, guessed)), _unsent(work, calls)),
+            combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
         ),
         removes="the program's own work on the host between launches",
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
@@ -171,12 +172,8 @@ def _between_launches(
     )
 
 
-def _unsent(work: GpuWork, calls: HostCalls | None) -> Edit:
-    """Without what is copied from pageable memory to the device, which work of the host's may have made."""
-    sent = np.flatnonzero(work.pageable & (work.column("copy_kind") == CopyKind.HTOD.value))
-    if calls is None or not len(sent):
-        return combine()
-    return combine(WithoutWaits(calls.held_by_copies(work.schedule.op_call[sent])), WithoutOps(sent))
+_MAKES_NOTHING = ("gc", "sleep", "generated")
+"""Kinds of work that leave nothing to send."""
 
 
 _PREPARED = Fix(

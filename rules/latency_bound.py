@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
 from advisor.report.finding import Code, Fix
+from advisor.report.numbers import percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.views.kernels.counters import (
     NO_STALL,
@@ -78,7 +79,7 @@ def latency_bound(measured: MeasuredKernels, *, max_busy: float = 0.5, min_stall
         best, likely, _ = REACHED
         gain = Gain.of_time(busy / best, max(busy / likely, 0.5), max(busy / likely, 1 / PARTLY))
         return Seen(
-            f"has nothing busy (at most {busy:.0%} of a peak): a warp {STALLS[name]} for {share:.0%} of its time.",
+            f"has nothing busy (at most {percent(busy)} of a peak): a warp {STALLS[name]} for {share:.0%} of its time.",
             gain,
             0.6,
             _fix(name),

@@ -71,18 +71,14 @@ def repeats_of(step: Step, setup: Setup) -> int:
 
 
 def step_times_ms(steps: dict[str, Step], counts: dict[str, int], setup: Setup) -> dict[str, float]:
-    """Medians of the unprofiled step times. The sides take turns, each round another first, so that a host that slows down slows them all; what all
-    sides together hold is no garbage that a step's collections would look through."""
+    """Medians of the unprofiled step times. The sides take turns, each round another first, so that a host that slows down slows them all."""
     times: dict[str, list[float]] = {side: [] for side in steps}
-    gc.collect()
-    gc.freeze()
     order = list(steps)
     for _ in range(1 if setup.tiny else REPEATS):
         for side in order:
             timed(steps[side], 1, setup)
             times[side].append(timed(steps[side], counts[side], setup))
         order = [*order[1:], order[0]]
-    gc.unfreeze()
     return {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
 
 

@@ -73,7 +73,7 @@ def analyze(
     each: Annotated[bool, typer.Option("--each", help="Several traces are no job: analyse each by itself, one after the other.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary beside the page, nor what is written.")] = False,
     open: OpenOption = False,
-    executor: ExecutorOption = "processes",
+    executor: ExecutorOption = "",
     workers: WorkersOption = None,
     shard: Annotated[str | None, typer.Option(help="Reduce only a part of the ranks of a job, as 3/8, into the directory -o; then: advisor merge.")] = None,
 ) -> None:

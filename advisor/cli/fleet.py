@@ -42,7 +42,7 @@ class JobOutput:
     """Where and how the ranks of a job are reduced: `executor` with so many `workers`; into a `directory`, where one was given; of
     the traces only a `part` (i, n)."""
 
-    executor: str = "processes"
+    executor: str = ""
     workers: int | None = None
     directory: Path | None = None
     part: tuple[int, int] | None = None

@@ -52,10 +52,10 @@ TextFormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text")]
 FailOnOption = Annotated[
     str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.", autocompletion=one_of("high", "medium", "low"))
 ]
-ExecutorOption = Annotated[str, typer.Option(help="Where the ranks of a job are read: processes, serial, or dask://HOST:PORT.")]
-WorkersOption = Annotated[
-    int | None, typer.Option(min=1, help="Ranks of a job read at once; as many as there are cores by default, one where all are small together.")
+ExecutorOption = Annotated[
+    str, typer.Option(help="Where the ranks of a job are read: processes (unless all are small together), serial, or dask://HOST:PORT.", show_default=False)
 ]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job read at once; as many as there are cores by default.")]
 
 
 class Selection(NamedTuple):

@@ -21,17 +21,25 @@ from advisor.sources.ranks import RankTrace
 def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
     """Each trace's position with what became of it; in the order in which they are done.
 
-    executor: "" or "processes", `workers` of them, by default as many as there are cores, none for traces that are small together;
-    "serial"; or "dask://HOST:PORT". Raises UsageError for another one.
+    executor: "processes", `workers` of them, by default as many as there are cores; "serial"; "dask://HOST:PORT"; or "", which is processes
+    unless the traces are small together and no `workers` were asked for. Raises UsageError for another one.
     """
     if executor.startswith("dask://"):
         return _on_dask(executor, traces, judging)
     if executor not in ("", "processes", "serial"):
         raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
-    workers = min(len(traces), workers or (1 if _small(traces) else cores()))
+    workers = min(len(traces), workers or (1 if not executor and _small(traces) else cores()))
     if executor == "serial" or workers < 2:
-        return ((i, tried(trace, judging)) for i, trace in enumerate(traces))
+        return ((i, _here(trace, judging)) for i, trace in enumerate(traces))
     return _in_processes(workers, traces, judging)
+
+
+def _here(trace: RankTrace, judging: Judging) -> Outcome:
+    """The outcome of a trace in this process; what another one would have ended of costs no other rank."""
+    try:
+        return tried(trace, judging)
+    except Exception as error:
+        return Outcome(why=f"{type(error).__name__}: {error}")
 
 
 SMALL_BYTES = 1 << 20

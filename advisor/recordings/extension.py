@@ -21,7 +21,7 @@ def _imported() -> ModuleType | None:
         import trace_advisor_native as extension
     except ImportError:
         return None
-    return extension if extension.VERSION == VERSION else None
+    return extension if getattr(extension, "VERSION", None) == VERSION else None
 
 
 EXTENSION = _imported()

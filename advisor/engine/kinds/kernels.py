@@ -34,13 +34,15 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         touches=("counters",),
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
     )
-    missing = sorted({QUESTIONS[c.check][1] for row in rows if row.counted for c in row.counted.checks if c.status == "not collected"})
+    lacking = [{QUESTIONS[c.check][1] for c in row.counted.checks if c.status == "not collected"} for row in rows if row.counted]
+    missing = sorted(set().union(*lacking))
+    some = "of some kernels " if any(not sections for sections in lacking) else ""
     page = min((kernel.page for kernel in profiles.kernels), default="")
     absent = "not on this page" if page == "details" else "not collected"
     collected = Health(
         check="sections",
         status="degraded" if missing else "ok",
-        detail=f"of some kernels {absent}: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
+        detail=f"{some}{absent}: {', '.join(missing)}" if missing else "all that the checks of a kernel need was collected",
         touches=(),
         record_with=counters(missing, page) if missing else "",
     )

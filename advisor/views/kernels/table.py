@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from advisor.knowledge import kernel_names
 from advisor.report.kernels import Counted, KernelRow, Occupancy
-from advisor.report.numbers import counted
+from advisor.report.numbers import counted, percent
 from advisor.views.kernels.checks import checks
 from advisor.views.kernels.counters import NO_STALL, STALLS, atomics, dram_bytes, stalls, thread_ops, waits_for_atomics
 from advisor.views.kernels.fill import fill
@@ -113,11 +113,11 @@ def verdict(kernel: MeasuredKernel) -> str:
         return f"Limited by {_LIMITED[limiter]}, at {kernel.limits.busy[limiter]:.0%} of its peak."
     highest, queued = kernel.limits.highest, atomics(kernel.profile)
     if queued and queued.busiest and queued.busiest > highest and waits_for_atomics(kernel.profile):
-        busy = f"One slice of L2 is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {highest:.0%} of a peak)."
+        busy = f"One slice of L2 is busy with atomic operations for {queued.busiest:.0%} of the time, nothing else is (at most {percent(highest)} of a peak)."
         return busy + _few_blocks(kernel)
     waits = next(((name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL), None)
     why = f"a warp {STALLS[waits[0]]} for {waits[1]:.0%} of its time" if waits else "it waits"
-    return f"Nothing is busy (at most {highest:.0%} of a peak): {why}.{_few_blocks(kernel)}"
+    return f"Nothing is busy (at most {percent(highest)} of a peak): {why}.{_few_blocks(kernel)}"
 
 
 FEW = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +24,7 @@ DIFFERENT = "the steps launch different kernels or other shapes, so one graph ca
 BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
 
 NEARLY = 0.9
-"""Of a step's launches, those that every other step makes too: what is left, conditions on tensors can decide."""
+"""Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Capturable:
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
-        decided = why_not == DIFFERENT and _nearly_same(work, launched) and _conditions(work, calls, waits)
+        decided = why_not == DIFFERENT and _decided(work, calls, waits, launched)
         if decided and (read_only(work.ops, calls, waits) | fetched(work, calls, waits) | sent).all():
             why_not, removable = BRANCHING, waits
         if not why_not and len(waits):
@@ -162,17 +163,23 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
 
 
-def _nearly_same(work: GpuWork, parts: list[Ints]) -> bool:
-    """Whether all steps launch most of the first one's kernels, from ops of the same dims, as often as it does, and few others."""
-    names, of_op, of_gpu = work.timeline.gpu_ops["name"].cat.codes.to_numpy().astype(np.int64), _dims(work), work.ops.of_gpu
-    kinds = [np.unique(np.c_[names[p], of_op[of_gpu[p]]], axis=0, return_counts=True) for p in parts]
-    first = {(*kind,): count for kind, count in zip(kinds[0][0].tolist(), kinds[0][1].tolist(), strict=True)}
-    shared = (sum(min(count, first.get((*kind,), 0)) for kind, count in zip(k.tolist(), c.tolist(), strict=True)) for k, c in kinds[1:])
-    return all(both >= NEARLY * max(len(p), len(parts[0])) for both, p in zip(shared, parts[1:], strict=True))
-
-
-def _conditions(work: GpuWork, calls: HostCalls, waits: Ints) -> bool:
-    """Whether every step waits for a condition on a tensor."""
-    asked = work.schedule.op_call, waits[branching(work.ops, calls, waits)]
-    steps = work.step[np.minimum(np.searchsorted(*asked), len(work.step) - 1)]
-    return bool(len(asked[1])) and len(np.unique(steps)) == work.schedule.steps
+def _decided(work: GpuWork, calls: HostCalls, waits: Ints, parts: list[Ints]) -> bool:
+    """Whether steps differ only in launches that some make and others do not, few of all, and only behind a condition on a tensor that each waits for.
+    What all launch with other dims, as on a cache that grows, no condition decides."""
+    names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy(), _dims(work)[work.ops.of_gpu]
+    kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
+    named = [Counter(names[part].tolist()) for part in parts]
+    for kind, name in zip(kinds[1:], named[1:], strict=True):
+        shared = (kinds[0] & kind).total()
+        if shared < NEARLY * max(kinds[0].total(), kind.total()) or shared < (named[0] & name).total():
+            return False
+    behind = np.searchsorted(work.schedule.op_call, waits[branching(work.ops, calls, waits)], side="right")
+    before = set()
+    for step in np.unique(work.step):
+        first, last = np.searchsorted(work.step, [step, step + 1])
+        asked = behind[(behind > first) & (behind <= last)]
+        if not len(asked):
+            return False
+        rows = work.rows[first : asked[0]]
+        before.add((names[rows].tobytes(), dims[rows].tobytes()))
+    return len(before) == 1

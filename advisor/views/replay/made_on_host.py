@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Mask, Spans, length, union
-from advisor.recordings.timeline import Timeline
+from advisor.intervals import Floats, Ints, Mask, Spans, length, union
+from advisor.recordings.timeline import CopyKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edit, WithHostTime, WithoutHostTime, WithoutOps, WithoutWaits, combine
@@ -128,3 +128,14 @@ def _before(ops: Ops, threads: Ints, op: int) -> int:
     while before >= 0 and (ops.outermost[before] != before or threads[before] != threads[op]):
         before -= 1
     return max(before, -1)
+
+
+def unsent_behind(work: GpuWork, calls: HostCalls | None, ends_us: Floats) -> Edit:
+    """Without what is copied from pageable memory to the device right behind work of the host's, which ended at these times and may have made it."""
+    sending = work.pageable & (work.column("copy_kind") == CopyKind.HTOD.value)
+    if calls is None or not sending.any():
+        return combine()
+    # Work must have ended between the last launch of anything else and the copy.
+    other_us = np.fmax.accumulate(np.where(sending, -np.inf, work.launched_us))
+    sent = np.flatnonzero(sending & (np.searchsorted(ends_us, work.launched_us) > np.searchsorted(ends_us, other_us)))
+    return combine(WithoutWaits(calls.held_by_copies(work.schedule.op_call[sent])), WithoutOps(sent))

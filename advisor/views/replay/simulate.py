@@ -216,8 +216,9 @@ def _lanes(
     return [(*of,) for of in lanes], [(*of,) for of in seen]
 
 
-DIGITS = 3
-"""Of a period in µs: no trace tells less than a nanosecond, and what runs are rounded by, in C and in stretches, decides nothing."""
+DIGITS = 4
+"""Of a window's µs: no trace tells less than a nanosecond, and what runs are rounded by, in C and in stretches, decides nothing. One more than that, so
+that a half of one, as half of a recorded time is, is no tie."""
 
 REPEATS = 4
 """Steps replayed before the period is read off: the first ones fill the queue between host and GPU."""
@@ -238,7 +239,7 @@ def _steady_us(schedule: Schedule) -> float:
     repeats = REPEATS if schedule.periodic else 1
     finished, _ = run(schedule, repeats, 0.0, {})
     total = finished[-1] - finished[-2] if repeats > 1 else finished[-1]
-    return round(total / schedule.steps, DIGITS)
+    return round(total, DIGITS) / schedule.steps
 
 
 def last_end_us(schedule: Schedule, start_us: float, busy_until_us: Mapping[int, float]) -> float:
