@@ -79,14 +79,16 @@ def drawn(page: Page) -> None:
 CONTRAST = """() => {
   const luminance = (c) => { const p = c.map((v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; });
     return .2126 * p[0] + .7152 * p[1] + .0722 * p[2]; };
+  const kept = (make, seen = new Map()) => (key) => seen.has(key) ? seen.get(key) : seen.set(key, make(key)).get(key);
   const parse = (t) => (t.match(/[\\d.]+/g) || []).map((v, i) => t.startsWith("color(") && i < 3 ? 255 * v : Number(v));
-  const ground = (n) => { for (; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
-    if (c.length === 3 || c[3] > 0) return c.slice(0, 3); } return [255, 255, 255]; };
+  const bright = kept((t) => luminance(parse(t).slice(0, 3)));
+  const ground = kept((n) => { const t = n ? getComputedStyle(n).backgroundColor : "rgb(255, 255, 255)", c = parse(t);
+    return c.length === 3 || c[3] > 0 ? bright(t) : ground(n.parentElement); });
   const bad = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) { const n = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || ["SCRIPT", "STYLE"].includes(n.tagName) || !n.checkVisibility()) continue;
-    const [a, b] = [luminance(parse(getComputedStyle(n).color).slice(0, 3)), luminance(ground(n))];
+    const [a, b] = [bright(getComputedStyle(n).color), ground(n)];
     const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
     if (ratio < 4.5) bad.push([n.className || n.tagName, walker.currentNode.data.trim().slice(0, 30), ratio.toFixed(2)]); }
   return bad; }"""
