@@ -117,6 +117,17 @@ def test_small_traces_start_no_other_process(monkeypatch):
         reduced(read(JOB), BARE)
 
 
+def test_here_too_a_rank_that_breaks_costs_no_other(monkeypatch):
+    def broken(trace, judging, whole=executors.tried):
+        if "rank1" in trace.label:
+            raise MemoryError("too large")
+        return whole(trace, judging)
+
+    monkeypatch.setattr(executors, "tried", broken)
+    found = reduce(traces_of(read(JOB)).traces, BARE)
+    assert len(found.summaries) == 1 and [(u.label, u.why) for u in found.unread] == [("rank1.json.gz", "MemoryError: too large")]
+
+
 def test_a_script_without_a_guard_analyses_a_job(tmp_path):
     script = tmp_path / "look.py"
     script.write_text(

@@ -30,6 +30,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_why_a_job_has_no_kernels_is_said(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "samples" / "jobs" / "ddp_forward_host_2", tmp_path / "job")
+    reply = json.loads(Tools(tmp_path).kernels("job"))
+    assert reply["count"] == 0 and "one rank" in reply["why"]
+
+
 def test_the_official_client_gets_every_answer(root: Path) -> None:
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
