@@ -182,7 +182,7 @@ def test_values_that_are_read_have_to_go_first_and_sizes_cannot():
     assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::nonzero")))
 
 
-def branching(op="aten::is_nonzero", more=2, behind=10, grows=False):
+def branching(op="aten::is_nonzero", more=2, behind=10, grows=False, shapes=True):
     """Five steps of forty kernels, and of `more` in the second and fourth behind the first `behind`; after ten the host looks at a tensor. grows: the
     last ones of each step work on a cache."""
     trace, period = Trace(), 20 * (44 + more)
@@ -191,9 +191,8 @@ def branching(op="aten::is_nonzero", more=2, behind=10, grows=False):
         for k in range(40 + more * (s % 2)):
             t = period * s + 20 * k + 20 * (k >= 10)
             extra = behind <= k < behind + more * (s % 2)
-            trace.op("aten::mul", t, 18, [[4 if extra else 16 + s if grows and k > 37 else 8]]).launch(
-                t + 10, t + 15, t + 19, "extra" if extra else "kernel", 4
-            )
+            dims = [[4 if extra else 16 + s if grows and k > 37 else 8]] if shapes else None
+            trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, "extra" if extra else "kernel", 4)
         t = period * s + 200
         trace.op(op, t + 4, 10).call("cudaStreamSynchronize", t + 5, 8)
     return trace
@@ -212,6 +211,7 @@ def test_what_no_condition_decides_stays_different():
     assert "different kernels" in clear("graph-candidate", branching(more=5)), "a ninth more is more than a branch"
     assert "different kernels" in clear("graph-candidate", branching(behind=4)), "nobody had looked yet"
     assert "different kernels" in clear("graph-candidate", branching(grows=True)), "a cache grows whatever is looked at"
+    assert "different kernels" in clear("graph-candidate", branching(shapes=False)), "whether one does is not known"
 
 
 def sending(size, read=False):

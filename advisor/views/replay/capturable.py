@@ -68,7 +68,8 @@ class Capturable:
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
-        decided = why_not == DIFFERENT and _decided(work, calls, waits, launched)
+        # Without shapes a cache that grows looks like a state that does not.
+        decided = why_not == DIFFERENT and work.timeline.source.shapes and _decided(work, calls, waits, launched)
         if decided and (read_only(work.ops, calls, waits) | fetched(work, calls, waits) | sent).all():
             why_not, removable = BRANCHING, waits
         if not why_not and len(waits):
