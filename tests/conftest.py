@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ LONG = (
 def _shares(file: Path) -> bool:
     """Whether a file asks for `analysed` samples."""
     return "from tests.analysed import" in file.read_text(encoding="utf-8")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now lives to the end: the collector of cycles need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

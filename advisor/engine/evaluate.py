@@ -16,6 +16,7 @@ from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.engine.terms import in_terms_of_cuda, in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import Unavailable
 from advisor.knowledge.devices import Peaks
+from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.finding import Clear, Failed, Skipped
 from advisor.report.model import Report
@@ -27,6 +28,7 @@ from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace, speaks_of
 
 
+@uncollected()
 def evaluate(
     recording: Recording,
     rules: Sequence[Rule],

@@ -1,6 +1,6 @@
 """Reading and analysing stay within a factor of what parsing alone takes, on the same machine at the same time.
 
-The limits are some 1.6 times what is measured, in CPU time of the median round, so that noise passes
+The limits are some 1.5 times what is measured, in CPU time of the least of the rounds, so that noise passes
 and a factor of two fails: work in Python for each event where there was none, a file read twice, a library imported for nothing.
 """
 
@@ -17,7 +17,8 @@ from tests.benchmarks.yardstick import Spread
 
 MB = 20
 ROUNDS = 3
-RATIOS = {"load": 25.0, "native": 6.5, "rules": 34.0, "report": 1.0, "html": 19.0}
+PHASE_ROUNDS = 5
+RATIOS = {"load": 25.0, "native": 6.0, "rules": 34.0, "report": 1.0, "html": 16.0}
 """To the warm parse. Of a trace this small, half of what views and rules take is the same for any trace."""
 
 SMALL_MB = 5
@@ -60,21 +61,21 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Spread]:
     folder: Path = tmp_path_factory.mktemp("speed")
     generate.kineto(folder / "trace.json", MB * 10**6)
     generate.kineto(folder / "small.json", 2 * 10**6)
-    return yardstick.phases(folder / "trace.json", folder / "small.json", ROUNDS)
+    return yardstick.phases(folder / "trace.json", folder / "small.json", PHASE_ROUNDS)
 
 
 @pytest.mark.parametrize("phase", RATIOS)
 def test_cpu_time_against_the_warm_parse(phase: str, phases: dict[str, Spread]) -> None:
     if phase not in phases:
         pytest.skip("trace_advisor_native is not installed")
-    ratio = phases[phase].cpu_s / phases["parse"].cpu_s
+    ratio = phases[phase].least_cpu_s / phases["parse"].least_cpu_s
     assert ratio <= RATIOS[phase], f"{yardstick.PHASES[phase]} takes {ratio:.1f} warm parses, of {phases[phase].cpu_range_s} s"
 
 
 def test_a_small_trace_against_importing_numpy(tmp_path: Path) -> None:
     generate.kineto(tmp_path / "trace.json", SMALL_MB * 10**6)
     costs = yardstick.start(tmp_path / "trace.json", ROUNDS)
-    ratio = costs["analyze"].cpu_s / costs["numpy"].cpu_s
+    ratio = costs["analyze"].least_cpu_s / costs["numpy"].least_cpu_s
     assert ratio <= STARTS, f"an analysis takes {ratio:.1f} imports of numpy"
 
 

@@ -7,16 +7,15 @@ order, as picklers do, refuses every opcode that names, makes or changes an obje
 
 from __future__ import annotations
 
-import gc
 import pickle
 import pickletools
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from advisor.errors import TraceError
+from advisor.recordings.garbage import uncollected
 from advisor.sources.memory import rows
 
 _NAMES = {opcode.code.encode("latin-1")[0]: opcode.name for opcode in pickletools.opcodes}
@@ -185,7 +184,7 @@ def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
     Raises TraceError where it would make or call anything but plain data (with its name), or is damaged.
     """
     try:
-        with _no_collections():
+        with uncollected():
             return _run(_Machine(data, fold))
     except (_Malformed, IndexError, KeyError, TypeError, ValueError, struct.error, MemoryError) as error:
         why = f"{error}" if isinstance(error, _Malformed) else f"{type(error).__name__}: {error}"
@@ -193,18 +192,6 @@ def loads(data: bytes, path: str, fold: Fold | None = None) -> Any:
             f"{path} is a damaged pickle: {why[:120]}",
             "Write the snapshot again: torch.cuda.memory._dump_snapshot('snapshot.pickle').",
         ) from None
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Millions of containers are made and none is garbage: looking for cycles among them takes half the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _run(m: _Machine) -> Any:

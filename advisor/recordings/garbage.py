@@ -1,0 +1,19 @@
+"""The collector of cycles, stopped while much is made of which little is garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Looking for cycles among all that lives, modules with it, takes a tenth of an analysis and half of unpickling, and finds nothing there."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
