@@ -21,12 +21,7 @@ print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if 
     [ "$trace" != ./ ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi
 
-advisor analyze "$trace" "${config[@]}" --format json --output "$out/report.json" --force
-for format in sarif markdown; do
-    advisor report "$out/report.json" --format "$format" --output "$out/report.$format" --force
-done
-# A saved report has no picture: the HTML is made from the trace.
-advisor analyze "$trace" "${config[@]}" --format html --output "$out/report.html" --force
+advisor analyze "$trace" "${config[@]}" -o "$out/report.html" -o "$out/report.json" -o "$out/report.sarif" -o "$out/report.md" --force
 
 : >"$out/comment.md"
 rm -f -- "$out/diff.md" # of an earlier use in this job
@@ -43,7 +38,7 @@ if [ -n "${ADVISOR_BASELINE:-}" ]; then
     fi
     rm -f "$out/diff.log"
 fi
-cat "$out/report.markdown" >>"$out/comment.md"
+cat "$out/report.md" >>"$out/comment.md"
 
 # GitHub takes 1 MiB of summary a step and 65,536 characters of comment: two reports may pass the latter, one never does.
 cat "$out/comment.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"

@@ -77,7 +77,7 @@ def test_analyze_writes_reports_summary_comment_and_outputs(step, tmp_path):
     done = step("analyze.sh", ADVISOR_TRACE=SLOW)
     assert done.returncode == 0, done.stderr
     written = {p.name for p in (tmp_path / "advisor-report").iterdir()}
-    assert written == {"report.html", "report.json", "report.sarif", "report.markdown", "comment.md"}
+    assert written == {"report.html", "report.json", "report.sarif", "report.md", "comment.md"}
     summary, comment = (tmp_path / "summary.md").read_text(), (tmp_path / "advisor-report" / "comment.md").read_text()
     assert "launch-bound" in summary and len(summary.encode()) < 1 << 20
     assert comment.rstrip().endswith(MARKER) and len(comment) < 65_536

@@ -24,6 +24,7 @@ from advisor.cli.terminal import (
     FormatOption,
     OpenOption,
     OutputOption,
+    OutputsOption,
     RulesOption,
     TextFormatOption,
     UnjudgedOption,
@@ -56,7 +57,7 @@ def analyze(
         ),
     ],
     format: FormatOption = None,
-    output: OutputOption = None,
+    output: OutputsOption = None,
     force: ForceOption = False,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Run only this rule; may be repeated.", autocompletion=rule_names)] = None,
     rules: RulesOption = None,
@@ -86,25 +87,28 @@ def analyze(
     from advisor.reports import formats
 
     check_severity(fail_on)
+    first, others = (output[0], output[1:]) if output else (None, [])
+    _check_several(first, others, format, each)
     if each:
 
         def one(path: str, into: Path | None) -> None:
             analyze(
-                [path], format, into, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
+                [path], format, [into] if into else None, force, rule, rules, config, fail_on, allow_unjudged, strict, max_gib, memory, kernels, step_ms,
                 quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
             )  # fmt: skip
 
-        _one_by_one(trace, output, formats()[format or "html"].SUFFIX, one)
+        _one_by_one(trace, first, formats()[format or "html"].SUFFIX, one)
         return
     if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
     chosen = selection(config, rules, rule)
     name, max_bytes = one_path(trace), int(max_gib * GIB)
-    how = JobOutput(executor, workers, directory_of(output, shard), part_of(shard))
+    how = JobOutput(executor, workers, directory_of(first, shard), part_of(shard))
     page = partial(html_path, name)
     inputs = (*trace, *filter(None, (memory, kernels)))
-    form, target = destination(format, Path("-") if how.directory else output, formats(), page, force, *inputs)
-    html = page() if format is None and output is None else None
+    form, target = destination(format, Path("-") if how.directory else first, formats(), page, force, *inputs)
+    beside = [destination(None, path, formats(), page, force, *inputs) for path in others]
+    html = page() if format is None and first is None else None
     if html:
         check_target(html, force, name)
     recording = _read(trace, max_bytes, memory, kernels)
@@ -120,22 +124,36 @@ def analyze(
         recording = reduced_job(recording, judging, how)
     elif how.directory and not how.directory.exists():  # a name without a suffix, and no job: a file
         how = replace(how, directory=None)
-        form, target = destination(format, output, formats(), page, force, *inputs)
+        form, target = destination(format, first, formats(), page, force, *inputs)
     elif how.directory:
         raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
     report = chosen.run(recording, step_ms)
     if how.directory:
         write_directory(report, how.directory)
-    asked = format is not None or output is not None
+    asked = format is not None or first is not None
     if (asked or not quiet) and (not how.directory or format):
         _write(report, form, target, quiet)
+    for form_beside, path in beside:
+        _write(report, form_beside, path, quiet)
     if html:
         _write(report, "html", html, quiet)
     if open:
-        show_page(html or target or (how.directory and how.directory / INDEX))
+        written = (html, target, *(path for _, path in beside), how.directory and how.directory / INDEX)
+        show_page(next((path for path in written if path and path.suffix == ".html"), target))
     if strict and report.failed:
         raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
     gate(report, fail_on, allow_unjudged)
+
+
+def _check_several(first: Path | None, others: list[Path], format: str | None, each: bool) -> None:
+    """Raises UsageError for several outputs where there can be but one."""
+    if others and format is not None:
+        raise UsageError(f"--format {format} is one format, and {len(others) + 1} outputs are given", "Leave it out: the suffix of each tells its format.")
+    if others and each:
+        raise UsageError(f"--each writes into one directory, and {len(others) + 1} outputs are given", "Give one -o, a directory that is there.")
+    for nth, path in enumerate(others):
+        if path in (first, *others[:nth]):
+            raise UsageError(f"{path} is given twice", "Give each output a path of its own.")
 
 
 def _one_by_one(traces: list[str], output: Path | None, suffix: str, analyze_one: Callable[[str, Path | None], None]) -> None:

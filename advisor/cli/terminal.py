@@ -40,6 +40,12 @@ def format_option(*names: str, alone: str | bool = False) -> Any:
 
 
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
+OutputsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output", "-o", help="Where to write; - is standard output. May be repeated: each file's suffix tells its format, as .html, .json, .md or .sarif."
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings: a TOML file. Without it, the table tool.advisor of the nearest pyproject.toml.")]
 RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A Python file with rules of your own; may be repeated.")]

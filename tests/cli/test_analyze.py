@@ -58,6 +58,29 @@ def test_standard_input_and_suffix_choose(tmp_path):
     assert (tmp_path / "report.md").read_text().count("|") > 10
 
 
+def test_one_analysis_writes_several_files_in_their_formats(tmp_path):
+    done = advisor("analyze", SLOW, "-o", "a.html", "-o", "a.sarif", "-o", "a.gitlab.json", "-o", "-", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith(b"advisor ") and {p.name for p in tmp_path.iterdir()} == {"a.html", "a.sarif", "a.gitlab.json"}
+    for name in ("sarif", "gitlab"):
+        alone = advisor("analyze", SLOW, "-f", name, "-o", "-", cwd=tmp_path).stdout
+        assert alone == next(tmp_path.glob(f"a.{name}*")).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-o", "a.html", "-o", "a.html"], "given twice"),
+        (["-f", "json", "-o", "a.json", "-o", "a.html"], "one format, and 2 outputs"),
+        (["--each", "-o", "a.json", "-o", "a.html"], "one directory"),
+        (["-o", "a.json", "-o", "notes.md"], "was not written by advisor"),
+    ],
+)
+def test_several_files_that_cannot_be_are_refused_before_any_is_written(tmp_path, options, says):
+    (tmp_path / "notes.md").write_text("mine")
+    done = advisor("analyze", SLOW, *options, cwd=tmp_path)
+    assert done.returncode == 2 and says in done.stderr.decode() and [p.name for p in tmp_path.iterdir()] == ["notes.md"]
+
+
 def test_a_saved_report_renders_as_the_analysis_did(tmp_path):
     assert advisor("analyze", SLOW, "-o", "r.json", cwd=tmp_path).returncode == 0
     for format_ in ("markdown", "text", "json"):
