@@ -300,8 +300,7 @@ class Timeline:
             frame: pd.DataFrame = getattr(self, name)
             if list(frame.columns) != list(spec):
                 raise TraceError(f"the reader built a table {name} with columns {list(frame.columns)}")
-            for column, dtype in spec.items():
-                found = frame[column].dtype
+            for (column, dtype), found in zip(spec.items(), frame.dtypes, strict=True):
                 if (dtype == "str") != isinstance(found, pd.CategoricalDtype) or (dtype != "str" and found != np.dtype(dtype)):
                     raise TraceError(f"the reader built {name}.{column} as {found}, not {dtype}")
             if "dur_us" in spec and not (frame["dur_us"].to_numpy() >= 0).all():

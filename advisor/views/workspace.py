@@ -71,6 +71,7 @@ def speaks_of(function: Any, part: type) -> bool:
     return workspace.can(function)
 
 
+@cache
 def _asked(need: Any) -> tuple[type, bool]:
     """The view that an annotation names, and whether it may be None."""
     several = [view for view in get_args(need) if view is not NoneType] if get_origin(need) in (Union, UnionType) else [need]

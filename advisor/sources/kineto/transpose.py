@@ -66,9 +66,15 @@ class Piece:
 
 def decode_piece(text: bytes, exact: bool = False) -> Piece:
     """Decode and transpose `{…}, {…}`; `exact` reads times as text from the start. Raises MalformedError."""
-    decoded = None if exact else native.decode(text)
+    piece = None if exact else decode_in_c(text)
+    return decode_in_python(text, exact) if piece is None else piece
+
+
+def decode_in_c(text: bytes) -> Piece | None:
+    """As decode_piece, by the decoder in C; None where there is none, or it gives the piece back."""
+    decoded = native.decode(text)
     if decoded is None:
-        return decode_in_python(text, exact)
+        return None
     tables = {table: times | _COLUMNS[table](fields) for table, times, fields in decoded.tables}
     return Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True)
 

@@ -24,7 +24,7 @@ from advisor.sources import kineto
 from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.events import MalformedError
-from advisor.sources.kineto.transpose import Piece, decode_in_python, decode_piece
+from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
 from tests.paths import EACH, ROOT, shared_files
@@ -61,12 +61,11 @@ def assert_alike(piece: bytes) -> bool:
 
 
 def _assert_gives(piece: bytes, expected: Piece | None) -> bool:
-    taken = native.decode(piece) is not None
-    if expected is None:
-        assert not taken, piece
-    elif taken:
-        assert_same_piece(decode_piece(piece), expected)
-    return taken
+    found = decode_in_c(piece)
+    if found is not None:
+        assert expected is not None, piece
+        assert_same_piece(found, expected)
+    return found is not None
 
 
 def text_of(*events: dict[str, Any]) -> bytes:
