@@ -214,7 +214,7 @@ def report(
 
 
 def redact(
-    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank, or of advisor record.")],
+    trace: Annotated[Path, typer.Argument(help="A recording, a saved report, or a directory with one trace a rank, of advisor record or of JAX.")],
     output: Annotated[Path, typer.Argument(help="A new file; one that ends in .gz is compressed. Of a directory a new directory.")],
 ) -> None:
     """Write a copy to give away, with the same analysis.

@@ -1,7 +1,7 @@
-"""A directory to give away: a job's ranks' traces or snapshots, what shards left of them, or what `advisor record` wrote, each file as one
-recording to give away is (`sources.redact`).
+"""A directory to give away: a job's ranks' traces or snapshots, what shards left of them, what `advisor record` wrote, or the log of JAX's
+profiler, each file as one recording to give away is (`sources.redact`).
 
-A rank's file is named anew, since torch names it by its machine: by its rank where its name says one, and ranks on one machine stay on one.
+A rank's file is named anew, since torch and JAX name it by its machine: by its rank where its name says one, and ranks on one machine stay on one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health
 from advisor.sources import redact as recordings
 from advisor.sources import run
+from advisor.sources.jax.directory import runs
 from advisor.sources.ranks import RankTrace, latest_among, rank_traces, snapshots_among, traces_among
 from advisor.sources.redact.names import Names, device, one_of
 from advisor.sources.redact.report import given_away
@@ -56,17 +57,20 @@ def _directory(source: Path, target: Path) -> None:
         held, step_us = run.held(source)
         traces = {name + _suffixes(path): path for name, path in held.items()}
         recorded = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
+    elif logged := runs(source):
+        traces = _of_log(source, logged, names)
     else:
         paths = [str(path) for path in files]
         found = latest_among(traces_among(paths)) or snapshots_among(paths)
         traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
         left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
     if not traces and not left:
-        raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, or one of advisor record.")
+        raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, one of advisor record, or a log of JAX.")
     try:
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:
             for name, path in traces.items():
+                (part / name).parent.mkdir(parents=True, exist_ok=True)
                 recordings.redact(path, part / name, names)
             for i, path in enumerate(left):
                 (part / f"{i:06}{path.suffix}").write_bytes(_left_by_a_shard(path, names, i))
@@ -78,6 +82,19 @@ def _directory(source: Path, target: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise recordings.cannot_redact(source, target, error) from None
+
+
+_DATE = re.compile(r"\d{4}(?:_\d\d){5}")
+
+
+def _of_log(source: Path, logged: list[list[str]], names: Names) -> dict[str, Path]:
+    """The files of every run of a log by their new names, in directories as before: of `profile` with itself, by which what lies below is known.
+    A run is called by its date or, where any is named otherwise, by its place: the newest is known by its name."""
+    within = [Path(files[0]).parent.relative_to(source.parent if source.name == "profile" else source) for files in logged]
+    dated = all(_DATE.fullmatch(run.name) for run in within)
+    below = [run if dated or not run.name else run.with_name(f"run{i:04}") for i, run in enumerate(within)]
+    ranks = [(run, i, trace) for run, files in zip(below, logged, strict=True) for i, trace in enumerate(rank_traces(files))]
+    return {str(run / _renamed(trace, i, names)): Path(trace.path) for run, i, trace in ranks}
 
 
 def _renamed(trace: RankTrace, at: int, names: Names) -> str:
@@ -98,7 +115,7 @@ _PACKED = (".gz", ".zst")
 
 def _suffixes(path: Path) -> str:
     """Those of a file that say what it is; whatever packed it, the copy is packed with gzip."""
-    said = "".join(suffix for suffix in path.suffixes if suffix in (".pt", ".trace", ".json", ".pickle", ".sqlite"))
+    said = "".join(suffix for suffix in path.suffixes if suffix in (".pt", ".trace", ".json", ".pickle", ".sqlite", ".xplane", ".pb"))
     return said + (".gz" if path.suffix in _PACKED else "")
 
 

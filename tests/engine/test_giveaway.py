@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import msgspec
@@ -14,7 +15,7 @@ from advisor.engine.giveaway import redact
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
-from advisor.errors import UsageError
+from advisor.errors import TraceError, UsageError
 from advisor.report.finding import Clear, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
 from advisor.report.recording import Health
 from advisor.sources import read
@@ -148,3 +149,45 @@ def test_the_snapshots_of_ranks_are_given(tmp_path):
         (tmp_path / "ranks" / f"{WORD}-rank{rank}.pickle.gz").write_bytes((ROOT / "samples/memory/out_of_memory.fixed.pickle.gz").read_bytes())
     redact(tmp_path / "ranks", tmp_path / "given")
     assert sorted(path.name for path in (tmp_path / "given").iterdir()) == ["rank0.pickle.gz", "rank2.pickle.gz"]
+
+
+def log_of(root, *runs):
+    """A log of JAX: a profile, and the Chrome trace made of it, a run."""
+    for date in runs:
+        folder = root / "plugins" / "profile" / date
+        folder.mkdir(parents=True)
+        (folder / f"{WORD}.xplane.pb.gz").write_bytes((ROOT / "samples/jax/attention.fixed.xplane.pb.gz").read_bytes())
+        (folder / f"{WORD}.trace.json.gz").write_bytes(b"")
+        (root / f"events.out.tfevents.17.{WORD}").write_bytes(b"")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("runs", "within", "given"),
+    [
+        (["2026_01_31_12_00_00", "2026_02_01_09_30_00"], "", ["plugins/profile/2026_01_31_12_00_00", "plugins/profile/2026_02_01_09_30_00"]),
+        (["2026_01_31_12_00_00", f"{WORD}"], "", ["plugins/profile/run0000", "plugins/profile/run0001"]),
+        (["2026_01_31_12_00_00"], "plugins/profile", ["profile/2026_01_31_12_00_00"]),
+        (["2026_01_31_12_00_00"], "plugins/profile/2026_01_31_12_00_00", ["."]),
+    ],
+)
+def test_every_run_of_a_log_of_jax_is_given(tmp_path, runs, within, given):
+    log, target = log_of(tmp_path / "log", *runs) / within, tmp_path / "given"
+    done = CliRunner().invoke(app, ["redact", str(log), str(target)])
+    assert not done.exit_code, done.output
+    files = sorted(path for path in target.rglob("*") if path.is_file())
+    assert files == [target / run / "trace0.xplane.pb.gz" for run in given]
+    assert not any(found_in(path.read_bytes()) for path in files)
+    before, after = (read(directory).parts[0] for directory in (log, target))
+    assert len(after.gpu_ops) == len(before.gpu_ops) > 0 and after.source.path == str(files[-1])
+    with pytest.raises(UsageError, match="is there already"):
+        redact(log, target)
+
+
+def test_a_log_with_a_damaged_run_is_refused_whole(tmp_path):
+    log = log_of(tmp_path / "log", "2026_01_31_12_00_00", "2026_02_01_09_30_00")
+    (damaged,) = (log / "plugins/profile/2026_02_01_09_30_00").glob("*.pb.gz")
+    damaged.write_bytes(damaged.read_bytes()[:2000])
+    with pytest.raises(TraceError, match=re.escape(str(damaged))):
+        redact(log, tmp_path / "given")
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]

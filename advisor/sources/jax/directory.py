@@ -10,17 +10,28 @@ _SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".trace.json.gz")
 
 
 def newest_run(directory: Path) -> list[str]:
-    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them where it holds no run.
+    """The files of a run, one a host: those in the directory itself, else of the newest run below it. None of them where it holds no run."""
+    found = runs(directory)
+    return found[-1] if found else []
+
+
+def runs(directory: Path) -> list[list[str]]:
+    """The files of each run, one a host, the oldest run first: of the directory itself, else of those below it.
 
     Runs are named by their date, as `2026_01_31_12_00_00`, and so the last by name is the newest.
     """
     for where in _WHERE:
-        runs = sorted(p for p in directory.glob(where) if p.is_dir()) if where else [directory]
-        for run in reversed(runs):
-            # Only below `profile` is a Chrome trace known to be one of XLA's.
-            for suffix in _SUFFIXES if run.parent.name == "profile" else _SUFFIXES[:2]:
-                if found := sorted(str(p) for p in run.iterdir() if p.name.endswith(suffix) and p.is_file()):
-                    return found
+        there = sorted(p for p in directory.glob(where) if p.is_dir()) if where else [directory]
+        if found := [files for run in there if (files := _files(run))]:
+            return found
+    return []
+
+
+def _files(run: Path) -> list[str]:
+    # Only below `profile` is a Chrome trace known to be one of XLA's.
+    for suffix in _SUFFIXES if run.parent.name == "profile" else _SUFFIXES[:2]:
+        if found := sorted(str(p) for p in run.iterdir() if p.name.endswith(suffix) and p.is_file()):
+            return found
     return []
 
 
