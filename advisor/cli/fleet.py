@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,7 +109,10 @@ def write_directory(report: Report, directory: Path) -> None:
     from advisor.engine.fleet import page_name
     from advisor.reports import formats
 
-    ranks = (row if row.failed else msgspec.structs.replace(row, page=f"{PAGES}/{page_name(row.trace)}") for row in report.ranks)
+    make_directory(directory)
+    pages = {row.trace: f"{PAGES}/{page_name(row.trace)}" for row in report.ranks if not row.failed}
+    there = {trace: page for trace, page in pages.items() if (directory / page).is_file()}  # summaries alone have none
+    ranks = (msgspec.structs.replace(row, page=there[row.trace]) if row.trace in there else row for row in report.ranks)
     report = msgspec.structs.replace(report, ranks=tuple(ranks))
     for name, form in ((INDEX, "html"), (SAVED, "json")):
         write(formats()[form].render(report), directory / name)
@@ -127,17 +131,27 @@ def merge(
 ) -> None:
     """Judge a job from the summaries of its ranks.
 
-    `advisor analyze --shard` writes them.
+    `advisor analyze --shard` writes them. Into a directory (one that is there, or a name without a suffix) go the page and report.json.
     """
     from advisor.engine.fleet import merged, stored
     from advisor.reports import formats
 
     check_severity(fail_on)
-    chosen = selection(config, rules, rule)
-    form, target = destination(format, output, formats(), lambda: Path(f"{file_name(summaries.name) or 'job'}.advisor.html"), force, str(summaries))
+    chosen, directory = selection(config, rules, rule), directory_of(output, None)
+    page = partial(_page_of, summaries)
+    form, target = destination(format, Path("-") if directory else output, formats(), page, force, str(summaries))
+    if directory:
+        check_directory(directory, force)
     report = chosen.run(merged(stored(summaries), str(summaries)))
-    write(formats()[form].render(report), target)
+    if directory:
+        write_directory(report, directory)
+    if format or not directory:
+        write(formats()[form].render(report), target)
     gate(report, fail_on, allow_unjudged)
+
+
+def _page_of(summaries: Path) -> Path:
+    return Path(f"{file_name(summaries.name) or 'job'}.advisor.html")
 
 
 def one_path(paths: Sequence[str]) -> str:

@@ -19,10 +19,11 @@ from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_o
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
-from advisor.errors import TraceError
+from advisor.errors import TraceError, UsageError
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording, with_kernels
 from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.saved import read_report
 from advisor.reports import formats
 from advisor.sources import isolated, load, read, read_several
 from advisor.sources.ranks import holds_ranks
@@ -248,6 +249,23 @@ def test_the_commands(tmp_path):
         assert run(app, ["analyze", str(JOB), "--shard", part, "-o", str(tmp_path / "kept"), "--executor", "serial"]).exit_code == 0
     done = run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", "-"])
     assert done.exit_code == 0 and '"kind": "job"' in done.stdout and '"straggler"' in done.stdout
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_summaries_merge_into_a_directory_as_traces_are_analysed_into_one(tmp_path, is_there):
+    run, job = CliRunner().invoke, tmp_path / "job"
+    assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(tmp_path / "kept"), "--executor", "serial"]).exit_code == 0
+    if is_there:
+        job.mkdir()
+    done = run(app, ["merge", str(tmp_path / "kept"), "-o", f"{job}/"])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in job.iterdir()) == ["index.html", "report.json"]
+    assert [row.page for row in read_report(job / "report.json").ranks] == ["", ""]  # no page, no link
+    (job / "index.html").write_text("somebody's")
+    assert isinstance(run(app, ["merge", str(tmp_path / "kept"), "-o", str(job)]).exception, UsageError)
+    assert run(app, ["analyze", str(JOB), "-o", str(job), "--executor", "serial", "--force"]).exit_code == 0
+    assert run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", str(job)]).stdout.startswith("{")
+    assert [row.page for row in read_report(job / "report.json").ranks] == ["ranks/rank0.html", "ranks/rank1.html"]
 
 
 def test_measured_kernels_are_found_in_every_rank():
