@@ -12,7 +12,7 @@ from advisor.knowledge.idle import IDLE_CAUSES
 from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Finding, Saving, ShareSaved
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
-from advisor.report.recording import DeviceTime
+from advisor.report.recording import READ_INSTEAD, DeviceTime
 from advisor.report.step import HOST_LINKS, PathPart
 
 _BUSY = (
@@ -430,10 +430,6 @@ def measured(report: Report) -> str:
     return " ".join(f"Measured on GPU {device}, in percent of peak: {', '.join(units)}." for device, units in by_device.items())
 
 
-_READ_INSTEAD = ("fuller-file", "latest-recording")
-"""Checks that something is told by though nothing is wrong: which file was read in place of another."""
-
-
 def read_instead(report: Report) -> list[str]:
     """Which file was read in place of others that are there, a sentence each."""
-    return [". ".join(filter(None, (check.detail, check.record_with))) + "." for check in report.health if check.check in _READ_INSTEAD]
+    return [". ".join(filter(None, (check.detail, check.record_with))) + "." for check in report.health if check.check in READ_INSTEAD]

@@ -16,6 +16,7 @@ import msgspec
 from advisor.errors import TraceError, UsageError, no_such
 from advisor.report.finding import AnySaving, Finding
 from advisor.report.model import Report
+from advisor.report.recording import READ_INSTEAD
 
 REPLY_BYTES = 8_000
 """An answer is read into a context window: what does not fit is counted, and how to ask for it said."""
@@ -40,6 +41,7 @@ class Tools:
         report = self._report(trace)
         head = report.headline
         found = [{"id": f.id, "severity": f.severity, "title": f.title, "saves": _saving(f.saving), "fix": f.fix.title} for f in report.findings]
+        notes = [_text(check.detail) for check in report.health if check.check in READ_INSTEAD or (check.check == "ranks-read" and check.status != "ok")]
         return _fitted(
             {
                 "kind": report.kind,
@@ -51,7 +53,9 @@ class Tools:
                 "rules_clear": len(report.clear),
                 "rules_skipped": [skipped.rule for skipped in report.skipped],
                 "rules_failed": [failed.rule for failed in report.failed],
-                "from_trace": {"summary": head.summary, "path": report.source.path, "devices": [device.name for device in report.devices]},
+                "from_trace": {
+                    "summary": head.summary, "path": report.source.path, "devices": [device.name for device in report.devices], "which_was_read": notes,
+                },
             },
             "findings", found, "findings(trace, skip=N)",
         )  # fmt: skip

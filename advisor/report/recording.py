@@ -95,6 +95,10 @@ TOUCHES = ("host", "kernels", "counters", "memory", "ranks")
 counters of a kernel, what memory held, how ranks are matched."""
 
 
+READ_INSTEAD = ("fuller-file", "latest-recording")
+"""Checks that something is told by though nothing is wrong: which file was read in place of another."""
+
+
 class Health(msgspec.Struct, frozen=True):
     """One question asked of the trace before any advice."""
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 from advisor.errors import TraceError
 from advisor.recordings.recording import Progress, Recording
 from advisor.recordings.timeline import ReadIssue, Timeline
+from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
 from advisor.sources import run
 from advisor.sources.masking import without_secrets
@@ -33,7 +34,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     `processes`: 1 or 2; a large Kineto trace is read by two where there are two cores. The recording is the same.
     Raises TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
     """
-    path, given = os.fspath(path), 1
+    path, told = os.fspath(path), ""
     processes = processes or cores()
     if path == STDIN:
         if sys.stdin is None:
@@ -43,19 +44,20 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if is_pattern(path) or is_directory(path):
-            from advisor.sources.jax.directory import newest_run
+            from advisor.sources.jax.directory import runs
 
-            names = names_in(path)
-            traces = (newest_run(Path(path)) if os.path.isdir(path) else []) or traces_among(names)
+            names, logged = names_in(path), runs(Path(path)) if os.path.isdir(path) else []
+            traces = logged[-1] if logged else traces_among(names)
             if not traces and (snapshots := snapshots_among(names)):
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(latest := latest_among(traces)) > 1:
-                return _job(latest, path, len(traces))
-            path, given = _only(latest, path), len(traces)
+                return job_of(latest, path, tuple(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)),))))
+            path = _only(latest, path)
+            told = _of_runs(logged) or _of_recordings(path, len(traces))
         file, size = open_binary(path)
         with file:
             one = _record(file, path, size, max_bytes, progress, processes)
-        return one if given < 2 else replace(one, parts=tuple(_of_several(part, given) for part in one.parts))
+        return replace(one, parts=tuple(_chosen(part, told) for part in one.parts)) if told else one
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}", "Check the path; quote it if the shell may split it.") from None
     except OSError as error:
@@ -73,7 +75,8 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     latest = latest_among(named)
     if len(named) > len(latest) == 1:
         raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
-    return _job(latest, os.path.dirname(named[0]) or ".", len(named))
+    left = _of_ranks_left(len(named) - len(latest))
+    return job_of(latest, os.path.dirname(named[0]) or ".", (left,) if left else ())
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:
@@ -83,21 +86,32 @@ def is_one_capture(directory: str | os.PathLike[str]) -> bool:
     return holds_ranks(directory) or bool(newest_run(Path(directory)))
 
 
-def _job(latest: list[str], path: str, given: int) -> Recording:
-    """The job of these traces, with how many of those given are earlier recordings of the same processes."""
-    earlier = given - len(latest)
-    return job_of(
-        latest, path, (f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out",) if earlier else ()
-    )
+def _of_runs(logged: list[list[str]]) -> str:
+    """Which run of a log of JAX was read; "" where there is but one."""
+    if len(logged) < 2:
+        return ""
+    run = os.path.basename(os.path.dirname(logged[-1][0]))
+    return f"the run {run} was read, the newest of {len(logged)} that lie there; {counted(len(logged) - 1, 'older one')} not"
 
 
-def _of_several(part: object, recordings: int) -> object:
-    """A timeline with what it was chosen from: the recordings of one process, one after the other."""
-    if not isinstance(part, Timeline):
-        return part
-    source = part.source
-    told = f"{os.path.basename(source.path)} was read, the latest of {recordings} recordings of one process; {counted(recordings - 1, 'other')} not"
-    return replace(part, source=replace(source, issues=(*source.issues, ReadIssue("latest-recording", told, "ok"))))
+def _of_recordings(path: str, given: int) -> str:
+    """Which of one process's recordings, one after the other, was read; "" where there is but one."""
+    if given < 2:
+        return ""
+    return f"{os.path.basename(path)} was read, the latest of {given} recordings of one process; {counted(given - 1, 'other')} not"
+
+
+def _of_ranks_left(earlier: int) -> str:
+    """How many traces of a job are earlier recordings of its processes; "" where none is."""
+    return f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out" if earlier else ""
+
+
+def _chosen(part: object, told: str) -> object:
+    """A timeline, or a TPU's profile, with what it was chosen from."""
+    issue = ReadIssue("latest-recording", told, "ok")
+    if isinstance(part, Timeline):
+        return replace(part, source=replace(part.source, issues=(*part.source.issues, issue)))
+    return replace(part, issues=(*part.issues, issue)) if isinstance(part, TpuProfile) else part
 
 
 def _of_ranks(job: Recording, max_bytes: int) -> Recording:

@@ -10,6 +10,8 @@ from advisor.views.trace.program import Program
 GRAPH_SHARE = 0.2
 """Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
 
+EACH = "advisor analyze --each, with the files, looks at each"
+
 
 def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
     """What the reader found wrong of one kind."""
@@ -31,7 +33,7 @@ def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     hints = {
         "poorer-format": "give the .xplane.pb of which it was made",
         "fuller-file": "",
-        "latest-recording": "advisor analyze --each, with the files, looks at each",
+        "latest-recording": EACH,
     }
     issues = [i for i in timeline.source.issues if i.check in hints]
     return tuple(

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import advisor
 from advisor.errors import TraceError
+from advisor.integrations.mcp_tools import Tools
+from advisor.reports import formats
 from advisor.sources import read
 from advisor.sources.jax import names
 from advisor.sources.jax.directory import newest_run
@@ -183,9 +185,24 @@ def test_a_log_is_its_newest_run(tmp_path, below):
     assert advisor.load(tmp_path / below).source.path == str(newest / "vm.xplane.pb")
 
 
+TOLD = "the run 2026_01_03_00_00_00 was read, the newest of 3 that lie there; 2 older ones not"
+
+
+def test_a_log_of_several_runs_says_which_was_read(tmp_path):
+    for day in (1, 2, 3):
+        run_in(tmp_path, f"2026_01_0{day}_00_00_00", "vm")
+    page = formats()["text"].render(advisor.analyze(tmp_path))
+    assert f"note: {TOLD}. advisor analyze --each" in " ".join(page.split())
+    assert TOLD in json.loads(Tools(tmp_path).analyze("."))["from_trace"]["which_was_read"]
+    assert "the newest of" not in formats()["json"].render(advisor.analyze(tmp_path / "plugins/profile/2026_01_02_00_00_00"))
+
+
 def test_several_hosts_are_a_job(tmp_path):
-    assert newest_run(run_in(tmp_path, "2026_01_02_00_00_00", "a", "b").parent) == newest_run(tmp_path)
-    assert read(tmp_path).kind == "job"
+    assert newest_run(run_in(tmp_path, "2026_01_03_00_00_00", "a", "b").parent) == newest_run(tmp_path)
+    assert read(tmp_path).kind == "job" and read(tmp_path).parts[0].notes == ()
+    for day in (1, 2):
+        run_in(tmp_path, f"2026_01_0{day}_00_00_00", "a", "b")
+    assert read(tmp_path).parts[0].notes == (TOLD,)
 
 
 def chrome(events):

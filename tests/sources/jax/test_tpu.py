@@ -163,6 +163,13 @@ def test_a_job_of_tpus_says_what_to_do(tmp_path):
         advisor.analyze(folder)
 
 
+def test_which_run_of_a_log_was_read_is_said(tmp_path):
+    for day in (1, 2):
+        (run_in(tmp_path, f"2026_01_0{day}_00_00_00", "vm") / "vm.xplane.pb").write_bytes(core(0).bytes())
+    (told,) = [check for check in advisor.analyze(tmp_path).health if check.check == "latest-recording"]
+    assert "the run 2026_01_02_00_00_00 was read, the newest of 2" in told.detail and "--each" in told.record_with
+
+
 @pytest.mark.parametrize(
     ("name", "category", "expected"),
     [
