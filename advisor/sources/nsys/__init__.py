@@ -67,7 +67,7 @@ def read(path: str) -> Timeline:
             raise TraceError(f"{path} holds no GPU work with a valid time", "Export the report again.")
         base = min(int(part["start_ns"].min()) for of_table in kept.values() for part in of_table if len(part["start_ns"]))
         tables = {name: _frame(name, kept.pop(name), base) for name in list(kept)}
-        issues = (*time_issues(timed.bad_times, timed.bad_durations), *_unmerged(db, path), *_graph_issues(tables["gpu_ops"]))
+        issues = (*time_issues(timed.bad_times, timed.bad_durations), *_unmerged(db, path), *_graph_issues(tables["gpu_ops"]), *ranges.issues(db))
         source, devices = _source(db, path, tables, issues), _devices(db, tables["gpu_ops"])
         return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
 

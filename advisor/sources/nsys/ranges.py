@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.recordings.timeline import ReadIssue
+from advisor.report.numbers import counted
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical
 
@@ -63,7 +65,7 @@ def _dims(rest: str) -> str:
 
 def read(db: Database, texts: dict[int, str], processes: Processes) -> dict[str, list[dict[str, Any]]]:
     """Columns of `annotations` and `cpu_ops`. Marks and ranges that never ended are left out."""
-    if not {*_TIMES, "eventType"} <= {*db.columns("NVTX_EVENTS")}:
+    if not _recorded(db):
         return {}
     numbers = Numbers()
     try:
@@ -82,6 +84,17 @@ def read(db: Database, texts: dict[int, str], processes: Processes) -> dict[str,
     return {"annotations": [rows(~ops)], "cpu_ops": [torch]}
 
 
+def issues(db: Database) -> list[ReadIssue]:
+    """What is said of ranges without an end: they cannot be told from marks, and would reach over all that follows."""
+    left = db.count("NVTX_EVENTS", f"{_RANGES} AND NOT ({_ENDED})") if _recorded(db) else 0
+    detail = f"left out {counted(left, 'NVTX range')} without an end, as where the recording stops within one: what ran in there is told without it"
+    return [ReadIssue("open-ranges", detail, events=left)] if left else []
+
+
+def _recorded(db: Database) -> bool:
+    return {*_TIMES, "eventType"} <= {*db.columns("NVTX_EVENTS")}
+
+
 class Numbers(dict[str, int]):
     """A number for each string, in order of first use."""
 
@@ -95,7 +108,10 @@ class Numbers(dict[str, int]):
 
 
 _TIMES = ("start", "end", "globalTid")
-_WHERE = f"eventType IN ({PUSH_POP}, {START_END}) AND start IS NOT NULL AND end IS NOT NULL"
+_RANGES = f"eventType IN ({PUSH_POP}, {START_END}) AND start IS NOT NULL"
+_ENDED = "end IS NOT NULL AND (end <> 0 OR start <= 0)"
+"""Exporters write NULL or 0 for an end that was not recorded."""
+_WHERE = f"{_RANGES} AND {_ENDED}"
 
 
 def _rows(db: Database, texts: dict[int, str], numbers: Numbers) -> Iterator[tuple[int, ...]]:

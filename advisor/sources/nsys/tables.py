@@ -78,6 +78,10 @@ class Database:
         have = self.columns(table)
         return iter(self._select(table, [_quoted(c) if c in have else "NULL" for c in columns], where))
 
+    def count(self, table: str, where: str) -> int:
+        """How many rows of a table are so."""
+        return int(self._select(table, ["COUNT(*)"], where).fetchone()[0])
+
     def _numbers(self, table: str, columns: Sequence[str], where: str, needs: Sequence[str], dtype: type[np.generic]) -> dict[str, Any]:
         have = set(self.columns(table))
         if not have or not {*needs} <= have:

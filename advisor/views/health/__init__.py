@@ -8,7 +8,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, gpu_events, links, stream_order
-from advisor.views.health.reading import as_read, graphs, poorer_format, runtime
+from advisor.views.health.reading import as_read, graphs, open_ranges, poorer_format, runtime, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.replay.build import Replay
 from advisor.views.time.roofline import Roofline
@@ -47,6 +47,8 @@ class TraceHealth:
                 faster_than_possible(timeline, steps, roofline),
                 recording_cost(replay),
                 replayed(timeline, replay),
+                *unnamed(timeline),
+                *open_ranges(timeline),
                 *poorer_format(timeline),
                 *runtime(program),
             )

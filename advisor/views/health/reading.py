@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.recordings.timeline import GpuKind, Timeline
+from advisor.report.numbers import counted, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import HOST, KERNELS, graded
+from advisor.views.health.grades import HOST, KERNELS, Status, graded
 from advisor.views.trace.program import Program
 
 GRAPH_SHARE = 0.2
-"""Where graphs recorded whole take more of the busy time than this, the kernels that are known say little."""
+"""Where graphs recorded whole, or kernels without a name, take more of the busy time than this, the kernels that are known say little."""
 
 EACH = "advisor analyze --each, with the files, looks at each"
 
@@ -26,6 +29,32 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
         detail="; ".join(i.detail for i in issues),
         record_with=record_with,
     )
+
+
+def open_ranges(timeline: Timeline) -> tuple[Health, ...]:
+    """Ranges without an end, which are left out; it touches no rule, since none says what a range that is not known holds."""
+    hint = "begin and end the recording between steps, as nsys profile --capture-range=cudaProfilerApi does where the program says"
+    issues = [i for i in timeline.source.issues if i.check == "open-ranges"]
+    return tuple(Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with=hint) for i in issues)
+
+
+def unnamed(timeline: Timeline) -> tuple[Health, ...]:
+    """Kernels and calls whose names the file lacks: what they do is not known."""
+    ops, calls = timeline.gpu_ops, timeline.api_calls
+    kernels = ops[(ops["kind"] == GpuKind.KERNEL.value).to_numpy()]
+    found = []
+    for check, what, rows, weight, touches in (
+        ("kernel-names", "kernel", kernels, kernels["dur_us"].to_numpy(), KERNELS),
+        ("call-names", "call", calls, np.ones(len(calls)), HOST),
+    ):
+        missing = (rows["name"] == "").to_numpy()
+        if missing.any():
+            share = float(weight[missing].sum()) / max(float(weight.sum()), 1e-9)
+            of = f", {percent(share)} of their time," if what == "kernel" else ""
+            detail = f"{counted(int(missing.sum()), what)} of {len(rows):,}{of} have no name in the file, so what they do is not known"
+            status: Status = "failed" if share > GRAPH_SHARE else "degraded"
+            found.append(Health(check=check, status=status, detail=detail, touches=touches, record_with="export the report again, or record it again"))
+    return tuple(found)
 
 
 def poorer_format(timeline: Timeline) -> tuple[Health, ...]:

@@ -161,6 +161,32 @@ def test_ranges_are_steps_and_pytorchs_are_ops(tmp_path):
     assert window.basis == "nvtx" and window.step_us == 100
 
 
+def test_ranges_without_an_end_are_left_out_and_said(tmp_path):
+    nvtx = [("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER)",)]
+    rows = [(100, 900, 59, "load", process() | 5, None), (7, None, 34, "a mark", process() | 5, None), (-5, 0, 59, "before", process() | 5, None)]
+    path = export(tmp_path / "whole.sqlite", *nvtx, ("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?)", *rows), call(0, 500, 9), kernel(700, 950, 9))
+    assert not [h for h in analyze(path).health if h.check == "open-ranges"]
+    rows += [(200, None, 59, "open", process() | 5, None), (300, 0, 60, "open too", process() | 5, None)]
+    path = export(tmp_path / "cut.sqlite", *nvtx, ("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?)", *rows), call(0, 500, 9), kernel(700, 950, 9))
+    timeline = load(path)
+    assert sorted(timeline.annotations["name"]) == ["before", "load"]
+    (said,) = [h for h in analyze(timeline).health if h.check == "open-ranges"]
+    assert said.status == "degraded" and "left out 2 NVTX ranges without an end" in said.detail and "--capture-range" in said.record_with
+
+
+@pytest.mark.parametrize(("without", "status"), [((), None), (("9",), "degraded"), (("1",), "failed"), (("1", "2", "9"), "failed")])
+def test_kernels_without_names_are_said_and_not_judged_where_they_take_most_of_the_time(tmp_path, without, status):
+    short = kernel(9_000, 9_100, 10)
+    short = (short[0], (*short[1][:7], 9, 9, *short[1][9:]))
+    names = [("INSERT INTO StringIds VALUES (9, 'relu')",), *((f"DELETE FROM StringIds WHERE id = {number}",) for number in without)]
+    report = analyze(export(tmp_path / "a.sqlite", call(0, 500, 9), kernel(700, 8_000, 9), call(1_000, 1_500, 10), short, *names))
+    said = {h.check: h for h in report.health if h.check.endswith("-names")}
+    assert ("kernel-names" in said) == bool(without) and ("call-names" in said) == ("2" in without)
+    if status:
+        assert said["kernel-names"].status == status and ("1 kernel of 2" in said["kernel-names"].detail) == (len(without) == 1)
+    assert ("unfused-elementwise" in {s.rule for s in report.skipped if "kernel-names" in s.why}) == (status == "failed")
+
+
 @pytest.mark.parametrize("drop", ["StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME"])
 def test_any_table_may_be_absent(tmp_path, drop):
     path = export(tmp_path / "a.sqlite", call(0, 1, 9), kernel(2000, 9000, 9), (f"DROP TABLE {drop}",))
