@@ -127,8 +127,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     peak = "The peak is" if len(history.main.events) else "Held when the snapshot was written:"
     summary = f"{peak} {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}."
     if snapshot.ranks and len(memory.devices) > 1:
-        median = sorted(device.peak_allocated_bytes for device in memory.devices)[len(memory.devices) // 2]
-        summary = f"Rank {memory.device} of {len(memory.devices)} holds most, {three(memory.peak_allocated_bytes / max(median, 1))} times the median. {summary}"
+        summary = f"{_of_ranks(memory)} {summary}"
     others = sorted(d.peak_allocated_bytes for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes)
     beside = not snapshot.ranks and bool(others) and others[-1] >= BESIDE * memory.peak_allocated_bytes
     most_of = "as much as any" if beside and others[-1] == memory.peak_allocated_bytes else "most"
@@ -153,6 +152,19 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         judged="partly" if why else "yes",
         judged_why=why,
     )
+
+
+def _of_ranks(memory: Memory) -> str:
+    """Which rank of a job is judged, and how full those are that are not: they may have faults of their own."""
+    peaks = sorted(device.peak_allocated_bytes for device in memory.devices)
+    times = three(memory.peak_allocated_bytes / max(float(np.median(peaks)), 1))
+    others = sorted(device.peak_allocated_bytes for device in memory.devices if device.device != memory.device)
+    low, high = size(others[0]), size(others[-1])
+    held = (
+        f"the other's peak is {low}" if len(others) == 1 else f"each of the others' peaks is {low}" if low == high else f"the others' peaks are {low} to {high}"
+    )
+    most = "as much as any" if others[-1] == memory.peak_allocated_bytes else "most"
+    return f"Rank {memory.device} of {len(peaks)} holds {most}, {times} times the median. Only this rank was looked at; {held}."
 
 
 def _failed(device: DeviceMemory) -> str:

@@ -33,6 +33,24 @@ def test_the_rank_that_holds_most_is_said(tmp_path):
     assert report.memory.at_peak[0].source == f"{USER}:300"
 
 
+@pytest.mark.parametrize(
+    ("mib", "told"),
+    [
+        ((100, 300, 200), "Rank 1 of 3 holds most, 1.50 times the median. Only this rank was looked at; the others' peaks are 105 MB to 210 MB."),
+        ((100, 300, 100), "Rank 1 of 3 holds most, 3.00 times the median. Only this rank was looked at; each of the others' peaks is 105 MB."),
+        ((100, 300), "Rank 1 of 2 holds most, 1.50 times the median. Only this rank was looked at; the other's peak is 105 MB."),
+        ((300, 300), "Rank 0 of 2 holds as much as any, 1.00 times the median. Only this rank was looked at; the other's peak is 315 MB."),
+    ],
+)
+def test_that_only_the_fullest_rank_is_judged_is_said_in_every_format(tmp_path, mib, told):
+    for rank, held in enumerate(mib):
+        written(tmp_path / f"rank{rank}.pickle", held)
+    report = advisor.analyze(tmp_path)
+    assert report.headline.summary.startswith(told)
+    for name in ("text", "markdown", "html"):
+        assert told.partition(". ")[2][:30] in " ".join(formats()[name].render(report).split())
+
+
 def test_findings_and_totals_say_rank_and_no_gpu(tmp_path):
     for rank in (1, 2):
         (tmp_path / f"rank{rank}.pickle.gz").symlink_to(ROOT / "samples" / "memory" / "kept_features.slow.pickle.gz")
