@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args
 import typer
 
 from advisor.cli.outputs import check_target, make_directory, write
-from advisor.cli.streams import say
+from advisor.cli.streams import say, visible
 from advisor.cli.terminal import ForceOption, OutputOption, format_option
 from advisor.errors import AdvisorError, UsageError, no_such
 
@@ -133,7 +133,7 @@ def bench(
     check_measured(format, output, force)
     made_for = [1] if batch or sizes else []  # what is named makes the function for a size
     functions = {target: _imported(target, *made_for) for target in targets}
-    theirs = _of_user(", ".join(targets))
+    theirs = _of_user(*targets)
     if batch:
         with theirs:
             found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
@@ -273,27 +273,74 @@ def _imported(target: str, *arguments: int) -> Callable[..., Any]:
 
 
 @contextmanager
-def _of_user(target: str) -> Iterator[None]:
-    """What fails in the user's own program is said with the line of it that did, and is no error of ours."""
+def _of_user(*targets: str) -> Iterator[None]:
+    """What fails in what is timed is said with where it did and its traceback, without the frames above it, and is no error of ours."""
     try:
         yield
     except AdvisorError:
         raise
     except Exception as error:
-        if not (where := _line_of_user(error)):
+        where, shown = _failed_in(error, targets)
+        if not where:
             raise
+        print(visible(shown, lines=True), end="", file=sys.stderr)
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise UsageError(f"{target} failed: {told} ({where})", "Call it by itself until it runs, then measure it.") from error
+        raise UsageError(f"{', '.join(targets)} failed: {told} ({where})", "Call it by itself until it runs, then measure it.") from error
 
 
-def _line_of_user(error: Exception) -> str:
-    """The innermost line that is neither ours nor a library's; "" where there is none."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    folders = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-    others = ("<frozen", *(os.path.join(folder, "") for folder in folders))
-    lines = [line for line in traceback.extract_tb(error.__traceback__) if not line.filename.startswith(others)]
-    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+def _failed_in(error: Exception, targets: Sequence[str]) -> tuple[str, str]:
+    """Where in what is timed an error arose, and its traceback from there on; "" for both where it is one of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if _is_users(frame.filename, targets)]
+    where = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) and error.filename else ""
+    if theirs:
+        shown = "".join([*traceback.format_list(frames[frames.index(theirs[0]) :]), *traceback.format_exception_only(error)])
+        return where or f"{theirs[-1].filename}:{theirs[-1].lineno}", f"Traceback of {', '.join(targets)}:\n{shown}\n"
+    if not where and frames and _is_ours(frames[-1].filename):  # what is compiled has no frame: ours is the one that called it
+        where = ", ".join(filter(_is_compiled, targets))
+    return where, ""
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(os.path.join(str(Path(__file__).parents[1]), ""))
+
+
+def _is_users(path: str, targets: Sequence[str]) -> bool:
+    """Whether a file is neither ours nor a library's, or of an installed package that is timed."""
+    if _is_ours(path) or path.startswith("<frozen"):
+        return False
+    libraries = tuple(os.path.join(folder, "") for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    return not path.startswith(libraries) or any(path.startswith(_files_of(target)) for target in targets)
+
+
+def _files_of(target: str) -> tuple[str, ...]:
+    """How the paths of the files of what is timed begin: of the package that names it, and of the one that defines it."""
+    import importlib.util
+
+    found: list[str] = []
+    for module in {target.partition(":")[0], str(getattr(_named(target), "__module__", None) or "")}:
+        try:
+            spec = importlib.util.find_spec(module.partition(".")[0])
+        except (ImportError, ValueError):  # of a name that is none
+            spec = None
+        if spec is not None:
+            folders = [os.path.join(folder, "") for folder in spec.submodule_search_locations or ()]
+            found += folders or filter(None, [spec.origin])
+    return tuple(found)
+
+
+def _is_compiled(target: str) -> bool:
+    """Whether what is timed is no function of Python, as those of torch are not."""
+    import inspect
+
+    found = _named(target)
+    return inspect.isbuiltin(found) or inspect.isclass(found)
+
+
+def _named(target: str) -> object:
+    """What was imported by that name; None where nothing was."""
+    module, _, name = target.partition(":")
+    return getattr(sys.modules.get(module), name, None)
 
 
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
