@@ -101,10 +101,17 @@ class Tools:
         return _fitted({"count": len(rows), **of_rank}, "kernels", rows[skip:], f"kernels(trace, skip={skip} + those shown)")
 
     def diff(self, before: str, after: str) -> str:
-        """What changed from one trace to another: the step, where the time went by class, and what became of the findings."""
+        """What changed from one trace to another: the step, where the time went by class, and what became of the findings. Of two memory
+        snapshots: the peak and what holds it.
+
+        before, after: a trace, a saved report, the directory of a job's ranks, or a directory of captures of one program; several tell the noise.
+        """
         from advisor.compare import compare
 
-        found = compare([self._report(before)], [self._report(after)])
+        old, new = self._captures(before), self._captures(after)
+        if {report.kind for report in (*old, *new)} == {"memory"}:
+            return _of_memory(old, new)
+        found = compare(old, new)
         rows = [
             {"class": row.name, "before_us": round(row.before_us, 1), "after_us": round(row.after_us, 1), "change_us": round(row.change_us, 1)}
             for row in found.tables[0].rows
@@ -114,6 +121,7 @@ class Tools:
             {
                 "comparable": not serious,
                 "verdict": "none: these are not comparable" if serious else found.verdict,
+                "captures": [len(old), len(new)],
                 "step_us": [found.before.step_us, found.after.step_us],
                 "noise": found.noise,
                 "findings": [{"rule": f.rule, "status": f.status} for f in found.findings],
@@ -131,7 +139,20 @@ class Tools:
             raise no_such("rule", rule, known)
         return rule
 
+    def _captures(self, side: str) -> list[Report]:
+        """A report of each capture of a side, as the command `diff` takes them."""
+        from advisor.report.saved import captures
+        from advisor.sources import is_one_capture
+
+        path, _ = self._held(side)
+        return [self._report(str(one)) for one in captures(path, is_one_capture)]
+
     def _report(self, trace: str) -> Report:
+        path, inside = self._held(trace)
+        return self._analyzed(path, tuple(_written_ns(one) for one in (path, *inside)))
+
+    def _held(self, trace: str) -> tuple[Path, list[Path]]:
+        """Where a trace lies, and the files that are read of a directory. Raises UsageError where any lies outside of the root."""
         from advisor.sources.jax.directory import newest_run
 
         path = (self.root / trace).resolve()
@@ -143,7 +164,7 @@ class Tools:
         inside = sorted({one for one in (*path.iterdir(), *map(Path, newest_run(path))) if one.is_file()}) if path.is_dir() else []
         if outer := [one for one in inside if not one.resolve().is_relative_to(self.root)]:
             raise UsageError(f"{outer[0].relative_to(self.root)} leads out of the folder that this server may read", "Give a trace, or a directory without it.")
-        return self._analyzed(path, tuple(_written_ns(one) for one in (path, *inside)))
+        return path, inside
 
     @staticmethod
     def _analyze(path: Path, _: tuple[int, ...]) -> Report:
@@ -157,6 +178,23 @@ def tools_of(root: Path) -> list[Callable[..., str]]:
     """The tools, each with a name, typed parameters and a docstring that says what it is for."""
     tools = Tools(root)
     return [tools.analyze, tools.findings, tools.explain, tools.kernels, tools.diff]
+
+
+def _of_memory(before: list[Report], after: list[Report]) -> str:
+    """What changed of the peak from one snapshot to another."""
+    from advisor.compare.memory import compare_memory
+
+    found = compare_memory(before, after)
+    rows = [{"category": row.name, "before_bytes": row.before, "after_bytes": row.after, "change_bytes": row.change} for row in found.tables[0].rows]
+    return _fitted(
+        {
+            "kind": "memory",
+            "peak_allocated_bytes": [found.before.peak_allocated_bytes, found.after.peak_allocated_bytes],
+            "peak_reserved_bytes": [found.before.peak_reserved_bytes, found.after.peak_reserved_bytes],
+            "findings": [{"rule": f.rule, "status": f.status} for f in found.findings],
+        },
+        "categories", rows, "",
+    )  # fmt: skip
 
 
 def _written_ns(path: Path) -> int:

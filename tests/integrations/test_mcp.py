@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from advisor.cli import app
 from advisor.errors import AdvisorError
 from advisor.integrations.mcp_tools import REPLY_BYTES, Tools
 from advisor.reports.report import json as json_format
@@ -68,6 +70,32 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
     assert "How to fix it" in said["explain"]
     assert "layer_norm" in json.loads(said["kernels"])["kernels"][0]["from_trace"]["name"]
     assert json.loads(said["diff"])["verdict"] == "faster"
+
+
+def test_directories_are_compared_as_the_command_compares_them(tmp_path: Path) -> None:
+    for side, name in (("before", "slow"), ("after", "fixed")):
+        for run in "abc":
+            (tmp_path / side).mkdir(exist_ok=True)
+            shutil.copy(ROOT / "samples" / "launch-gap" / f"{name}.json.gz", tmp_path / side / f"{run}.json.gz")
+    done = CliRunner().invoke(app, ["diff", str(tmp_path / "before"), str(tmp_path / "after"), "-f", "json", "-o", "-"])
+    told, reply = json.loads(done.stdout), json.loads(Tools(tmp_path).diff("before", "after"))
+    assert reply["captures"] == [3, 3] and reply["noise"] == told["noise"] is not None
+    assert reply["step_us"] == [told[side]["step_us"] for side in ("before", "after")]
+    assert [row["class"] for row in reply["classes"]] == [row["name"] for row in told["tables"][0]["rows"]]
+    shutil.copytree(ROOT / "samples" / "jobs" / "ddp_even_2", tmp_path / "job")
+    assert json.loads(Tools(tmp_path).diff("job", "job"))["captures"] == [1, 1]  # ranks are one capture
+    (tmp_path / "after" / "d.json.gz").symlink_to(ROOT / "samples" / "launch-gap" / "slow.json.gz")
+    with pytest.raises(AdvisorError, match=r"d.json.gz leads out"):
+        Tools(tmp_path).diff("before", "after")
+
+
+def test_snapshots_of_memory_are_compared(tmp_path: Path) -> None:
+    for name in ("slow", "fixed"):
+        shutil.copy(ROOT / "samples" / "memory" / f"kept_losses.{name}.pickle.gz", tmp_path)
+    reply = json.loads(Tools(tmp_path).diff("kept_losses.slow.pickle.gz", "kept_losses.fixed.pickle.gz"))
+    before, after = reply["peak_allocated_bytes"]
+    assert after < before and sum(row["change_bytes"] for row in reply["categories"]) == after - before
+    assert {"rule": "memory-leak", "status": "gone"} in reply["findings"]
 
 
 @pytest.mark.parametrize("path", ["../x.json", "/etc/passwd", "out/manifest.json"])
