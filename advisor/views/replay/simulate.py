@@ -57,7 +57,10 @@ class Stretch:
 
 
 def run(schedule: Schedule, repeats: int, start_us: float, busy_until_us: Mapping[int, float]) -> tuple[list[float], float]:
-    """When each repeat was done, host and GPU, and when the last op of the last one ended. Stops once repeats are equal."""
+    """When each repeat was done, host and GPU, and when the last op of the last one ended. Stops once repeats are equal.
+
+    repeats: 1 to 64 where the extension is installed, for which more is no schedule (ValueError); Python alone takes any number.
+    """
     if EXTENSION is None:
         return run_in_python(schedule, repeats, start_us, busy_until_us)
     of_calls = schedule.host_us, schedule.call_us, schedule.tail_us

@@ -1,5 +1,7 @@
 """Running a schedule in stretches, call by call and in C is the same, whatever waits, streams and dependencies it has."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from advisor.recordings.extension import EXTENSION
 from advisor.views.replay import simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
+from tests.paths import ROOT
 
 TIMES = st.floats(0, 100)
 installed = pytest.mark.skipif(EXTENSION is None, reason="trace_advisor_native is not installed")
@@ -126,3 +129,8 @@ def test_the_last_end_counts_no_op_that_is_gone():
     gone[50:] = True
     assert last_end_us(loop(100, skip_op=gone), 0.0, {}) == pytest.approx(3 + 4 + 500 + 49)
     assert last_end_us(loop(100, skip_op=np.ones(100, bool)), 7.0, {}) == 7.0
+
+
+def test_how_many_repeats_c_takes_is_said():
+    (most,) = re.findall(r"MOST_REPEATS = (\d+)", (ROOT / "native" / "replay.c").read_text())
+    assert f"repeats: 1 to {most} where the extension is installed" in simulate.run.__doc__
