@@ -56,7 +56,7 @@ def written(folder: Path) -> Iterator[tuple[str, str]]:
     traces: dict[str, Callable[[], Report]] = {
         **EXAMPLES, "hostile-trace": hostile_trace, "healthy": partial(sample, "healthy/gemm_loop.json.gz"), "modules": partial(sample, "data-loading/slow.json.gz"),
         "nsys": partial(sample, "nsys/encoder_infer.slow.sqlite"), "job": partial(sample, "jobs/ddp_forward_host"), "jax": partial(jax_report, folder), "tpu": partial(tpu, folder, core(0), core(1)),
-        "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "large": partial(sample, "public/bert_adam_loop.slow.json.gz"),
+        "memory": partial(sample, "memory/kept_features.slow.pickle.gz"), "kernels": partial(sample, "kernels/pairs.ncu-rep.gz"), "large": partial(sample, "public/bert_adam_loop.slow.json.gz"),
     }  # fmt: skip
     yield from ((name, html.render(make())) for name, make in traces.items())
     yield "lab", measured()
@@ -133,6 +133,24 @@ def test_every_page_is_six_screens_and_prints_on_five_sheets(browser: Browser, p
             if screens > SCREENFULS or sheets > PRINTED:
                 large[name] = screens, sheets
     assert not large
+
+
+A4_WIDTH = 711
+"""CSS pixels between the margins that the style sheet sets: 210 mm less 22."""
+
+
+def test_no_printed_page_is_wider_than_its_sheet(browser: Browser, pages: dict[str, str]) -> None:
+    wide = {}
+    window = Seen(browser, viewport={"width": A4_WIDTH, "height": 1000})
+    with window as page:
+        page.emulate_media(media="print")
+        for name, url in plain(pages).items():
+            window.go(url)
+            drawn(page)
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            if (width := page.evaluate("document.documentElement.scrollWidth")) > A4_WIDTH:
+                wide[name] = width
+    assert not wide
 
 
 def test_a_historys_line_fits_a_phone(browser: Browser, pages: dict[str, str]) -> None:
