@@ -4,31 +4,59 @@ set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Of several captures the first is reported on; the comparison and the check take them all. A recording, the ranks of a job and a run of
-# JAX are one capture each: advisor tells, where python3 has it, else only that of its own recordings is known.
-trace="$(path "$ADVISOR_TRACE")"
-if [ -d "$trace" ] && [ ! -f "$trace/recording.json" ]; then
-    directory=$trace
-    trace=$(python3 -I -c '
-import sys
+# Interpreters that may have advisor: the one beside the command, as in an environment, the one that its first line names, and python3.
+pythons() {
+    local command first
+    command=$(readlink -f -- "$(command -v advisor)") || command=
+    if [ -f "$command" ]; then
+        printf '%s\n' "${command%/*}/python3"
+        IFS= read -r first <"$command" || true
+        case "$first" in '#!'*python*) printf '%s\n' "${first#'#!'}" ;; esac
+    fi
+    command -v python3
+}
+
+# Which capture of a directory is reported on; isolated, as everywhere, but for what is installed for this user alone.
+first_capture() {
+    local python
+    while IFS= read -r python; do
+        if [ -x "$python" ] && "$python" -I -c '
+import site, sys
+sys.path.append(site.getusersitepackages())
 from pathlib import Path
 from advisor.report.saved import captures
 from advisor.sources import is_one_capture
-print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable() and not path.is_symlink()))' "$directory" 2>/dev/null) ||
-        trace=$(echo "advisor: what the directory is as a whole was not found out; its first file is reported on" >&2
-            find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
+print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable() and not path.is_symlink()))' "$1" 2>/dev/null; then
+            return
+        fi
+    done < <(pythons)
+    return 1
+}
+
+# Of several captures the first is reported on; the comparison and the check take them all. A recording, the ranks of a job and a run of
+# JAX are one capture each: advisor tells, where a Python of its own is found, else only that of its own recordings is known.
+trace="$(path "$ADVISOR_TRACE")"
+unknown=
+if [ -d "$trace" ] && [ ! -f "$trace/recording.json" ]; then
+    directory=$trace
+    if ! trace=$(first_capture "$directory"); then
+        trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
+        [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
+        unknown="No Python that has advisor was found, so what the directory is as a whole is not known: only its first file is reported on. Give one trace, or let the action install advisor."
+        echo "advisor: $unknown" >&2
+    fi
     trace=$(path "$trace") # pathlib takes the ./ away
-    [ "$trace" != ./ ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
 fi
 
 advisor analyze "$trace" "${config[@]}" -o "$out/report.html" -o "$out/report.json" -o "$out/report.sarif" -o "$out/report.md" --force
 
 : >"$out/comment.md"
+[ -z "$unknown" ] || printf '%s\n\n' "$unknown" >>"$out/comment.md"
 rm -f -- "$out/diff.md" # of an earlier use in this job
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
     if advisor diff "$(path "$ADVISOR_BASELINE")" "$(path "$ADVISOR_TRACE")" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
         # What changed comes first: that is what the pull request is about.
-        cat "$out/diff.md" >"$out/comment.md"
+        cat "$out/diff.md" >>"$out/comment.md"
         printf '\n' >>"$out/comment.md"
     else
         # Another device, another schema: the report itself stands all the same.

@@ -123,6 +123,23 @@ def test_a_directory_that_is_one_capture_is_reported_on_whole(step, tmp_path, na
     assert report["kind"] == kind and report["source"]["path"] == name
 
 
+@pytest.mark.parametrize(("named", "kind"), [(True, "job"), (False, "trace")])
+def test_where_python3_has_no_advisor_that_of_the_command_is_asked_else_it_is_said(step, tmp_path, named, kind):
+    shutil.copytree(ROOT / "samples" / "jobs" / "ddp_forward_host_2", tmp_path / "job")
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # without what is installed
+    if named:  # as pip and pipx install it: a script whose first line names its Python, behind a link
+        script = tmp_path / "installed"
+        script.write_text(f"#!{sys.executable}\nfrom advisor.cli import main\nmain()\n")
+        script.chmod(0o755)
+        (tmp_path / "bin" / "advisor").unlink()
+        (tmp_path / "bin" / "advisor").symlink_to(script)
+    done = step("analyze.sh", ADVISOR_TRACE="job")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "advisor-report" / "report.json").read_text())["kind"] == kind
+    told = (done.stderr, *((tmp_path / name).read_text() for name in ("summary.md", "advisor-report/comment.md")))
+    assert all(("only its first file is reported on" in text) == (not named) for text in told)
+
+
 def test_a_trace_that_cannot_be_read_fails_the_step(step, tmp_path):
     (tmp_path / "bad.json").write_text("{")
     assert step("analyze.sh", ADVISOR_TRACE="bad.json").returncode == 3
