@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -71,14 +72,15 @@ def repeats_of(step: Step, setup: Setup) -> int:
 
 
 def step_times_ms(steps: dict[str, Step], counts: dict[str, int], setup: Setup) -> dict[str, float]:
-    """Medians of the unprofiled step times. The sides take turns, each round another first, so that a host that slows down slows them all."""
+    """Medians of the unprofiled step times. The sides take turns, in another order each round, so that a host that slows down slows them all
+    and none always runs behind the same other."""
     times: dict[str, list[float]] = {side: [] for side in steps}
-    order = list(steps)
+    order, chance = list(steps), random.Random(0)
     for _ in range(1 if setup.tiny else REPEATS):
         for side in order:
             timed(steps[side], 1, setup)
             times[side].append(timed(steps[side], counts[side], setup))
-        order = [*order[1:], order[0]]
+        chance.shuffle(order)
     return {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
 
 

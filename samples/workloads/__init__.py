@@ -52,6 +52,8 @@ from . import (
     public_models_34,
     public_models_35,
     public_models_36,
+    public_models_37,
+    public_models_38,
     recompilation,
     repeated_heads,
     small_grid,
@@ -99,6 +101,8 @@ from . import (
     written_34,
     written_35,
     written_36,
+    written_37,
+    written_38,
 )
 from .base import Setup, Workload
 
@@ -165,6 +169,8 @@ MODULES = (
     public_models_34,
     public_models_35,
     public_models_36,
+    public_models_37,
+    public_models_38,
     written_1,
     written_2,
     written_3,
@@ -201,6 +207,8 @@ MODULES = (
     written_34,
     written_35,
     written_36,
+    written_37,
+    written_38,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
