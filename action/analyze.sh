@@ -16,17 +16,13 @@ pythons() {
     command -v python3
 }
 
-# Which capture of a directory is reported on; isolated, as everywhere, but for what is installed for this user alone.
-first_capture() {
+# One of them that has advisor: isolated, as everywhere, but for what is installed for this user alone.
+installed='import site, sys; sys.path.append(site.getusersitepackages())'
+own_python() {
     local python
     while IFS= read -r python; do
-        if [ -x "$python" ] && "$python" -I -c '
-import site, sys
-sys.path.append(site.getusersitepackages())
-from pathlib import Path
-from advisor.report.saved import captures
-from advisor.sources import is_one_capture
-print(next(str(path) for path in captures(Path(sys.argv[1]), is_one_capture) if path.name.isprintable() and not path.is_symlink()))' "$1" 2>/dev/null; then
+        if [ -x "$python" ] && "$python" -I -c "$installed; import advisor.sources" 2>/dev/null; then
+            printf '%s' "$python"
             return
         fi
     done < <(pythons)
@@ -39,19 +35,27 @@ trace="$(path "$ADVISOR_TRACE")"
 unknown=
 if [ -d "$trace" ] && [ ! -f "$trace/recording.json" ]; then
     directory=$trace
-    if ! trace=$(first_capture "$directory"); then
+    if python=$(own_python); then
+        trace=$("$python" -I -c "$installed"'
+import re
+from pathlib import Path
+from advisor.report.saved import captures
+from advisor.sources import is_one_capture
+named = (path for path in captures(Path(sys.argv[1]), is_one_capture) if not re.search(r"[\x00-\x1f\x7f-\x9f]", path.name) and not path.is_symlink())
+print(next(map(str, named), ""))' "$directory") || { echo "advisor: the directory cannot be read" >&2; exit 3; }
+    else
         trace=$(find "$directory" -maxdepth 1 -type f \( -name '*.json' -o -name '*.json.gz' -o -name '*.json.zst' -o -name '*.sqlite' \) ! -name '*[[:cntrl:]]*' | LC_ALL=C sort | head -n 1)
-        [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
         unknown="No Python that has advisor was found, so what the directory is as a whole is not known: only its first file is reported on. Give one trace, or let the action install advisor."
-        echo "advisor: $unknown" >&2
     fi
+    [ -n "$trace" ] || { echo "advisor: the directory holds no captures" >&2; exit 3; }
+    [ -z "$unknown" ] || echo "advisor: $unknown" >&2
     trace=$(path "$trace") # pathlib takes the ./ away
 fi
 
 advisor analyze "$trace" "${config[@]}" -o "$out/report.html" -o "$out/report.json" -o "$out/report.sarif" -o "$out/report.md" --force
 
-: >"$out/comment.md"
-[ -z "$unknown" ] || printf '%s\n\n' "$unknown" >>"$out/comment.md"
+begun() { : >"$out/comment.md"; [ -z "$unknown" ] || printf '%s\n\n' "$unknown" >>"$out/comment.md"; }
+begun
 rm -f -- "$out/diff.md" # of an earlier use in this job
 if [ -n "${ADVISOR_BASELINE:-}" ]; then
     if advisor diff "$(path "$ADVISOR_BASELINE")" "$(path "$ADVISOR_TRACE")" "${config[@]}" --format markdown --output "$out/diff.md" --force 2>"$out/diff.log"; then
@@ -71,7 +75,8 @@ cat "$out/report.md" >>"$out/comment.md"
 # GitHub takes 1 MiB of summary a step and 65,536 characters of comment: two reports may pass the latter, one never does.
 cat "$out/comment.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
 if [ "$(wc -m <"$out/comment.md")" -gt 65000 ] && [ -s "$out/diff.md" ]; then
-    cp "$out/diff.md" "$out/comment.md"
+    begun
+    cat "$out/diff.md" >>"$out/comment.md"
     printf '\nThe findings are in the step summary: with them the comment would be too long.\n' >>"$out/comment.md"
 fi
 # The marker by which the next run finds the comment to update.

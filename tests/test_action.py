@@ -140,6 +140,26 @@ def test_where_python3_has_no_advisor_that_of_the_command_is_asked_else_it_is_sa
     assert all(("only its first file is reported on" in text) == (not named) for text in told)
 
 
+def test_a_comment_that_is_cut_still_says_that_one_file_alone_was_looked_at(step, tmp_path):
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    long = f"#!{sys.executable} -S\nimport sys\nfor after, path in zip(sys.argv, sys.argv[1:]):\n    if after in ('-o', '--output'):\n"
+    (tmp_path / "bin" / "advisor").write_text(f"{long}        open(path, 'w').write('the change' if 'diff' in path else 'x' * 70_000)\n")
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "a.json").write_text("{}")
+    assert step("analyze.sh", ADVISOR_TRACE="traces", ADVISOR_BASELINE="old.json").returncode == 0
+    comment = (tmp_path / "advisor-report" / "comment.md").read_text()
+    assert comment.startswith("No Python that has advisor") and "the change" in comment and MARKER in comment and len(comment) < 65_000
+
+
+def test_any_name_without_control_characters_is_a_capture(step, tmp_path):
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "\ta.json.gz").write_bytes(FIXED.read_bytes())
+    (tmp_path / "traces" / "b\u00a0c.json.gz").write_bytes(SLOW.read_bytes())
+    done = step("analyze.sh", ADVISOR_TRACE="traces")
+    assert done.returncode == 0 and not done.stderr.count("No Python"), done.stderr
+    assert json.loads((tmp_path / "advisor-report" / "report.json").read_text())["source"]["path"] == "traces/b\u00a0c.json.gz"
+
+
 def test_a_trace_that_cannot_be_read_fails_the_step(step, tmp_path):
     (tmp_path / "bad.json").write_text("{")
     assert step("analyze.sh", ADVISOR_TRACE="bad.json").returncode == 3

@@ -12,9 +12,8 @@ from advisor.recordings.tpu import TpuProfile
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import percent
 from advisor.report.numbers import share as part_of
-from advisor.report.recording import DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
+from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, DeviceTime, Health, Idle, Recorded, SourceInfo, Window
 from advisor.report.step import Rates, Work
-from advisor.views.health.reading import EACH
 from advisor.views.tpu.core_time import CoreTime, TpuTime
 from advisor.views.tpu.steps import ALIKE, TpuSteps
 from advisor.views.tpu.tables import TpuTables
@@ -34,7 +33,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     alike = steps.basis != "whole" and steps.spread <= ALIKE
     told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
     unlike = "" if alike or steps.basis == "whole" else f"; they differ by {percent(steps.spread)} in the median, so no step stands for all"
-    hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": EACH}
+    hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": LOOK_AT_EACH}
     return (
         *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, "")) for i in profile.issues),
         Health(check="steps", status="ok" if alike else "degraded", detail=told + unlike, touches=(), record_with="" if alike else RECORD),

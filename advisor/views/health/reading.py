@@ -6,15 +6,12 @@ import numpy as np
 
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import counted, percent
-from advisor.report.recording import Health
+from advisor.report.recording import LOOK_AT_EACH, Health
 from advisor.views.health.grades import HOST, KERNELS, Status, graded
 from advisor.views.trace.program import Program
 
 GRAPH_SHARE = 0.2
 """Where graphs recorded whole, or kernels without a name, take more of the busy time than this, the kernels that are known say little."""
-
-EACH = "advisor analyze --each, with the files, looks at each"
-
 
 def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
     """What the reader found wrong of one kind."""
@@ -50,10 +47,10 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
         missing = (rows["name"] == "").to_numpy()
         if missing.any():
             share = float(weight[missing].sum()) / max(float(weight.sum()), 1e-9)
-            of = f", {percent(share)} of their time," if what == "kernel" else ""
-            detail = f"{counted(int(missing.sum()), what)} of {len(rows):,}{of} have no name in the file, so what they do is not known"
+            of = f", {percent(share)} of their time" if what == "kernel" else ""
+            detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; what they do is not known"
             status: Status = "failed" if share > GRAPH_SHARE else "degraded"
-            found.append(Health(check=check, status=status, detail=detail, touches=touches, record_with="export the report again, or record it again"))
+            found.append(Health(check=check, status=status, detail=detail, touches=touches, record_with="record it again, or export it again where it was exported"))
     return tuple(found)
 
 
@@ -62,7 +59,7 @@ def poorer_format(timeline: Timeline) -> tuple[Health, ...]:
     hints = {
         "poorer-format": "give the .xplane.pb of which it was made",
         "fuller-file": "",
-        "latest-recording": EACH,
+        "latest-recording": LOOK_AT_EACH,
     }
     issues = [i for i in timeline.source.issues if i.check in hints]
     return tuple(

@@ -131,6 +131,12 @@ def test_the_last_end_counts_no_op_that_is_gone():
     assert last_end_us(loop(100, skip_op=np.ones(100, bool)), 7.0, {}) == 7.0
 
 
-def test_how_many_repeats_c_takes_is_said():
-    (most,) = re.findall(r"MOST_REPEATS = (\d+)", (ROOT / "native" / "replay.c").read_text())
-    assert f"repeats: 1 to {most} where the extension is installed" in simulate.run.__doc__
+@installed
+def test_c_takes_as_many_repeats_as_is_said_and_python_any_number():
+    (most,) = re.findall(r"repeats: 1 to (\d+) where the extension is installed", simulate.run.__doc__)
+    one = loop(1)
+    for repeats in (0, int(most) + 1):
+        with pytest.raises(ValueError):
+            simulate.run(one, repeats, 0.0, {})
+    assert simulate.run(one, int(most), 0.0, {}) == simulate.run_in_python(one, int(most), 0.0, {})
+    assert simulate.run_in_python(one, int(most) + 1, 0.0, {})
