@@ -13,6 +13,7 @@ from advisor.views.trace.program import Program
 GRAPH_SHARE = 0.2
 """Where graphs recorded whole, or kernels without a name, take more of the busy time than this, the kernels that are known say little."""
 
+
 def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Health:
     """What the reader found wrong of one kind."""
     issues = [i for i in timeline.source.issues if i.check == check]
@@ -50,7 +51,9 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
             of = f", {percent(share)} of their time" if what == "kernel" else ""
             detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; what they do is not known"
             status: Status = "failed" if share > GRAPH_SHARE else "degraded"
-            found.append(Health(check=check, status=status, detail=detail, touches=touches, record_with="record it again, or export it again where it was exported"))
+            found.append(
+                Health(check=check, status=status, detail=detail, touches=touches, record_with="record it again, or export it again where it was exported")
+            )
     return tuple(found)
 
 

@@ -11,7 +11,6 @@ from advisor.recordings.extension import EXTENSION
 from advisor.views.replay import simulate
 from advisor.views.replay.schedule import EARLIER, Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
-from tests.paths import ROOT
 
 TIMES = st.floats(0, 100)
 installed = pytest.mark.skipif(EXTENSION is None, reason="trace_advisor_native is not installed")
