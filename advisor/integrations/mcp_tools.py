@@ -189,6 +189,7 @@ def _of_memory(before: list[Report], after: list[Report]) -> str:
     return _fitted(
         {
             "kind": "memory",
+            "captures": [len(before), len(after)],
             "peak_allocated_bytes": [found.before.peak_allocated_bytes, found.after.peak_allocated_bytes],
             "peak_reserved_bytes": [found.before.peak_reserved_bytes, found.after.peak_reserved_bytes],
             "findings": [{"rule": f.rule, "status": f.status} for f in found.findings],

@@ -143,10 +143,11 @@ _RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1
 
 
 def holds_ranks(directory: str | os.PathLike[str]) -> bool:
-    """Whether the traces in a directory are the ranks of one job, and not captures of one program: each says another rank, inside or
-    by its name."""
+    """Whether the traces in a directory, or else its snapshots of memory, are the ranks of one job, and not captures of one program: each
+    says another rank, inside or by its name."""
     with os.scandir(directory) as entries:
-        traces = latest_among(traces_among(sorted(entry.path for entry in entries if entry.is_file())))
+        names = sorted(entry.path for entry in entries if entry.is_file())
+    traces = latest_among(traces_among(names)) or snapshots_among(names)
     if len(traces) < 2:
         return False
     inside = [_rank_inside(path) for path in traces]

@@ -95,7 +95,13 @@ def test_snapshots_of_memory_are_compared(tmp_path: Path) -> None:
     reply = json.loads(Tools(tmp_path).diff("kept_losses.slow.pickle.gz", "kept_losses.fixed.pickle.gz"))
     before, after = reply["peak_allocated_bytes"]
     assert after < before and sum(row["change_bytes"] for row in reply["categories"]) == after - before
-    assert {"rule": "memory-leak", "status": "gone"} in reply["findings"]
+    assert {"rule": "memory-leak", "status": "gone"} in reply["findings"] and reply["captures"] == [1, 1]
+    for rank in (0, 1):
+        for name in ("slow", "fixed"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            shutil.copy(tmp_path / f"kept_losses.{name}.pickle.gz", tmp_path / name / f"rank{rank}.pickle.gz")
+    ranks = json.loads(Tools(tmp_path).diff("slow", "fixed"))
+    assert ranks["captures"] == [1, 1] and ranks["peak_allocated_bytes"] == [before, after]  # of the rank that holds most
 
 
 @pytest.mark.parametrize("path", ["../x.json", "/etc/passwd", "out/manifest.json"])
