@@ -23,7 +23,7 @@ from advisor.report.finding import Clear, Failed, Finding, Skipped
 from advisor.report.recording import Health
 from advisor.sources import redact as recordings
 from advisor.sources import run
-from advisor.sources.jax.directory import runs
+from advisor.sources.jax.directory import every_run, files_of
 from advisor.sources.ranks import RankTrace, latest_among, rank_traces, snapshots_among, traces_among
 from advisor.sources.redact.names import Names, device, one_of
 from advisor.sources.redact.report import given_away
@@ -49,24 +49,26 @@ def redact(source: Path, target: Path) -> None:
 def _directory(source: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise UsageError(f"{target} is there already", "Give the path of a new directory.")
-    names = Names()
-    files = sorted(path for path in source.iterdir() if path.is_file())
-    left: list[Path] = []
-    recorded: bytes | None = None
-    if run.recognises(source):
-        held, step_us = run.held(source)
-        traces = {name + _suffixes(path): path for name, path in held.items()}
-        recorded = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
-    elif logged := runs(source):
-        traces = _of_log(source, logged, names)
-    else:
-        paths = [str(path) for path in files]
-        found = latest_among(traces_among(paths)) or snapshots_among(paths)
-        traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
-        left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
-    if not traces and not left:
-        raise TraceError(f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, one of advisor record, or a log of JAX.")
     try:
+        names = Names()
+        files = sorted(path for path in source.iterdir() if path.is_file())
+        left: list[Path] = []
+        recorded: bytes | None = None
+        if run.recognises(source):
+            held, step_us = run.held(source)
+            traces = {name + _suffixes(path): path for name, path in held.items()}
+            recorded = run.told({name: name + _suffixes(path) for name, path in held.items()}, step_us)
+        elif logged := every_run(log := Path(os.path.abspath(source))):  # a log's directories are known by their names, and `.` has none
+            traces = _of_log(log, logged)
+        else:
+            paths = [str(path) for path in files]
+            found = latest_among(traces_among(paths)) or snapshots_among(paths)
+            traces = {_renamed(trace, i, names): Path(trace.path) for i, trace in enumerate(rank_traces(found))}
+            left = [path for path in files if path.suffix in (SUFFIX, UNREAD_SUFFIX)]
+        if not traces and not left:
+            raise TraceError(
+                f"{source} holds no traces", "Give a directory with one trace a rank, one that shards wrote, one of advisor record, or a log of JAX."
+            )
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=PART, suffix=".part"))
         try:
             for name, path in traces.items():
@@ -87,14 +89,15 @@ def _directory(source: Path, target: Path) -> None:
 _DATE = re.compile(r"\d{4}(?:_\d\d){5}")
 
 
-def _of_log(source: Path, logged: list[list[str]], names: Names) -> dict[str, Path]:
+def _of_log(source: Path, logged: list[Path]) -> dict[str, Path]:
     """The files of every run of a log by their new names, in directories as before: of `profile` with itself, by which what lies below is known.
-    A run is called by its date or, where any is named otherwise, by its place: the newest is known by its name."""
-    within = [Path(files[0]).parent.relative_to(source.parent if source.name == "profile" else source) for files in logged]
-    dated = all(_DATE.fullmatch(run.name) for run in within)
+    A run is called by its date or, where any is named otherwise, by its place: the newest is known by its name. A file is called by its place:
+    its name is its machine's, and a number in it says no rank."""
+    within = [run.relative_to(source.parent if source.name == "profile" else source) for run in logged]
+    dated = all(not run.name or _DATE.fullmatch(run.name) for run in within)
     below = [run if dated or not run.name else run.with_name(f"run{i:04}") for i, run in enumerate(within)]
-    ranks = [(run, i, trace) for run, files in zip(below, logged, strict=True) for i, trace in enumerate(rank_traces(files))]
-    return {str(run / _renamed(trace, i, names)): Path(trace.path) for run, i, trace in ranks}
+    files = [(run, i, Path(file)) for run, of in zip(below, logged, strict=True) for i, file in enumerate(files_of(of))]
+    return {str(run / f"trace{i}{_suffixes(file)}"): file for run, i, file in files}
 
 
 def _renamed(trace: RankTrace, at: int, names: Names) -> str:

@@ -44,10 +44,10 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
         if os.path.isdir(path) and run.recognises(Path(path)):
             return run.record(Path(path), lambda trace: load(trace, max_bytes=max_bytes, progress=progress, processes=processes))
         if is_pattern(path) or is_directory(path):
-            from advisor.sources.jax.directory import runs
+            from advisor.sources.jax.directory import files_of, nearest_runs
 
-            names, logged = names_in(path), runs(Path(path)) if os.path.isdir(path) else []
-            traces = logged[-1] if logged else traces_among(names)
+            names, logged = names_in(path), nearest_runs(Path(path)) if os.path.isdir(path) else []
+            traces = files_of(logged[-1]) if logged else traces_among(names)
             if not traces and (snapshots := snapshots_among(names)):
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(latest := latest_among(traces)) > 1:
@@ -86,12 +86,11 @@ def is_one_capture(directory: str | os.PathLike[str]) -> bool:
     return holds_ranks(directory) or bool(newest_run(Path(directory)))
 
 
-def _of_runs(logged: list[list[str]]) -> str:
+def _of_runs(logged: list[Path]) -> str:
     """Which run of a log of JAX was read; "" where there is but one."""
     if len(logged) < 2:
         return ""
-    run = os.path.basename(os.path.dirname(logged[-1][0]))
-    return f"the run {run} was read, the newest of {len(logged)} that lie there; {counted(len(logged) - 1, 'older one')} not"
+    return f"the run {logged[-1].name} was read, the newest of {len(logged)} that lie there; {counted(len(logged) - 1, 'older one')} not"
 
 
 def _of_recordings(path: str, given: int) -> str:

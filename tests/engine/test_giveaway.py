@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,7 +19,7 @@ from advisor.engine.run import run
 from advisor.errors import TraceError, UsageError
 from advisor.report.finding import Clear, Evidence, Failed, Finding, Fix, Saving, Skipped, SourceLine
 from advisor.report.recording import Health
-from advisor.sources import read
+from advisor.sources import load, read
 from advisor.sources.stream import GZIP_MAGIC, zstd
 from advisor.views.ranks.summary import RankSummary
 from tests.paths import ROOT
@@ -191,3 +192,27 @@ def test_a_log_with_a_damaged_run_is_refused_whole(tmp_path):
     with pytest.raises(TraceError, match=re.escape(str(damaged))):
         redact(log, tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_all_runs_and_hosts_of_a_log_are_given_wherever_they_lie_and_none_by_its_number(tmp_path):
+    log = log_of(tmp_path / "log", "2026_01_31_12_00_00", "2026_02_01_09_30_00")
+    data = (ROOT / "samples/jax/attention.fixed.xplane.pb.gz").read_bytes()
+    (log / "old").mkdir()
+    (log / "old" / f"{WORD}-gpu0423.xplane.pb.gz").write_bytes(data)
+    (log / "plugins/profile/2026_02_01_09_30_00/z.xplane.pb").write_bytes(gzip.decompress(data))
+    redact(log, tmp_path / "given")
+    given = sorted(str(path.relative_to(tmp_path / "given")) for path in (tmp_path / "given").rglob("*.pb*"))
+    below = "plugins/profile/run000"
+    assert given == [f"{below}1/trace0.xplane.pb.gz", f"{below}2/trace0.xplane.pb.gz", f"{below}2/trace1.xplane.pb", "run0000/trace0.xplane.pb.gz"]
+
+
+def test_a_log_of_chrome_traces_is_given_from_within(tmp_path, monkeypatch):
+    run = tmp_path / "plugins/profile/2026_01_31_12_00_00"
+    run.mkdir(parents=True)
+    head = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]
+    head += [{"ph": "M", "pid": 1, "tid": 14, "name": "thread_name", "args": {"name": "Stream #14(Compute)"}}]
+    events = [*head, {"ph": "X", "pid": 1, "tid": 14, "ts": 2.5, "dur": 1.0, "name": "loop_add_fusion"}]
+    (run / f"{WORD}.trace.json.gz").write_bytes(gzip.compress(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()))
+    monkeypatch.chdir(run.parent)
+    redact(Path("."), tmp_path / "given")
+    assert len(load(tmp_path / "given").gpu_ops) == 1 and (tmp_path / "given/profile" / run.name / "trace0.trace.json.gz").is_file()

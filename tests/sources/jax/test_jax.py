@@ -3,6 +3,7 @@
 import gzip
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import advisor
+from advisor.engine.giveaway import redact
 from advisor.errors import TraceError
 from advisor.integrations.mcp_tools import Tools
 from advisor.reports import formats
@@ -203,6 +205,45 @@ def test_several_hosts_are_a_job(tmp_path):
     for day in (1, 2):
         run_in(tmp_path, f"2026_01_0{day}_00_00_00", "a", "b")
     assert read(tmp_path).parts[0].notes == (TOLD,)
+
+
+def closed(monkeypatch, *runs):
+    """Directories that may not be looked into."""
+
+    def iterdir(path, whole=Path.iterdir):
+        if path in runs:
+            raise PermissionError(13, "Permission denied", str(path))
+        return whole(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+
+
+def test_an_older_run_that_may_not_be_read_costs_nothing_and_is_counted(tmp_path, monkeypatch):
+    runs = [run_in(tmp_path, f"2026_01_0{day}_00_00_00", "vm") for day in (1, 2, 3)]
+    closed(monkeypatch, runs[0])
+    recording = read(tmp_path)
+    assert recording.path == str(runs[2] / "vm.xplane.pb") and TOLD in [issue.detail for issue in recording.parts[0].source.issues]
+    with pytest.raises(TraceError, match="cannot be redacted: Permission denied"):
+        redact(tmp_path, tmp_path / "given")
+    closed(monkeypatch, runs[2])
+    with pytest.raises(TraceError, match="cannot be opened: Permission denied"):
+        read(tmp_path)
+
+
+def test_hosts_of_one_run_are_all_read_packed_or_not(tmp_path):
+    run = run_in(tmp_path, "2026_01_03_00_00_00", "b", "c")
+    for host in "ab":
+        (run / f"{host}.xplane.pb.gz").write_bytes(gzip.compress(five_events()))
+    assert newest_run(tmp_path) == [str(run / name) for name in ("a.xplane.pb.gz", "b.xplane.pb", "c.xplane.pb")]
+
+
+@pytest.mark.parametrize("where", [".", ".."])
+def test_chrome_traces_are_found_from_within_the_log(tmp_path, monkeypatch, where):
+    run = tmp_path / "plugins/profile/2026_01_03_00_00_00"
+    run.mkdir(parents=True)
+    (run / "vm.trace.json.gz").write_bytes(b"")
+    monkeypatch.chdir(run if where == ".." else run.parent)
+    assert [Path(name).name for name in newest_run(Path(where))] == ["vm.trace.json.gz"]
 
 
 def chrome(events):
