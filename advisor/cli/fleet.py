@@ -94,6 +94,8 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
         raise UsageError(f"{recording.path} is not a job of several ranks", "Give a directory with one trace a rank.")
     assert how.part and how.directory
     traces = given.traces[how.part[0] - 1 :: how.part[1]]
+    for note in filter(None, (*given.notes, given.chosen)):  # of these `merge` knows nothing
+        say(f"note: {note}")
     make_directory(how.directory)
     with rank_progress() as progress:
         made = reduce(traces, judging, executor=how.executor, workers=how.workers, kept=Kept(how.directory), progress=progress)

@@ -65,7 +65,8 @@ def reduced(
     if given is None:
         return recording
     judging = with_measured(judging or Judging(), recording)
-    return merged(reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress), recording.path, given.notes)
+    found = reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress)
+    return merged(found, recording.path, given.notes, given.chosen)
 
 
 def traces_of(recording: Recording) -> JobTraces | None:
@@ -115,7 +116,7 @@ def reduce(
     return Reduced(tuple(made[i] for i in sorted(made)), tuple(unread))
 
 
-def merged(found: Reduced, path: str, notes: Sequence[str] = ()) -> Recording:
+def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "") -> Recording:
     """The job whose ranks' summaries these are. Raises TraceError where they are none, or of several jobs."""
     summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
@@ -125,7 +126,7 @@ def merged(found: Reduced, path: str, notes: Sequence[str] = ()) -> Recording:
     ranks = _numbered(summaries, said)
     _check_one_job(ranks)
     ranks.sort(key=lambda s: s.rank)
-    return Recording("job", path, (RankSummaries(tuple(ranks), found.unread, tuple(said)),))
+    return Recording("job", path, (RankSummaries(tuple(ranks), found.unread, tuple(said), chosen),))
 
 
 def stored(directory: Path) -> Reduced:
@@ -180,6 +181,8 @@ def _check_one_job(ranks: Sequence[RankSummary]) -> None:
     if len(worlds) > 1:
         told = " and ".join(f"{label} says {world} ranks" for world, label in sorted(worlds.items())[:4])
         raise TraceError(f"these are traces of several jobs: {told}", "Give the traces of one job in a directory of their own.")
+    if len(runs := sorted({s.facts.run for s in ranks} - {""})) > 1:
+        raise TraceError(f"these are traces of several runs: {', '.join(runs[:4])}", "Give the traces of one run; its shards need a directory of their own.")
     times = [s.facts.base_ns for s in ranks if s.facts.base_ns > 0]
     if times and max(times) - min(times) > DAY_NS:
         days = (max(times) - min(times)) / DAY_NS

@@ -145,7 +145,7 @@ def _left_by_a_shard(path: Path, names: Names, at: int) -> bytes:
     return replace(
         summary,
         facts=msgspec.structs.replace(
-            facts, label=_label(facts.rank, at), host=host, conflict="its name says another rank" if facts.conflict else "",
+            facts, label=_label(facts.rank, at), host=host, run=names.given("run", facts.run) if facts.run else "", conflict="its name says another rank" if facts.conflict else "",
             groups=tuple(_group(group, names) for group in facts.groups), splits=tuple(one_of(_NUMBERS.fullmatch, text) for text in facts.splits),
             dtypes=tuple(one_of(element_bytes, text) for text in facts.dtypes), device=device(facts.device),
             devices=tuple((device(name), sms) for name, sms in facts.devices),

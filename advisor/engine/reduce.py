@@ -65,6 +65,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         rank=-1 if named is None else named,
         label=trace.label,
         host=trace.host,
+        run=trace.run,
         rank_from="distributedInfo" if inside >= 0 else "name" if named is not None else "",
         conflict=f"{trace.label} says rank {trace.named} by its name, {inside} inside"
         if 0 <= inside != (trace.named if trace.named is not None else inside)

@@ -41,7 +41,7 @@ class Tools:
         report = self._report(trace)
         head = report.headline
         found = [{"id": f.id, "severity": f.severity, "title": f.title, "saves": _saving(f.saving), "fix": f.fix.title} for f in report.findings]
-        notes = [_text(check.detail) for check in report.health if check.check in READ_INSTEAD or (check.check == "ranks-read" and check.status != "ok")]
+        notes = [_text(check.detail) for check in report.health if check.check in READ_INSTEAD]
         return _fitted(
             {
                 "kind": report.kind,

@@ -51,7 +51,8 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             if not traces and (snapshots := snapshots_among(names)):
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
             if len(latest := latest_among(traces)) > 1:
-                return job_of(latest, path, tuple(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)),))))
+                told = _of_runs(logged) or _of_ranks_left(len(traces) - len(latest))
+                return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only(latest, path)
             told = _of_runs(logged) or _of_recordings(path, len(traces))
         file, size = open_binary(path)
@@ -75,8 +76,7 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     latest = latest_among(named)
     if len(named) > len(latest) == 1:
         raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
-    left = _of_ranks_left(len(named) - len(latest))
-    return job_of(latest, os.path.dirname(named[0]) or ".", (left,) if left else ())
+    return job_of(latest, os.path.dirname(named[0]) or ".", _of_ranks_left(len(named) - len(latest)))
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:

@@ -39,6 +39,8 @@ class RankTrace:
     label: str
     named: int | None = None
     timeline: Timeline | None = None
+    run: str = ""
+    """The run of a log of JAX that was picked, by its directory's name."""
 
     @property
     def host(self) -> str:
@@ -49,11 +51,13 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class JobTraces:
-    """The part that a job begins as: traces that are still to be read, in the order of their names."""
+    """The part that a job begins as: traces that are still to be read, in the order of their names. `notes` say what may be wrong with
+    them, `chosen` what they were taken from, with which nothing is."""
 
     part_of: ClassVar[Kind] = "job"
     traces: tuple[RankTrace, ...]
     notes: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 def traces_among(names: Sequence[str]) -> list[str]:
@@ -105,9 +109,9 @@ def latest_among(traces: Sequence[str]) -> list[str]:
     return [path for path in traces if path in kept or path not in named or named[path]["process"] not in several]
 
 
-def job_of(paths: Sequence[str], path: str, notes: tuple[str, ...] = ()) -> Recording:
+def job_of(paths: Sequence[str], path: str, chosen: str = "", run: str = "") -> Recording:
     """The recording of a job whose traces are these files."""
-    return Recording("job", path, (JobTraces(rank_traces(paths), notes),))
+    return Recording("job", path, (JobTraces(tuple(replace(trace, run=run) for trace in rank_traces(paths)), chosen=chosen),))
 
 
 def rank_traces(paths: Sequence[str]) -> tuple[RankTrace, ...]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from advisor.cli import app
 from advisor.engine import executors
 from advisor.engine.fleet import Kept, merged, reduce, reduced, stored, traces_of
+from advisor.engine.giveaway import redact
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
@@ -28,6 +29,7 @@ from advisor.reports import formats
 from advisor.sources import isolated, load, read, read_several
 from advisor.sources.ranks import holds_ranks
 from advisor.views.ranks.job import RankSummaries
+from advisor.views.ranks.summary import RankSummary
 from tests.benchmarks.many_ranks import report
 from tests.kernels import kernel
 from tests.paths import ROOT
@@ -214,8 +216,7 @@ def log(tmp_path):
 def test_two_cycles_of_one_process_are_no_two_ranks(log):
     made = read(log)
     assert [t.label for t in traces_of(made).traces] == ["node_40.1700000009000000040.pt.trace.json.gz", "node_41.1700000009000000041.pt.trace.json.gz"]
-    (note,) = traces_of(made).notes
-    assert "the latest is taken: 2 traces left out" in note and holds_ranks(log)
+    assert "the latest is taken: 2 traces left out" in traces_of(made).chosen and not traces_of(made).notes and holds_ranks(log)
     for path in log.glob("node_40*"):
         path.unlink()
     assert read(log).kind == "trace" and read(log).path.endswith("9000000041.pt.trace.json.gz") and not holds_ranks(log)
@@ -226,13 +227,41 @@ def test_two_cycles_of_one_process_are_no_two_ranks(log):
         read_several(sorted(log.iterdir()))
 
 
+def test_what_a_jobs_traces_were_chosen_from_is_told_and_lowers_no_confidence():
+    given = traces_of(read(JOB))
+    told, plain = (reduced(Recording("job", "job", (replace(given, chosen=chosen),)), BARE, executor="serial") for chosen in ("the newest was read", ""))
+    rules = [rule for rule in catalog().values() if "ranks" in rule.relies_on]
+    told, plain = run(told, rules), run(plain, rules)
+    assert told.findings == plain.findings and told.findings[0].rule == "straggler"
+    (check,) = (check for check in told.health if check not in plain.health)
+    assert (check.check, check.status, check.touches, check.detail) == ("latest-recording", "ok", (), "the newest was read")
+    assert "note: the newest was read." in " ".join(formats()["text"].render(told).split())
+
+
+def test_a_shard_says_which_run_of_a_log_it_takes_and_two_runs_do_not_merge(tmp_path):
+    kept = tmp_path / "kept"
+    for day in (1, 2, 3):
+        folder = tmp_path / f"log/plugins/profile/2026_01_0{day}_00_00_00"
+        folder.mkdir(parents=True)
+        for host in ("a", "b"):
+            shutil.copy(ROOT / "samples/jax/attention.fixed.xplane.pb.gz", folder / f"{host}.xplane.pb.gz")
+        if day > 1:
+            done = CliRunner().invoke(app, ["analyze", str(tmp_path / "log"), "--shard", f"{day - 1}/2", "-o", str(kept), "--executor", "serial"])
+            assert f"note: the run 2026_01_0{day}_00_00_00 was read, the newest of {day}" in done.stderr
+    assert {RankSummary.from_bytes(data).facts.run for data in stored(kept).summaries} == {"2026_01_02_00_00_00", "2026_01_03_00_00_00"}
+    redact(kept, tmp_path / "given")
+    for directory, named in ((kept, "2026_01_02_00_00_00, 2026_01_03_00_00_00"), (tmp_path / "given", "run-a, run-b")):
+        with pytest.raises(TraceError, match=f"of several runs: {named}"):
+            merged(stored(directory), "job")
+
+
 def test_processes_of_one_name_that_say_different_ranks_are_all_kept(log):
     # Containers of one host name in which each process is the first.
     for path in log.glob("*.17000000000*"):
         path.unlink()
     for path in log.iterdir():
         path.rename(log / path.name.replace("node_40", "node_1").replace("node_41", "node_1"))
-    assert len(traces_of(read(log)).traces) == 2 and not traces_of(read(log)).notes
+    assert len(traces_of(read(log)).traces) == 2 and not traces_of(read(log)).chosen
 
 
 def test_two_jobs_in_one_directory_are_refused(tmp_path):

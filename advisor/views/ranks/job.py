@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import ClassVar
@@ -35,12 +35,14 @@ class UnreadRank:
 
 @dataclass(frozen=True)
 class RankSummaries:
-    """The part that a job is made of: one summary a rank, by rank; ranks that could not be read; what was said while reading."""
+    """The part that a job is made of: one summary a rank, by rank; ranks that could not be read; what was said while reading, and
+    what their traces were chosen from."""
 
     part_of: ClassVar[Kind] = "job"
     ranks: tuple[RankSummary, ...]
     unread: tuple[UnreadRank, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 MOST_MISSING = 1000

@@ -54,6 +54,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     format: str = ""
     host: str = ""
     """The machine that it ran on, "" where nothing says it."""
+    run: str = ""
+    """The run of a log of JAX that was picked, by its directory's name."""
     device: str = ""
     base_ns: int = 0
     start_us: float = 0.0

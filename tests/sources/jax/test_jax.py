@@ -201,10 +201,10 @@ def test_a_log_of_several_runs_says_which_was_read(tmp_path):
 
 def test_several_hosts_are_a_job(tmp_path):
     assert newest_run(run_in(tmp_path, "2026_01_03_00_00_00", "a", "b").parent) == newest_run(tmp_path)
-    assert read(tmp_path).kind == "job" and read(tmp_path).parts[0].notes == ()
+    assert read(tmp_path).kind == "job" and read(tmp_path).parts[0].chosen == ""
     for day in (1, 2):
         run_in(tmp_path, f"2026_01_0{day}_00_00_00", "a", "b")
-    assert read(tmp_path).parts[0].notes == (TOLD,)
+    assert read(tmp_path).parts[0].chosen == TOLD and not read(tmp_path).parts[0].notes
 
 
 def closed(monkeypatch, *runs):
