@@ -21,9 +21,8 @@ from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Cl
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
-from advisor.report.recording import DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
+from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
 from advisor.report.step import Part, PartKind, Work
-from advisor.views.health.reading import EACH
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import JobEdit, JobEdits, Several
@@ -47,7 +46,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         said = [*(f"{u.label} could not be read: {u.why}" for u in summaries.unread[:8]), *summaries.notes[:8]]
         checks.append(Health(check="ranks-read", status="degraded", detail="; ".join(said), touches=("ranks",)))
     if summaries.chosen:
-        checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=EACH))
+        checks.append(Health(check="latest-recording", status="ok", detail=summaries.chosen, touches=(), record_with=LOOK_AT_EACH))
     return (*checks, *_of_ranks(job))
 
 
