@@ -38,6 +38,10 @@ class TraceError(AdvisorError):
     exit_code = 3
 
 
+class Terminated(SystemExit):
+    """A signal ends the command, whatever it is about: of code that is measured too."""
+
+
 class RuleError(AdvisorError):
     """A rule is malformed, or failed under `--strict`."""
 

@@ -13,7 +13,7 @@ import typer
 from advisor.cli import agents, analyze, compare, fleet, lab, rules, streams
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import complete_at_once_in_zsh
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, Terminated
 from advisor.files import of_system
 from advisor.knowledge.secrets import SHOW
 
@@ -68,7 +68,7 @@ def _fail(error: AdvisorError) -> NoReturn:
 
 
 def _terminated(number: int, _: object) -> NoReturn:
-    raise SystemExit(128 + number)  # unwinds: no half written file stays
+    raise Terminated(128 + number)  # unwinds: no half written file stays
 
 
 def main() -> None:

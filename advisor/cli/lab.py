@@ -6,11 +6,11 @@ import json
 import math
 import os
 import sys
-import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args
 
@@ -19,7 +19,7 @@ import typer
 from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
 from advisor.cli.terminal import ForceOption, OutputOption, format_option
-from advisor.errors import AdvisorError, UsageError, no_such
+from advisor.errors import Terminated, UsageError, no_such
 
 T = TypeVar("T")
 
@@ -254,10 +254,11 @@ def _imported(target: str, *arguments: int) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     sys.path.insert(0, "")
     try:
-        with _of_user(target):
-            found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"{target} cannot be imported: {error}", "Give it as module:function, from where the module can be imported.") from None
+        found = getattr(importlib.import_module(module), name)
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failure(f"{target} cannot be imported", error, "Give it as module:function, from where the module can be imported.") from error
     finally:
         sys.path.remove("")
     if not callable(found):
@@ -274,73 +275,36 @@ def _imported(target: str, *arguments: int) -> Callable[..., Any]:
 
 @contextmanager
 def _of_user(*targets: str) -> Iterator[None]:
-    """What fails in what is timed is said with where it did and its traceback, without the frames above it, and is no error of ours."""
+    """What fails in what is timed is said, and is no error of ours."""
+    from advisor.lab.measured import is_theirs
+
     try:
         yield
-    except AdvisorError:
-        raise
-    except Exception as error:
-        where, shown = _failed_in(error, targets)
-        if not where:
+    except (Exception, SystemExit) as error:
+        if not is_theirs(error):
             raise
-        print(visible(shown, lines=True), end="", file=sys.stderr)
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise UsageError(f"{', '.join(targets)} failed: {told} ({where})", "Call it by itself until it runs, then measure it.") from error
+        raise _failure(f"{', '.join(targets)} failed", error, "Call it by itself until it runs, then measure it.") from error
 
 
-def _failed_in(error: Exception, targets: Sequence[str]) -> tuple[str, str]:
-    """Where in what is timed an error arose, and its traceback from there on; "" for both where it is one of ours."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if _is_users(frame.filename, targets)]
-    where = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) and error.filename else ""
-    if theirs:
-        shown = "".join([*traceback.format_list(frames[frames.index(theirs[0]) :]), *traceback.format_exception_only(error)])
-        return where or f"{theirs[-1].filename}:{theirs[-1].lineno}", f"Traceback of {', '.join(targets)}:\n{shown}\n"
-    if not where and frames and _is_ours(frames[-1].filename):  # what is compiled has no frame: ours is the one that called it
-        where = ", ".join(filter(_is_compiled, targets))
-    return where, ""
+def _failure(told: str, error: BaseException, hint: str) -> UsageError:
+    """The error that tells of one in code of the user's, and where. That one's traceback is printed from the first frame there; what is
+    compiled has none."""
+    frames = list(dropwhile(_leads_there, traceback.extract_tb(error.__traceback__)))
+    where = f" ({frames[0].filename}:{frames[0].lineno})" if frames else ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}:{error.lineno})"
+    if frames:
+        shown = "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)])
+        print(visible(f"Traceback:\n{shown}\n", lines=True), end="", file=sys.stderr)
+    kind = type(error).__name__
+    return UsageError(f"{told}: {kind}: {error}{where}" if str(error) else f"{told}: {kind}{where}", hint)
 
 
-def _is_ours(path: str) -> bool:
-    return path.startswith(os.path.join(str(Path(__file__).parents[1]), ""))
+def _leads_there(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is ours, or of the import of a module."""
+    import importlib
 
-
-def _is_users(path: str, targets: Sequence[str]) -> bool:
-    """Whether a file is neither ours nor a library's, or of an installed package that is timed."""
-    if _is_ours(path) or path.startswith("<frozen"):
-        return False
-    libraries = tuple(os.path.join(folder, "") for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-    return not path.startswith(libraries) or any(path.startswith(_files_of(target)) for target in targets)
-
-
-def _files_of(target: str) -> tuple[str, ...]:
-    """How the paths of the files of what is timed begin: of the package that names it, and of the one that defines it."""
-    import importlib.util
-
-    found: list[str] = []
-    for module in {target.partition(":")[0], str(getattr(_named(target), "__module__", None) or "")}:
-        try:
-            spec = importlib.util.find_spec(module.partition(".")[0])
-        except (ImportError, ValueError):  # of a name that is none
-            spec = None
-        if spec is not None:
-            folders = [os.path.join(folder, "") for folder in spec.submodule_search_locations or ()]
-            found += folders or filter(None, [spec.origin])
-    return tuple(found)
-
-
-def _is_compiled(target: str) -> bool:
-    """Whether what is timed is no function of Python, as those of torch are not."""
-    import inspect
-
-    found = _named(target)
-    return inspect.isbuiltin(found) or inspect.isclass(found)
-
-
-def _named(target: str) -> object:
-    """What was imported by that name; None where nothing was."""
-    module, _, name = target.partition(":")
-    return getattr(sys.modules.get(module), name, None)
+    return frame.filename.startswith((os.path.join(str(Path(__file__).parents[1]), ""), "<frozen importlib", importlib.__file__))
 
 
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}

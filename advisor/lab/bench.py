@@ -13,6 +13,7 @@ import numpy as np
 from advisor.knowledge import devices
 from advisor.lab.clock import device_in_use, device_name, settled, synchronize
 from advisor.lab.intensity import bound
+from advisor.lab.measured import theirs
 from advisor.lab.timing import Timing
 
 MIN_S = 0.2
@@ -48,7 +49,8 @@ def bench(
     flush_l2: overwrite the L2 cache before each call, as a call in a large program would find it. flops, bytes: of one call; without
     them FLOPs are what torch's `FlopCounterMode` counts, and bytes those of the arguments and results, each once.
     """
-    result = fn(*args)
+    with theirs():
+        result = fn(*args)
     device = device_of(result)
     call = waited_for(fn, args, device)
     steady = warm_up(call)
@@ -128,10 +130,11 @@ def waited_for(fn: Callable[..., object], args: Sequence[Any], device: str) -> C
 def host_times(call: Callable[[], object], count: int) -> list[float]:
     """Seconds that each of so many calls takes."""
     times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
+    with theirs():
+        for _ in range(count):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
     return times
 
 
@@ -149,13 +152,14 @@ def warm_up(call: Callable[[], object]) -> bool:
 def _back_to_back(fn: Callable[..., object], args: Sequence[Any], calls: int, device: str) -> float:
     """Seconds a call where the host waits for the last alone; median of five."""
     times = []
-    for _ in range(5):
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(calls):
-            fn(*args)
-        synchronize(device)
-        times.append((time.perf_counter() - start) / calls)
+    with theirs():
+        for _ in range(5):
+            synchronize(device)
+            start = time.perf_counter()
+            for _ in range(calls):
+                fn(*args)
+            synchronize(device)
+            times.append((time.perf_counter() - start) / calls)
     return float(np.median(times))
 
 
@@ -190,16 +194,17 @@ def _on_device(fn: Callable[..., object], args: Sequence[Any], calls: int, devic
     pairs = [(module.Event(enable_timing=True), module.Event(enable_timing=True)) for _ in range(calls)]
     # What the host issues during one spin: calls of a single short kernel take it about 10 µs each.
     batch = max(1, min(calls, 50, int(1e-3 / max(call_s, 1e-5)) or 1))
-    for first in range(0, calls, batch):
-        if cache is None and hasattr(module, "_sleep"):
-            module._sleep(_SPIN_CYCLES)
-        for start, end in pairs[first : first + batch]:
-            if cache is not None:
-                cache.zero_()
-            start.record()
-            fn(*args)
-            end.record()
-    module.synchronize()
+    with theirs():
+        for first in range(0, calls, batch):
+            if cache is None and hasattr(module, "_sleep"):
+                module._sleep(_SPIN_CYCLES)
+            for start, end in pairs[first : first + batch]:
+                if cache is not None:
+                    cache.zero_()
+                start.record()
+                fn(*args)
+                end.record()
+        module.synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairs]
 
 
@@ -230,7 +235,7 @@ def _work(fn: Callable[..., object], args: Sequence[Any], result: object) -> tup
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, theirs():
         fn(*args)
     tensors = {leaf.data_ptr(): leaf for leaf in _leaves((args, result)) if isinstance(leaf, torch.Tensor)}
     moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.lab.bench import FEWEST, MIN_S, MOST, device_of, host_times, waited_for, warm_up
+from advisor.lab.bench import FEWEST, MIN_S, MOST, host_times, waited_for, warm_up
 from advisor.lab.clock import device_in_use
+from advisor.lab.measured import made, theirs
 from advisor.lab.memory import measure_memory_usage
 
 
@@ -63,8 +64,9 @@ def bench_batches(make: Callable[[int], Callable[[], object]], batches: Sequence
     """Time the function that `make(batch)` makes, for each batch size: latency waited for, p50 and p95, and what it needs."""
     rows = []
     for batch in sorted(set(batches)):
-        fn = make(batch)
-        device_of(fn())
+        fn = made(make, batch)
+        with theirs():
+            fn()
         call = waited_for(fn, (), device_in_use())
         warm_up(call)
         estimate = max(min(host_times(call, 3)), 1e-7)

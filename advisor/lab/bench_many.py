@@ -7,6 +7,7 @@ from typing import Any
 
 from advisor.errors import UsageError
 from advisor.lab.bench import bench
+from advisor.lab.measured import made
 from advisor.lab.timing import Table
 
 
@@ -24,4 +25,4 @@ def bench_all(functions: Mapping[str, Callable[[], object]], *, progress: Callab
 
 def bench_sizes(makers: Mapping[str, Callable[[Any], Callable[[], object]]], sizes: Iterable[Any], **options: Any) -> dict[Any, Table]:
     """For each size, the functions that the makers make of it, side by side."""
-    return {size: bench_all({name: make(size) for name, make in makers.items()}, **options) for size in sizes}
+    return {size: bench_all({name: made(make, size) for name, make in makers.items()}, **options) for size in sizes}

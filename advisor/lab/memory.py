@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.lab.clock import device_in_use, synchronize
+from advisor.lab.measured import theirs
 
 GB = 1e9
 
@@ -45,8 +46,9 @@ def measure_memory_usage(fn: Callable[..., object], args: Sequence[Any] = ()) ->
     module = torch.get_device_module(device)
     synchronize(device)
     module.reset_peak_memory_stats()
-    held = fn(*args)
-    synchronize(device)
+    with theirs():
+        held = fn(*args)
+        synchronize(device)
     used = MemoryUsage(module.max_memory_allocated(), module.memory_allocated(), module.memory_reserved(), device)
     del held
     return used
@@ -55,7 +57,7 @@ def measure_memory_usage(fn: Callable[..., object], args: Sequence[Any] = ()) ->
 def _on_cpu(fn: Callable[..., object], args: Sequence[Any]) -> MemoryUsage:
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler, theirs():
         held = fn(*args)
     assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]

@@ -1,13 +1,11 @@
 """What commands write: only over what is ours, whole or not at all, into a pipe where there is one."""
 
 import json
-import operator
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 
 import pytest
@@ -304,49 +302,6 @@ def test_what_a_measuring_command_wrote_is_its_own(tmp_path):
         (tmp_path / name).write_text("mine")
         with pytest.raises(UsageError, match="not written by advisor"):
             lab.check_measured(None, tmp_path / name, force=False)
-
-
-def test_a_timed_function_that_fails_is_the_users(tmp_path, monkeypatch):
-    (tmp_path / "fails_when_timed.py").write_text("import json\n\ndef bad(): raise KeyError('nope')\n\ndef inside(): json.loads('{')\n")
-    (tmp_path / "torn.py").write_text("def any(:\n")
-    monkeypatch.chdir(tmp_path)
-    for name, line in {"bad": "KeyError: 'nope'.*:3", "inside": "JSONDecodeError.*:5"}.items():
-        with pytest.raises(UsageError, match=rf"{name} failed: .*{line}\)"), lab._of_user(f"fails_when_timed:{name}"):
-            lab._imported(f"fails_when_timed:{name}")()
-    with pytest.raises(UsageError, match="called with one argument, a size"):
-        lab._imported("fails_when_timed:bad", 1)
-    with pytest.raises(UsageError, match=r"torn.py:1\)"):
-        lab._imported("torn:any")
-    assert not lab._failed_in(ValueError("raised by no line of a user's"), [])[0], "an error of ours is shown as one"
-
-
-def test_a_timed_function_of_an_installed_package_that_fails_is_no_error_of_ours(tmp_path, monkeypatch, capsys):
-    (tmp_path / "installed_here").mkdir()
-    (tmp_path / "installed_here" / "__init__.py").write_text("from installed_here.inner import bad\n\ndef make(size): return bad\n")
-    (tmp_path / "installed_here" / "inner.py").write_text("import json\n\ndef bad(): json.loads('{')\n")
-    (tmp_path / "torn_here.py").write_text("1 // 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    libraries = {"purelib": str(tmp_path), "platlib": str(tmp_path), "stdlib": sysconfig.get_path("stdlib")}
-    monkeypatch.setattr(lab.sysconfig, "get_path", libraries.__getitem__)
-    target = "installed_here:bad"
-    with pytest.raises(UsageError, match=r"installed_here:bad failed: JSONDecodeError.*inner.py:3\)") as failed, lab._of_user(target):
-        lab._imported(target)()
-    told = capsys.readouterr().err
-    assert failed.value.exit_code == 2 and told.startswith("Traceback of installed_here:bad:\n") and "in raw_decode" in told and "lab.py" not in told
-    with pytest.raises(UsageError, match=r"torn_here:any failed: ZeroDivisionError.*torn_here.py:1\)"):
-        lab._imported("torn_here:any")
-    assert lab._is_users(str(tmp_path / "installed_here" / "inner.py"), [target])
-    assert not lab._is_users(str(tmp_path / "installed_here" / "inner.py"), ["json:dumps"])
-    monkeypatch.setattr(json, "passed_on", lab._imported(target), raising=False)
-    assert lab._is_users(str(tmp_path / "installed_here" / "inner.py"), ["json:passed_on"])
-
-
-def test_what_is_compiled_has_no_frame_and_is_not_taken_for_ours():
-    with pytest.raises(TypeError) as failed:
-        lab._tracked(1, operator.neg)
-    error = failed.value.with_traceback(failed.value.__traceback__.tb_next)  # as a command's, without the test above it
-    assert lab._failed_in(error, ["json:dumps", "operator:neg"]) == ("operator:neg", "")
-    assert lab._failed_in(error, ["json:dumps"]) == ("", "")
 
 
 def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):

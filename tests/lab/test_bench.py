@@ -1,4 +1,6 @@
 import json
+import re
+import signal
 import sys
 import types
 
@@ -8,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import advisor  # noqa: E402
+from advisor import cli  # noqa: E402
 from advisor.cli import main  # noqa: E402
 from advisor.errors import UsageError  # noqa: E402
 from advisor.lab import bench as lab  # noqa: E402
@@ -132,6 +135,84 @@ def test_the_command_compares_functions(command, capsys, tmp_path):
     assert [row["batch"] for row in json.loads((tmp_path / "batch.json").read_text())["rows"]] == [1, 64]
     assert command("timed_here:sized", "--sizes", "4,64", "-o", "sizes.html") == 0
     assert "<svg" in (tmp_path / "sizes.html").read_text()
+
+
+FAILING = """
+import functools, json, operator, sys
+calls = []
+def bad(): raise KeyError("nope")
+def inside(): json.loads("{")
+def leaves(): sys.exit(7)
+def later():
+    calls.append(1)
+    if len(calls) > 5: raise OSError("full")
+class Broken:
+    def __init__(self): bad()
+library = functools.partial(json.loads, "{")
+compiled = functools.partial(operator.truediv, 1, 0)
+def make_library(n): return library
+def make_compiled(n): return compiled
+def make_none(n): return 3
+def make_with_argument(n): return lambda x: x
+def make_not(n): return [][n]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bad", r"failed: KeyError: 'nope' \(.*fails_here.py:4\)"),
+        ("inside", r"failed: JSONDecodeError: .*fails_here.py:5\)"),
+        ("leaves", r"failed: SystemExit: 7 \(.*fails_here.py:6\)"),
+        ("later", r"failed: OSError: full \(.*fails_here.py:9\)"),
+        ("Broken", r"failed: KeyError: 'nope' \(.*fails_here.py:11\)"),
+        ("library", r"failed: JSONDecodeError: .*json.__init__.py:\d+\)"),
+        ("compiled", r"failed: ZeroDivisionError: division by zero$"),
+        ("make_library", r"failed: JSONDecodeError: .*json.__init__.py:\d+\)"),
+        ("make_compiled", r"failed: ZeroDivisionError: division by zero$"),
+        ("make_none", r"what was made for 1 is no function: int"),
+        ("make_with_argument", r"failed: TypeError: .* missing 1 required positional argument"),
+        ("make_not", r"failed: IndexError: .*fails_here.py:18\)"),
+    ],
+)
+def test_what_is_timed_and_fails_is_the_users(command, capsys, tmp_path, name, said):
+    (tmp_path / "fails_here.py").write_text(FAILING)
+    sys.modules.pop("fails_here", None)
+    for sizes in (("--sizes", "1,2"), ("--batch", "1,2")) if name.startswith("make") else ((),):
+        assert command(f"fails_here:{name}", *sizes) == 2
+        told = capsys.readouterr().err
+        assert re.search(said, told, re.MULTILINE) and "advisor's own" not in told and "lab.py" not in told and "bench.py" not in told
+        assert ("Traceback" in told) == ("py:" in said), "what is compiled has none"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def any(:", r"SyntaxError: .*torn_here.py:1\)"),
+        ("1 // 0", r"ZeroDivisionError: .*torn_here.py:1\)"),
+        ("import no_such_module", r"ModuleNotFoundError: .*torn_here.py:1\)"),
+        ("raise SystemExit(0)", r"SystemExit: 0 \(.*torn_here.py:1\)"),
+    ],
+)
+def test_so_is_a_module_that_cannot_be_imported(command, capsys, tmp_path, text, said):
+    (tmp_path / "torn_here.py").write_text(text)
+    assert command("torn_here:any") == 2
+    assert re.search(f"torn_here:any cannot be imported: {said}", capsys.readouterr().err)
+
+
+def test_an_error_of_our_own_and_a_signal_stay_what_they_are(command, capsys, monkeypatch):
+    def of_ours(*_, **__):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(lab, "_interval", of_ours)
+    assert command("timed_here:small") == 70 and "advisor's own" in capsys.readouterr().err
+    monkeypatch.setattr(torch, "ones", lambda _: cli._terminated(signal.SIGTERM, None))
+    assert command("timed_here:small") == 128 + signal.SIGTERM
+
+
+def test_from_python_an_error_is_as_it_was_raised():
+    with pytest.raises(ZeroDivisionError):
+        advisor.bench(lambda: 1 / 0)
 
 
 @pytest.mark.parametrize(
