@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fleet import INDEX, JobOutput, check_directory, directory_of, one_path, part_of, reduced_job, write_directory
+from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, reduced_job, write_directory
 from advisor.cli.fleet import shard as shards
 from advisor.cli.outputs import check_target, file_name, write
 from advisor.cli.streams import say
@@ -29,6 +29,7 @@ from advisor.cli.terminal import (
     TextFormatOption,
     UnjudgedOption,
     WorkersOption,
+    check_format,
     check_severity,
     destination,
     gate,
@@ -87,8 +88,9 @@ def analyze(
     from advisor.reports import formats
 
     check_severity(fail_on)
-    first, others = (output[0], output[1:]) if output else (None, [])
-    _check_several(first, others, format, each)
+    outputs = output or []
+    directory = directory_of(outputs, shard)
+    _check_several(outputs, directory, format, each, shard)
     if each:
 
         def one(path: str, into: Path | None) -> None:
@@ -97,20 +99,26 @@ def analyze(
                 quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
             )  # fmt: skip
 
-        _one_by_one(trace, first, formats()[format or "html"].SUFFIX, one)
+        _one_by_one(trace, outputs[0] if outputs else None, formats()[format or "html"].SUFFIX, one)
         return
     if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
     chosen = selection(config, rules, rule)
     name, max_bytes = one_path(trace), int(max_gib * GIB)
-    how = JobOutput(executor, workers, directory_of(first, shard), part_of(shard))
+    how = JobOutput(executor, workers, directory, part_of(shard))
     page = partial(html_path, name)
     inputs = (*trace, *filter(None, (memory, kernels)))
-    form, target = destination(format, Path("-") if how.directory else first, formats(), page, force, *inputs)
-    beside = [destination(None, path, formats(), page, force, *inputs) for path in others]
-    html = page() if format is None and first is None else None
-    if html:
-        check_target(html, force, name)
+
+    def into(form: str | None, path: Path | None) -> tuple[str, Path | None]:
+        return destination(form, path, formats(), page, force, *inputs)
+
+    check_format(format, formats())
+    files = [path for path in outputs if path != directory]
+    if outputs or format:
+        targets = [into(format, path) for path in files or ([] if outputs else [None])]
+    else:
+        check_target(page(), force, name)
+        targets = [*([] if quiet else [into(None, None)]), into("html", None)]
     recording = _read(trace, max_bytes, memory, kernels)
     if how.part or recording.kind == "job":
         from advisor.engine.fleet import with_measured
@@ -119,41 +127,52 @@ def analyze(
         if how.part:
             shards(recording, with_measured(judging, recording), how)
             return
-        if how.directory:
-            check_directory(how.directory, force)
+        if directory:
+            check_directory(directory, force)
+            if second := directory_of(files):
+                raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
+            if format:
+                targets.append(into(format, Path("-")))
         recording = reduced_job(recording, judging, how)
-    elif how.directory and not how.directory.exists():  # a name without a suffix, and no job: a file
-        how = replace(how, directory=None)
-        form, target = destination(format, first, formats(), page, force, *inputs)
-    elif how.directory:
-        raise UsageError(f"{how.directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
+    elif directory and directory.exists():
+        raise UsageError(f"{directory} is a directory, and {name} is no job of several ranks", "Give the path of a file.")
+    elif directory:  # a name without a suffix, and no job: a file
+        targets.append(into(format, directory))
+        directory = None
     report = chosen.run(recording, step_ms)
-    if how.directory:
-        write_directory(report, how.directory)
-    asked = format is not None or first is not None
-    if (asked or not quiet) and (not how.directory or format):
-        _write(report, form, target, quiet)
-    for form_beside, path in beside:
-        _write(report, form_beside, path, quiet)
-    if html:
-        _write(report, "html", html, quiet)
+    if directory:
+        write_directory(report, directory)
+    for form, path in targets:
+        _write(report, form, path, quiet)
     if open:
-        written = (html, target, *(path for _, path in beside), how.directory and how.directory / INDEX)
-        show_page(next((path for path in written if path and path.suffix == ".html"), target))
+        written = (directory and directory / INDEX, *(path for _, path in targets))
+        show_page(next((path for path in written if path and path.suffix == ".html"), None))
     if strict and report.failed:
         raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
     gate(report, fail_on, allow_unjudged)
 
 
-def _check_several(first: Path | None, others: list[Path], format: str | None, each: bool) -> None:
-    """Raises UsageError for several outputs where there can be but one."""
-    if others and format is not None:
-        raise UsageError(f"--format {format} is one format, and {len(others) + 1} outputs are given", "Leave it out: the suffix of each tells its format.")
-    if others and each:
-        raise UsageError(f"--each writes into one directory, and {len(others) + 1} outputs are given", "Give one -o, a directory that is there.")
-    for nth, path in enumerate(others):
-        if path in (first, *others[:nth]):
-            raise UsageError(f"{path} is given twice", "Give each output a path of its own.")
+def _check_several(outputs: list[Path], directory: Path | None, format: str | None, each: bool, shard: str | None) -> None:
+    """Raises UsageError for several outputs where there can be but one, and for two that are one file."""
+    if len(outputs) < 2:
+        return
+    given = f"and {len(outputs)} outputs are given"
+    if format is not None:
+        raise UsageError(f"--format {format} is one format, {given}", "Leave it out: the suffix of each tells its format.")
+    if each:
+        raise UsageError(f"--each writes into one directory, {given}", "Give one -o, a directory that is there.")
+    if shard is not None:
+        raise UsageError(f"--shard writes into one directory, {given}", "Give one -o; what else is wanted, advisor merge writes.")
+    taken = {_place(directory / name) for name in (INDEX, SAVED)} if directory else set()
+    for path in outputs:
+        if _place(path) in taken or (directory and _place(path).parent == _place(directory / PAGES)):
+            raise UsageError(f"{path} is given twice", "Give each output a path of its own; a job's directory has files of its own.")
+        taken.add(_place(path))
+
+
+def _place(path: Path) -> Path:
+    """Where a file is written, by whatever path: a link of that name is replaced, those on the way are followed."""
+    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _one_by_one(traces: list[str], output: Path | None, suffix: str, analyze_one: Callable[[str, Path | None], None]) -> None:

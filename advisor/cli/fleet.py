@@ -59,12 +59,12 @@ def part_of(text: str | None) -> tuple[int, int] | None:
     return int(number), int(of)
 
 
-def directory_of(output: Path | None, shard: str | None) -> Path | None:
-    """The output where it is a directory: one that is there, or a name without a suffix, as no file of a report has."""
-    directory = output if output is not None and str(output) != "-" and (output.is_dir() or not (output.suffix or output.exists())) else None
-    if shard is not None and directory is None:
+def directory_of(outputs: Sequence[Path], shard: str | None = None) -> Path | None:
+    """Which output is a directory: one that is there, or else a name without a suffix, as no file of a report has."""
+    named = [path for path in outputs if path.is_dir() or not (path.suffix or path.exists() or str(path) == "-")]
+    if shard is not None and not named:
         raise UsageError("--shard needs a directory for its summaries", "Give one with -o DIR.")
-    return directory
+    return max(named, key=Path.is_dir, default=None)
 
 
 def check_directory(directory: Path, force: bool) -> None:
@@ -139,7 +139,7 @@ def merge(
     from advisor.reports import formats
 
     check_severity(fail_on)
-    chosen, directory = selection(config, rules, rule), directory_of(output, None)
+    chosen, directory = selection(config, rules, rule), directory_of([output] if output else [])
     page = partial(_page_of, summaries)
     form, target = destination(format, Path("-") if directory else output, formats(), page, force, str(summaries))
     if directory:

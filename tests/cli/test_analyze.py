@@ -70,6 +70,7 @@ def test_one_analysis_writes_several_files_in_their_formats(tmp_path):
     ("options", "says"),
     [
         (["-o", "a.html", "-o", "a.html"], "given twice"),
+        (["-o", "a.json", "-o", "link/a.json"], "given twice"),
         (["-f", "json", "-o", "a.json", "-o", "a.html"], "one format, and 2 outputs"),
         (["--each", "-o", "a.json", "-o", "a.html"], "one directory"),
         (["-o", "a.json", "-o", "notes.md"], "was not written by advisor"),
@@ -77,8 +78,9 @@ def test_one_analysis_writes_several_files_in_their_formats(tmp_path):
 )
 def test_several_files_that_cannot_be_are_refused_before_any_is_written(tmp_path, options, says):
     (tmp_path / "notes.md").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path)
     done = advisor("analyze", SLOW, *options, cwd=tmp_path)
-    assert done.returncode == 2 and says in done.stderr.decode() and [p.name for p in tmp_path.iterdir()] == ["notes.md"]
+    assert done.returncode == 2 and says in done.stderr.decode() and {p.name for p in tmp_path.iterdir()} == {"notes.md", "link"}
 
 
 def test_a_saved_report_renders_as_the_analysis_did(tmp_path):

@@ -297,6 +297,44 @@ def test_summaries_merge_into_a_directory_as_traces_are_analysed_into_one(tmp_pa
     assert [row.page for row in read_report(job / "report.json").ranks] == ["ranks/rank0.html", "ranks/rank1.html"]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_beside_a_jobs_directory_files_are_written_in_any_order(tmp_path, monkeypatch, is_there):
+    opened, job = [], tmp_path / "job"
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    outputs = [["-o", str(tmp_path / "rep.html")], ["-o", str(job)]]
+    for first, second in (outputs, outputs[::-1]):
+        for path in tmp_path.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if is_there:
+            job.mkdir()
+        done = CliRunner().invoke(app, ["analyze", str(JOB), *first, *second, "--executor", "serial", "--open"])
+        assert done.exit_code == 0 and not done.stdout, done.output
+        assert {path.name for path in job.iterdir()} == {"index.html", "report.json", "ranks", "summaries"}
+        assert (tmp_path / "rep.html").read_text().startswith("<!doctype html>")
+    assert opened == [(job / "index.html").as_uri()] * 2
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        (["job", "job/index.html"], "given twice"),
+        (["job/../job/report.json", "job"], "given twice"),
+        (["job", "job/ranks/rank0.html"], "given twice"),
+        (["job", "link"], "is a directory"),
+        (["job", "other"], "second directory"),
+        (["job", "x.html", "--shard", "1/2"], "--shard writes into one directory"),
+    ],
+)
+def test_what_cannot_be_written_beside_a_jobs_directory_is_refused(tmp_path, monkeypatch, outputs, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job" / "ranks").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("job")
+    given = [argument for path in outputs[:2] for argument in ("-o", path)]
+    refused = CliRunner().invoke(app, ["analyze", str(JOB), *given, *outputs[2:], "--executor", "serial"]).exception
+    assert isinstance(refused, UsageError) and said in refused.message
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_measured_kernels_are_found_in_every_rank():
     ops = load(JOB / "rank0.json.gz").gpu_ops
     products = ops[ops["name"].str.contains("gemm|nvjet|cutlass")]
