@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, reduced_job, write_directory
+from advisor.cli.fleet import INDEX, PAGES, SAVED, JobOutput, check_directory, directory_of, one_path, part_of, prints_beside, reduced_job, write_directory
 from advisor.cli.fleet import shard as shards
 from advisor.cli.outputs import check_target, file_name, write
 from advisor.cli.streams import say
@@ -131,7 +131,7 @@ def analyze(
             check_directory(directory, force)
             if second := directory_of(files):
                 raise UsageError(f"{second} would be a second directory beside {directory}", "Give a file a name with a suffix.")
-            if format:
+            if prints_beside(format):
                 targets.append(into(format, Path("-")))
         recording = reduced_job(recording, judging, how)
     elif directory and directory.exists():
@@ -141,7 +141,7 @@ def analyze(
         directory = None
     report = chosen.run(recording, step_ms)
     if directory:
-        write_directory(report, directory)
+        write_directory(report, directory, linked=True)
     for form, path in targets:
         _write(report, form, path, quiet)
     if open:

@@ -67,11 +67,18 @@ def directory_of(outputs: Sequence[Path], shard: str | None = None) -> Path | No
     return max(named, key=Path.is_dir, default=None)
 
 
-def check_directory(directory: Path, force: bool) -> None:
-    """Refuse, without `force`, to overwrite what advisor did not write where a job's pages go."""
+def check_directory(directory: Path, force: bool, source: str = "") -> None:
+    """Refuse the input as the place where a job's pages go, and, without `force`, to overwrite what advisor did not write there."""
+    if directory.exists() and os.path.exists(source) and os.path.samefile(directory, source):
+        raise UsageError(f"{directory} is the input", "Give another directory with -o.")
     for path in (directory / INDEX, directory / SAVED, *directory.glob(f"{PAGES}/*.html")):
         if path.exists():
             check_target(path, force, "")
+
+
+def prints_beside(format: str | None) -> bool:
+    """Whether a format is printed where a directory is written: the page is there, and none is printed."""
+    return format not in (None, "html")
 
 
 def reduced_job(recording: Recording, judging: Judging, how: JobOutput) -> Recording:
@@ -104,18 +111,18 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
         raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with one trace a rank.")
 
 
-def write_directory(report: Report, directory: Path) -> None:
-    """The job's page beside its ranks' pages, and the same as JSON."""
+def write_directory(report: Report, directory: Path, linked: bool) -> None:
+    """The job's page, and the same as JSON. linked: to its ranks' pages, which were made with it; those of summaries lie elsewhere, and what
+    is there under their names may be another job's."""
     import msgspec
 
     from advisor.engine.fleet import page_name
     from advisor.reports import formats
 
     make_directory(directory)
-    pages = {row.trace: f"{PAGES}/{page_name(row.trace)}" for row in report.ranks if not row.failed}
-    there = {trace: page for trace, page in pages.items() if (directory / page).is_file()}  # summaries alone have none
-    ranks = (msgspec.structs.replace(row, page=there[row.trace]) if row.trace in there else row for row in report.ranks)
-    report = msgspec.structs.replace(report, ranks=tuple(ranks))
+    if linked:
+        ranks = (row if row.failed else msgspec.structs.replace(row, page=f"{PAGES}/{page_name(row.trace)}") for row in report.ranks)
+        report = msgspec.structs.replace(report, ranks=tuple(ranks))
     for name, form in ((INDEX, "html"), (SAVED, "json")):
         write(formats()[form].render(report), directory / name)
 
@@ -143,11 +150,11 @@ def merge(
     page = partial(_page_of, summaries)
     form, target = destination(format, Path("-") if directory else output, formats(), page, force, str(summaries))
     if directory:
-        check_directory(directory, force)
+        check_directory(directory, force, str(summaries))
     report = chosen.run(merged(stored(summaries), str(summaries)))
     if directory:
-        write_directory(report, directory)
-    if format or not directory:
+        write_directory(report, directory, linked=False)
+    if not directory or prints_beside(format):
         write(formats()[form].render(report), target)
     gate(report, fail_on, allow_unjudged)
 

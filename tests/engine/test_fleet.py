@@ -293,8 +293,28 @@ def test_summaries_merge_into_a_directory_as_traces_are_analysed_into_one(tmp_pa
     (job / "index.html").write_text("somebody's")
     assert isinstance(run(app, ["merge", str(tmp_path / "kept"), "-o", str(job)]).exception, UsageError)
     assert run(app, ["analyze", str(JOB), "-o", str(job), "--executor", "serial", "--force"]).exit_code == 0
-    assert run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", str(job)]).stdout.startswith("{")
     assert [row.page for row in read_report(job / "report.json").ranks] == ["ranks/rank0.html", "ranks/rank1.html"]
+    assert run(app, ["merge", str(tmp_path / "kept"), "-f", "json", "-o", str(job)]).stdout.startswith("{")
+    assert [row.page for row in read_report(job / "report.json").ranks] == ["", ""], "pages that are there may be another job's"
+    assert "ranks/rank0.html" not in (job / "index.html").read_text()
+
+
+def test_a_directory_gets_the_page_and_none_is_printed(tmp_path):
+    run, kept, job = CliRunner().invoke, tmp_path / "kept", tmp_path / "job"
+    assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(kept), "--executor", "serial"]).exit_code == 0
+    for command in (["merge", str(kept)], ["analyze", str(JOB), "--executor", "serial"]):
+        done = run(app, [*command, "-f", "html", "-o", str(job)])
+        assert done.exit_code == 0 and not done.stdout and (job / "index.html").exists(), done.output
+
+
+def test_a_job_is_not_merged_into_its_summaries(tmp_path):
+    run, kept = CliRunner().invoke, tmp_path / "kept"
+    assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(kept), "--executor", "serial"]).exit_code == 0
+    there = sorted(kept.iterdir())
+    (tmp_path / "link").symlink_to(kept)
+    for into in (kept, tmp_path / "link"):
+        refused = run(app, ["merge", str(kept), "-o", str(into), "--force"]).exception
+        assert isinstance(refused, UsageError) and "is the input" in refused.message and sorted(kept.iterdir()) == there
 
 
 @pytest.mark.parametrize("is_there", [False, True])
