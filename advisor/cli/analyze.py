@@ -114,8 +114,10 @@ def analyze(
 
     check_format(format, formats())
     files = [path for path in outputs if path != directory]
-    if outputs or format:
-        targets = [into(format, path) for path in files or ([] if outputs else [None])]
+    if outputs:
+        targets = [into(format, path) for path in files]
+    elif format:
+        targets = [into(format, None)]
     else:
         check_target(page(), force, name)
         targets = [*([] if quiet else [into(None, None)]), into("html", None)]
