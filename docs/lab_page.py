@@ -93,6 +93,10 @@ BENCH = """\
 `advisor.bench(fn, *args)` warms up until calls settle, then times three things: the device alone (events, the queue kept full;
 median with its 95 % interval), latency (each call waited for), and back to back. Functions are compared only where the device's
 clock stood still.
+
+What is timed and fails, or would end the process, ends `advisor bench` with exit code 2, its own traceback, and the line of it that failed; so it
+does where it lies in an installed package or is compiled, which has no traceback, and where a function that is called with a size makes no
+function. From Python the error is as it was raised. Code 70 is an error of `advisor`'s own.
 """
 
 BENCHED = """\

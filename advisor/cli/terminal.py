@@ -43,7 +43,9 @@ OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where
 OutputsOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--output", "-o", help="Where to write; - is standard output. May be repeated: each file's suffix tells its format, as .html, .json, .md or .sarif."
+        "--output",
+        "-o",
+        help="Where to write; - is standard output. May be repeated, each file in the format that its suffix tells: .html, .json, .md, .sarif and so on.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a file that advisor did not write.")]
