@@ -203,9 +203,10 @@ def page_name(label: str) -> str:
 
 
 def _read(kept: Kept, trace: RankTrace, judging: Judging) -> bytes:
-    """A summary that was made before, b"" where there is none that can be read, or its page is gone."""
+    """A summary that was made before, b"" where there is none that can be read, or its page is gone or, as it is younger, another job's."""
     path = kept.summaries / f"{_name(trace, judging)}{SUFFIX}"
-    if not path.is_file() or (kept.pages and not (kept.pages / page_name(trace.label)).is_file()):
+    page = kept.pages and kept.pages / page_name(trace.label)
+    if not path.is_file() or (page and not (page.is_file() and page.stat().st_mtime_ns <= path.stat().st_mtime_ns)):
         return b""
     data = path.read_bytes()
     try:

@@ -84,6 +84,16 @@ def test_shards_merge_to_the_same_job_and_are_not_made_again(tmp_path):
     assert not seen  # nothing was left to do
 
 
+def test_a_rank_is_not_kept_beside_the_page_of_another_jobs_rank_of_that_name(tmp_path):
+    kept, page = Kept(tmp_path / "summaries", tmp_path / "pages"), tmp_path / "pages" / "rank0.html"
+    for job in (JOB, JOB.with_name("ddp_even_2"), JOB):
+        reduce(traces_of(read(job)).traces[:1], BARE, executor="serial", kept=kept)
+        assert f"{job.name}/rank0.json.gz" in page.read_text()
+    seen = []
+    reduce(traces_of(read(JOB)).traces[:1], BARE, executor="serial", kept=kept, progress=lambda *done: seen.append(done))
+    assert not seen, "its own page is kept"
+
+
 def test_what_was_left_half_written_or_judged_otherwise_is_made_again(tmp_path):
     traces, other = traces_of(read(JOB)).traces, Judging(rules=("launch-gap",))
     reduce(traces, BARE, executor="serial", kept=Kept(tmp_path))
