@@ -1,7 +1,7 @@
 """Reading and analysing stay within a factor of what parsing alone takes, on the same machine at the same time.
 
 The limits are some 1.5 times what is measured, in CPU time of the least of the rounds, so that noise passes
-and a factor of two fails: work in Python for each event where there was none, a file read twice, a library imported for nothing.
+and a factor of two fails; where one is passed more rounds are taken, as a neighbour of this machine only adds to any of them: work in Python for each event where there was none, a file read twice, a library imported for nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.benchmarks.yardstick import Spread
 
 MB = 20
 ROUNDS = 3
-PHASE_ROUNDS = 5
+PHASE_ROUNDS, MOST_ROUNDS = 5, 20
 RATIOS = {"load": 25.0, "native": 6.0, "rules": 34.0, "report": 1.0, "html": 16.0}
 """To the warm parse. Of a trace this small, half of what views and rules take is the same for any trace."""
 
@@ -61,15 +61,24 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Spread]:
     folder: Path = tmp_path_factory.mktemp("speed")
     generate.kineto(folder / "trace.json", MB * 10**6)
     generate.kineto(folder / "small.json", 2 * 10**6)
-    return yardstick.phases(folder / "trace.json", folder / "small.json", PHASE_ROUNDS)
+    made: dict[str, Spread] = {}
+    for _ in range(0, MOST_ROUNDS, PHASE_ROUNDS):
+        made = yardstick.beside(made, yardstick.phases(folder / "trace.json", folder / "small.json", PHASE_ROUNDS))
+        if all(ratio(made, phase) <= limit for phase, limit in RATIOS.items() if phase in made):
+            break
+    return made
+
+
+def ratio(phases: dict[str, Spread], phase: str) -> float:
+    return phases[phase].least_cpu_s / phases["parse"].least_cpu_s
 
 
 @pytest.mark.parametrize("phase", RATIOS)
 def test_cpu_time_against_the_warm_parse(phase: str, phases: dict[str, Spread]) -> None:
     if phase not in phases:
         pytest.skip("trace_advisor_native is not installed")
-    ratio = phases[phase].least_cpu_s / phases["parse"].least_cpu_s
-    assert ratio <= RATIOS[phase], f"{yardstick.PHASES[phase]} takes {ratio:.1f} warm parses, of {phases[phase].cpu_range_s} s"
+    found = ratio(phases, phase)
+    assert found <= RATIOS[phase], f"{yardstick.PHASES[phase]} takes {found:.1f} warm parses, of {phases[phase].cpu_range_s} s"
 
 
 def test_a_small_trace_against_importing_numpy(tmp_path: Path) -> None:

@@ -111,6 +111,11 @@ def phases(path: Path, small: Path, rounds: int) -> dict[str, Spread]:
     return {phase: Spread(tuple(costs)) for phase, costs in seen.items() if costs}
 
 
+def beside(some: dict[str, Spread], more: dict[str, Spread]) -> dict[str, Spread]:
+    """The rounds of both."""
+    return {phase: Spread((*(some[phase].rounds if phase in some else ()), *spread.rounds)) for phase, spread in more.items()}
+
+
 def start(path: Path, rounds: int) -> dict[str, Spread]:
     """An analysis as the command line runs it, from the interpreter's start to its end, beside importing numpy alone."""
     commands = {"numpy": _NUMPY, "analyze": [*_ANALYZE, str(path)]}
