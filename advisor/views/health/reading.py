@@ -7,7 +7,7 @@ import numpy as np
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import counted, percent
 from advisor.report.recording import LOOK_AT_EACH, Health
-from advisor.views.health.grades import HOST, KERNELS, Status, graded
+from advisor.views.health.grades import FEW, HOST, KERNELS, Status, graded
 from advisor.views.trace.program import Program
 
 GRAPH_SHARE = 0.2
@@ -50,7 +50,7 @@ def unnamed(timeline: Timeline) -> tuple[Health, ...]:
             share = float(weight[missing].sum()) / max(float(weight.sum()), 1e-9)
             of = f", {percent(share)} of their time" if what == "kernel" else ""
             detail = f"without a name in the file: {counted(int(missing.sum()), what)} of {len(rows):,}{of}; what they do is not known"
-            status: Status = "failed" if share > GRAPH_SHARE else "degraded"
+            status: Status = "failed" if share > GRAPH_SHARE else "degraded" if share > FEW else "ok"
             found.append(
                 Health(check=check, status=status, detail=detail, touches=touches, record_with="record it again, or export it again where it was exported")
             )
