@@ -90,6 +90,9 @@ def analyze(
     check_severity(fail_on)
     outputs = output or []
     directory = directory_of(outputs, shard)
+    if shard is not None and (format or fail_on):
+        asked = f"--format {format}" if format else f"--fail-on {fail_on}"
+        raise UsageError(f"--shard writes summaries and judges nothing, {asked} asks for more", f"Give {asked} to advisor merge.")
     _check_several(outputs, directory, format, each, shard)
     if each:
 

@@ -24,7 +24,9 @@ _PACKED = ("", ".gz", ".zst")
 _TELLING, _JSON, _SNAPSHOTS = (tuple(f"{suffix}{packed}" for packed in _PACKED) for suffix in (".pt.trace.json", ".json", ".pickle"))
 _EXPORTS, _PACKED_EXPORTS = (".sqlite",), (".sqlite.gz", ".sqlite.zst")
 
-_RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
+# A machine is called gpu0423 or worker-3 too, where torch and JAX name a file by it: `gpu0423_4711.pt.trace.json`, `gpu0423.xplane.pb`.
+_OF_A_MACHINE = r"(?!\d+(?:_\d+\.(?:\d+\.)?pt\.trace|\.xplane)\.)"
+_RANK_IN_NAME = re.compile(rf"(?:rank[-_.]?|(?:worker|gpu|proc(?:ess)?)[-_.]?{_OF_A_MACHINE})(\d{{1,18}})(?!\d)", re.IGNORECASE)
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
 _HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz|\.zst)?")
 _CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz|\.zst)?")

@@ -19,7 +19,7 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.sources import load, read
-from advisor.sources.ranks import holds_ranks, traces_among
+from advisor.sources.ranks import holds_ranks, rank_traces, traces_among
 from advisor.sources.stream import zstd
 from tests.sources.kineto.layouts import EVENTS, compact
 
@@ -81,6 +81,29 @@ def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("results.json", "snapshot.pickle.gz")]
     Path(names[0]).write_text("{}")
     assert traces_among(names) == [] and traces_among(names[:1]) == names[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("gpu3.json", 3),
+        ("trace_worker-3.pt.trace.json", 3),
+        ("rank3_4711.1700000000000000000.pt.trace.json.gz", 3),
+        ("worker_3.1700000000000000000.pt.trace.json", 3),
+        # By torch's handler, and by JAX: the machine's name, and in torch's the process.
+        ("gpu0423_4711.1700000000000000000.pt.trace.json.gz", None),
+        ("worker-2_4711.pt.trace.json", None),
+        ("gpu0423.xplane.pb.gz", None),
+    ],
+)
+def test_a_number_of_a_machine_s_name_is_no_rank(name: str, rank: int | None) -> None:
+    (trace,) = rank_traces([name])
+    assert trace.named == rank
+
+
+def test_machines_called_by_number_are_told_apart_in_torch_s_names() -> None:
+    traces = rank_traces([f"gpu0{machine}_{process}.1700000000000000000.pt.trace.json" for machine in (7, 9) for process in (11, 12)])
+    assert [trace.host for trace in traces] == ["gpu07", "gpu07", "gpu09", "gpu09"]
 
 
 def test_directories_of_files_that_zstd_packed(tmp_path: Path) -> None:
