@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import random
 import statistics
@@ -39,8 +40,8 @@ from workloads.base import Make, Step
 ROOT = Path(__file__).resolve().parent
 SCHEDULE = {"wait": 1, "warmup": 2, "active": 3}
 WARMUP_STEPS = 10  # compiling, CUDA-graph recording and cuDNN's choice of algorithm are over by then
-REPEATS = 9
-REPEAT_S = 0.1  # long enough that the timer and the final synchronize() do not count
+ROUNDS = 25
+ROUND_S = 0.1  # long enough that the timer and the final synchronize() do not count
 
 
 @dataclass
@@ -66,22 +67,39 @@ def timed(step: Step, count: int, setup: Setup) -> float:
 
 
 def repeats_of(step: Step, setup: Setup) -> int:
-    """How many warm steps take REPEAT_S."""
+    """How many warm steps take ROUND_S."""
     timed(step, 2 if setup.tiny else WARMUP_STEPS, setup)
-    return 2 if setup.tiny else max(2, min(500, round(REPEAT_S / timed(step, 3, setup))))
+    return 2 if setup.tiny else max(2, min(500, round(ROUND_S / timed(step, 3, setup))))
 
 
 def step_times_ms(steps: dict[str, Step], counts: dict[str, int], setup: Setup) -> dict[str, float]:
-    """Medians of the unprofiled step times. The sides take turns, in another order each round, so that a host that slows down slows them all
-    and none always runs behind the same other."""
+    """Medians of the unprofiled step times, with what made a whole round slower taken out. The sides take turns, in another order each round."""
     times: dict[str, list[float]] = {side: [] for side in steps}
     order, chance = list(steps), random.Random(0)
-    for _ in range(1 if setup.tiny else REPEATS):
+    for _ in range(1 if setup.tiny else ROUNDS):
         for side in order:
             timed(steps[side], 1, setup)
-            times[side].append(timed(steps[side], counts[side], setup))
+            times[side].append(1e3 * timed(steps[side], counts[side], setup))
         chance.shuffle(order)
-    return {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
+    return dict(zip(steps, polished(list(times.values())), strict=True))
+
+
+def polished(times: list[list[float]]) -> list[float]:
+    """Each side's typical time, of times by side and round, by Tukey's median polish of their logarithms.
+
+    On a shared machine the host's speed changes by half within seconds, for all sides that run then: plain medians of one side then differ from
+    those of its twin by more than most fixes gain, and the least times are those of whoever had the machine alone for a moment.
+    """
+    left = [[math.log(time) for time in side] for side in times]
+    sides, rounds = [0.0] * len(left), [0.0] * len(left[0])
+    for _ in range(20):
+        for at, typical in enumerate(statistics.median(side) for side in left):
+            sides[at] += typical
+            left[at] = [time - typical for time in left[at]]
+        slower = [statistics.median(of_round) for of_round in zip(*left, strict=True)]
+        rounds = [one + more for one, more in zip(rounds, slower, strict=True)]
+        left = [[time - more for time, more in zip(side, slower, strict=True)] for side in left]
+    return [math.exp(side + statistics.median(rounds)) for side in sides]
 
 
 def trace_of(step: Step, workload: Workload, setup: Setup) -> dict[str, Any]:

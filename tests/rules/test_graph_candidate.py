@@ -97,7 +97,7 @@ def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
     alike = found("graph-candidate", parted(sizes=(5,) * 5, wait="aten::nonzero"))
     # 80 of the 100 kernels of four steps: the last of the five ends the trace.
     assert "The steps wait for the GPU, but not in a part between waits with 80% of their kernels, of 20 kernels" in alike.summary
-    behind = parted(n=5, sizes=(20,) * 5, wait="aten::nonzero")
+    behind = parted(n=5, sizes=(20,) * 5, wait="aten::_unique2")
     assert "which no graph can hold" in clear("graph-candidate", behind), "the size may be another in the next step"
 
 
@@ -105,7 +105,7 @@ def test_of_steps_that_are_alike_what_comes_before_a_size_is_a_graph():
 def test_what_an_op_launches_to_find_a_size_is_no_part(inside):
     def body(trace, at):
         step(20)(trace, at)
-        trace.op("aten::nonzero", at + 400 - 20 * inside, 15 + 20 * inside).call("cudaStreamSynchronize", at + 405, 5)
+        trace.op("aten::_unique2", at + 400 - 20 * inside, 15 + 20 * inside).call("cudaStreamSynchronize", at + 405, 5)
         trace.op("aten::mul", at + 420, 18, [[4]]).launch(at + 430, at + 435, at + 439, dur=4)
 
     assert (found if not inside else clear)("graph-candidate", repeat(480, body))
@@ -149,7 +149,7 @@ def test_passes_that_are_alike_are_a_graph_each():
     # Of 440 µs a word the device works 82; a graph is launched for 10, and its result copied.
     assert finding.saving.low_us == 0 and 0.6 < finding.saving.expected_us / (3 * 440 + 20) < 0.9
     assert "5 passes that launch the same 20 kernels" in found("graph-candidate", words(6, first=3)).summary, "the first of six sets something up"
-    assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::nonzero")), "a size, which happens to be alike"
+    assert "which no graph can hold" in clear("graph-candidate", words(3, copied_by="aten::_unique2")), "a size, which happens to be alike"
 
 
 @pytest.mark.parametrize(
@@ -167,19 +167,55 @@ def test_a_result_or_what_may_be_one_is_no_value_that_is_looked_at(size):
     assert "which no graph can hold" in clear("graph-candidate", words(3, grows=True, size=size))
 
 
-def test_values_that_are_read_have_to_go_first_and_sizes_cannot():
+def test_values_and_sizes_of_masks_have_to_go_first_and_how_many_values_differ_cannot():
     def asking(op):
         def body(trace, at):
-            step()(trace, at)
+            step(dims=lambda _: [[8, 8]])(trace, at)
             trace.op(op, at + 199.1, 0.8).call("cudaStreamSynchronize", at + 199.2, 0.6)
 
         return body
 
-    finding = found("graph-candidate", repeat(PERIOD, asking("aten::item")))
-    assert "read 1 value in between" in finding.summary and "no graph holds a read" in finding.fix.steps[0]
+    read, masked = (found("graph-candidate", repeat(PERIOD, asking(op))) for op in ("aten::item", "aten::nonzero"))
+    assert "read 1 value in between" in read.summary and "no graph holds a read" in read.fix.steps[0] and len(read.fix.steps) == len(masked.fix.steps)
+    assert "ask for 1 size in between" in masked.summary and "torch.where" in masked.fix.steps[0] and masked.title.endswith("if it asked for no sizes")
     # Of 420 µs the device works 80, and a graph's nodes stand 1 µs apart.
-    assert finding.saving.low_us == 0 and 420 - 80 - 50 < finding.saving.expected_us < 420 - 80
-    assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::nonzero")))
+    for finding in (read, masked):
+        assert finding.severity == "info" and finding.saving.low_us == 0 and 420 - 80 - 50 < finding.saving.expected_us < 420 - 80
+    assert masked.confidence < read.confidence
+    assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::_unique2")))
+
+
+def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="aten::nonzero"):
+    """Steps of n kernels: three in the shape of `before`, a mask whose size is asked for, and the others in as many rows as come out; of the second step
+    the last `left_out` are missing."""
+    trace, period = Trace(), 20 * n + 40
+    for s, size in enumerate(sizes):
+        trace.step(period * s, period - 1, s + 1)
+        for k in range(n - left_out * (s == 1)):
+            t = period * s + 20 * k + 20 * (k >= 3)
+            dims = [[before if k < 3 else size, 8]] if shapes else None
+            trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, dur=4)
+        trace.op(op, period * s + 64, 10).call("cudaStreamSynchronize", period * s + 65, 8)
+    return trace
+
+
+def test_steps_that_the_sizes_of_masks_make_differ_are_a_graph_without_them():
+    finding = found("graph-candidate", masked())
+    assert "nearly the same 20 GPU ops and differ by what the sizes of masks decide; they ask for 1 size in between" in finding.summary
+    assert "x[mask]" in finding.fix.steps[0] and finding.severity == "info"
+    # Of 440 µs the device works 80.
+    assert finding.saving.low_us == 0 and 440 - 80 - 50 < finding.saving.expected_us < 440 - 80
+    assert found("graph-candidate", masked(n=40, left_out=4)), "a mask that picks nothing launches nothing"
+
+
+def test_what_no_mask_decides_stays_different():
+    assert "different kernels" in clear("graph-candidate", masked(op="aten::item")), "a number may be any size"
+    assert "different kernels" in clear("graph-candidate", masked(op="aten::_unique2")), "nor has this a twin of one size"
+    assert "different kernels" in clear("graph-candidate", masked(n=40, left_out=5)), "an eighth less is another step"
+    assert "different kernels" in clear("graph-candidate", masked(shapes=False, n=40, left_out=1)), "whether a cache grows is not known"
+    differing = masked()
+    differing.op("aten::mul", 1, 8, [[2, 2]]).launch(2, 3, 4, dur=4)
+    assert "different kernels" in clear("graph-candidate", differing), "nobody had asked yet"
 
 
 def branching(op="aten::is_nonzero", more=2, behind=10, grows=False, shapes=True):

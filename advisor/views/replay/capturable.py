@@ -15,13 +15,14 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, read_only, sizing
+from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
 
 DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
 BRANCHING = "the steps launch other kernels where a condition on a tensor comes out otherwise, which no graph can hold"
+SIZED = "the steps work on other shapes where a mask comes out otherwise, which no graph can hold"
 
 NEARLY = 0.9
 """Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
@@ -41,13 +42,15 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
-    steps, if they all read a value or send what the host has, and nothing else keeps the steps from being captured, but what conditions on such values decide; sent: those that send. first: rows of the GPU ops of the first step.
+    steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
+    conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
     they differ in the rest or wait for more than values, most kernels first."""
 
     why_not: str
     removable: Ints
     sent: Ints
+    masks: Ints
     first: Ints
     pieces: float
     piece: float
@@ -68,19 +71,23 @@ class Capturable:
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
-        # Without shapes a cache that grows looks like a state that does not.
-        decided = why_not == DIFFERENT and work.timeline.source.shapes and _decided(work, calls, waits, launched)
-        if decided and (read_only(work.ops, calls, waits) | fetched(work, calls, waits) | sent).all():
-            why_not, removable = BRANCHING, waits
+        read, masks = read_only(work.ops, calls, waits), masking(work.ops, calls, waits)
+        looked_at = read | fetched(work, calls, waits) | sent
+        if (looked_at | masks).all():
+            # Without shapes a cache that grows looks like a state that does not.
+            if why_not == DIFFERENT and work.timeline.source.shapes:
+                if looked_at.all() and _decided(work, waits[branching(work.ops, calls, waits)], launched):
+                    why_not, removable = BRANCHING, waits
+                elif masks.any() and _decided(work, waits[masks], launched, shapes=True):
+                    why_not, removable = SIZED, waits
+            elif not why_not:
+                removable = waits
         if not why_not and len(waits):
             why_not = f"the host waits for the GPU {times(work.a_step(waits))} a step, which no graph can hold"
-            read = read_only(work.ops, calls, waits)
             if not read.all():
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
-            if (read | fetched(work, calls, waits) | sent).all():
-                removable = waits
-        sending = waits[sent] if len(removable) else removable
-        return cls(why_not, removable, sending, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts)
+        sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
+        return cls(why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts)
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
@@ -164,17 +171,18 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
 
 
-def _decided(work: GpuWork, calls: HostCalls, waits: Ints, parts: list[Ints]) -> bool:
-    """Whether steps differ only in launches that some make and others do not, few of all, and only behind a condition on a tensor that each waits for.
-    What all launch with other dims, as on a cache that grows, no condition decides."""
+def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = False) -> bool:
+    """Whether steps differ only in launches that some make and others do not, few of all, and only behind one of `waits`, which each step has.
+    What all launch with other dims, as on a cache that grows, no condition on a tensor decides, but the size of a mask does: `shapes`."""
     names, dims = work.timeline.gpu_ops["name"].cat.codes.to_numpy(), _dims(work)[work.ops.of_gpu]
     kinds = [Counter(zip(names[part].tolist(), dims[part].tolist(), strict=True)) for part in parts]
     named = [Counter(names[part].tolist()) for part in parts]
     for kind, name in zip(kinds[1:], named[1:], strict=True):
-        shared = (kinds[0] & kind).total()
-        if shared < NEARLY * max(kinds[0].total(), kind.total()) or shared < (named[0] & name).total():
+        alike = (named[0] & name).total()
+        shared = alike if shapes else (kinds[0] & kind).total()
+        if shared < NEARLY * max(kinds[0].total(), kind.total()) or shared < alike:
             return False
-    behind = np.searchsorted(work.schedule.op_call, waits[branching(work.ops, calls, waits)], side="right")
+    behind = np.searchsorted(work.schedule.op_call, waits, side="right")
     before = set()
     for step in np.unique(work.step):
         first, last = np.searchsorted(work.step, [step, step + 1])

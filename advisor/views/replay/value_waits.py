@@ -32,6 +32,8 @@ _JUDGING_OPS = re.compile(
 )
 # Ops that ask for a size: where nothing asks for it any more, the comparison that made their mask is not needed either.
 _SIZING_OPS = re.compile(r"aten::(nonzero|masked_select|_unique2?|unique_dim|unique_consecutive)$")
+# Of these, what has a twin of one size, as a mask has torch.where; how many different values there are is known only once they are counted.
+_MASKING_OPS = re.compile(r"aten::(nonzero|masked_select)$")
 _READING_OPS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)$")
 _BRANCHING_OPS = re.compile(r"aten::(is_nonzero|equal)$")
 _WAITING_CALLS = re.compile(r": synchronize$|built-in (method (item|tolist|synchronize)|function _cuda_synchronize)")
@@ -113,6 +115,11 @@ def fetched(work: GpuWork, calls: HostCalls, waits: Ints) -> Mask:
 def sizing(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
     """(n,) whether each wait asks for a size that later shapes follow."""
     return _inside(ops, calls, waits, _SIZING_OPS)
+
+
+def masking(ops: Ops, calls: HostCalls, waits: Ints) -> Mask:
+    """(n,) whether each wait asks for the size of a mask, in whose place all rows can be worked on."""
+    return _inside(ops, calls, waits, _MASKING_OPS)
 
 
 def asks_size(ops: Ops) -> Mask:
