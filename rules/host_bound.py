@@ -6,11 +6,13 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import clip, joined, overlap_with
+from advisor.intervals import joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
+from advisor.rules._batches import made_anew
+from advisor.rules._copying import sent_narrow
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edits, combine
@@ -18,17 +20,14 @@ from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
 from advisor.views.replay.made_on_host import unsent_behind
+from advisor.views.replay.widened import Widened
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
-from advisor.views.trace.loader import loading_spans, uses_workers
 from advisor.views.trace.own_work import UNNAMED_FACTOR, OwnWork, around, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
-
-OF_LOADER = 0.9
-"""What of the loader's time goes where batches are made once: a little is left to index what was made."""
 
 
 @rule("host-bound", relies_on=("host",), min_saving_share=0.05, explains=("sync-stall",))
@@ -42,6 +41,7 @@ def host_bound(
     compilation: Compilation,
     launches: Launches,
     program: Program,
+    widened: Widened,
     *,
     min_pause_us: float = 500.0,
     min_steps_share: float = 0.5,
@@ -63,7 +63,7 @@ def host_bound(
     half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
     two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
-    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time, and with what that work makes of a narrower type, as floats of bytes, sent as it was (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
     no more are its symptom. Where the process that trains makes its batches itself,
@@ -81,35 +81,11 @@ def host_bound(
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     https://docs.python.org/3/library/gc.html#gc.freeze
     """
-    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, min_pause_us, min_steps_share)
-    batches = _batches(timeline, steps, work, host, host_time, min_pause_us)
+    own = _between_launches(timeline, steps, work, calls, host, host_time, compilation, launches, program, widened, min_pause_us, min_steps_share)
+    batches = made_anew(timeline, steps, work, host, host_time, min_pause_us)
     if batches is None:
         return own
     return [own, batches] if isinstance(own, Found) else batches
-
-
-def _batches(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivity, host_time: HostTime, min_pause_us: float) -> Found | None:
-    """What the data set's own code does in the thread that launches, for each batch anew; None where worker processes do it."""
-    loading = loading_spans(timeline, host)
-    spans = clip(loading, steps.host_start_us, steps.host_end_us)
-    spent_us = host_time.spent_us(loading)
-    if not steps.repeats or not len(spans[0]) or uses_workers(timeline, spans) or spent_us < min_pause_us:
-        return None
-    spent = f"The data set and its loader take {duration(spent_us)} of each {duration(work.step_us)} step in the thread that launches"
-    return Found(
-        title="Each batch is made anew while the GPU waits",
-        summary=f"{spent}; what they parse, tokenise or decode may be the same in every epoch.",
-        edits=Edits(combine(), host_time.without(spans, OF_LOADER), host_time.without(spans)),
-        removes="making each batch anew",
-        quiet=spent,
-        evidence=folded(["the loop waits for its batch"] * len(spans[0]), spans[0], spans[1] - spans[0]),
-        confidence=0.5,
-        at_most="low",
-        status="possible",
-        possible_why="whether it is the same in every epoch is not in a trace",
-        decide_with="look at what __getitem__ does with the same index twice",
-        fix=_PREPARED,
-    )
 
 
 def _between_launches(
@@ -122,6 +98,7 @@ def _between_launches(
     compilation: Compilation,
     launches: Launches,
     program: Program,
+    widened: Widened,
     min_pause_us: float,
     min_steps_share: float,
 ) -> Outcome:
@@ -134,9 +111,9 @@ def _between_launches(
     host_time = host_time.seen()
     others = joined(host.sync, host.allocator, host.data_loading, host.profiler, compilation.spans)
     spans, works = own_work(timeline, steps, host, work.ops, program, others, min_pause_us)
-    if not len(works) and not seen and program.framework != "cuda":
-        raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
     if not len(works):
+        if not seen and program.framework != "cuda":
+            raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
         # What a shorter pause without a name is, nobody knows.
         least_us = min_pause_us * (1.0 if len(timeline.python_calls) else UNNAMED_FACTOR)
         return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
@@ -151,6 +128,7 @@ def _between_launches(
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
     whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
     spent = duration(host_time.spent_us(joined(whole, guessed)))
+    sent = widened.inside(joined(whole, guessed))
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
@@ -160,15 +138,17 @@ def _between_launches(
         f"mostly {evidence[0].label}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
-            combine(host_time.without(whole, share), host_time.without(guessed, 0.5)),
-            combine(host_time.without(joined(whole, guessed)), unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])),
+            combine(host_time.without(whole, share), host_time.without(guessed, 0.5), sent.sent_narrow),
+            combine(
+                host_time.without(joined(whole, guessed)), sent.sent_narrow, unsent_behind(work, calls, end[[w.kind not in _MAKES_NOTHING for w in works]])
+            ),
         ),
         removes="the program's own work on the host between launches",
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",
-        fix=for_program(program, "host-bound", _fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label)))),
+        fix=for_program(program, "host-bound", _fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label)), sent_narrow(sent))),
     )
 
 
@@ -176,18 +156,8 @@ _MAKES_NOTHING = ("gc", "sleep", "generated")
 """Kinds of work that leave nothing to send."""
 
 
-_PREPARED = Fix(
-    title="Prepare once what is the same in every epoch",
-    steps=(
-        "Parse, tokenise, decode and resize once; keep the result as tensors, in a memory-mapped file where it is large.",
-        "Take a batch by one index into that (__getitems__, with a collate_fn that hands it on); what is random do on the GPU, for the whole batch.",
-    ),
-    url="https://docs.pytorch.org/docs/stable/data.html#loading-batched-and-non-batched-data",
-    risk="What is drawn at random for each example must stay random: prepare only what comes before that.",
-)
-
-
-def _fix(work: OwnWork) -> Fix:
+def _fix(work: OwnWork, narrow: tuple[str, ...]) -> Fix:
+    """narrow: what to send instead of what the host makes wider in that work."""
     url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     if work.kind == "gc":
         return Fix(
@@ -223,6 +193,7 @@ def _fix(work: OwnWork) -> Fix:
         return Fix(
             title="Do this op on the GPU, or in a DataLoader worker",
             steps=(
+                *narrow,
                 f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
                 "If the result steers Python, compute it a step ahead.",
             ),
@@ -233,6 +204,7 @@ def _fix(work: OwnWork) -> Fix:
     return Fix(
         title="Take the work off the thread that launches",
         steps=(
+            *narrow,
             f"Look at {'why the host is ' if work.label.startswith('blocked in') else ''}{work.label}: do it in DataLoader workers or another process, every N steps, or as tensor ops on the GPU.",
             "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
             "Launch the step's kernels first and do the host's work while they run.",

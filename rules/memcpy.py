@@ -7,8 +7,9 @@ import numpy as np
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Mask, Spans
 from advisor.recordings.timeline import CopyKind, MemoryKind
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
+from advisor.rules._copying import copying, sent_narrow
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
@@ -19,6 +20,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
 from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
 from advisor.views.replay.staged_copies import StagedCopies
+from advisor.views.replay.widened import Widened
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.trace.evidence import Witness
@@ -55,6 +57,7 @@ def memcpy(
     program: Program,
     rates: DeviceRates,
     staged: StagedCopies,
+    widened: Widened,
     *,
     small_bytes: int = 65536,
 ) -> Outcome:
@@ -155,7 +158,7 @@ def memcpy(
         fix=for_program(
             program,
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
-            _fix(pageable_share, created, float((copies.bytes[copies.at] < small_bytes).mean()), loader),
+            copying(pageable_share, created, float((copies.bytes[copies.at] < small_bytes).mean()), loader, sent_narrow(widened)),
         ),
     )
 
@@ -199,52 +202,3 @@ def _edits(
 
 def _outer(ops: Ops, op: int) -> str:
     return next((n for n in reversed(ops.chain(op)) if n.startswith("aten::")), "a runtime call")
-
-
-def _fix(pageable_share: float, created: float, small: float, loader: bool) -> Fix:
-    url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
-    if created >= 0.5:
-        return Fix(
-            title="Build the tensors on the GPU",
-            steps=(
-                "Create each tensor with device=..., so that nothing is copied.",
-                "Hoist constants out of the loop: masks, position ids, index tables.",
-                "Data that must come from the host: pin it once and copy it with non_blocking=True.",
-            ),
-            code=Code(
-                before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',
-                after='mask = torch.zeros(n, n, device="cuda")\nids = torch.tensor(values, pin_memory=True).to("cuda", non_blocking=True)',
-            ),
-            url=url,
-            risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
-        )
-    steps = []
-    if pageable_share > 0:
-        steps.append(
-            "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
-            if loader
-            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused, DataLoader(pin_memory=True) for batches."
-        )
-        steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
-    steps.append("Copy the next batch on a side stream while this one computes.")
-    if small >= 0.5:
-        steps.append("Pack small tensors into one buffer and copy it once.")
-    after = (
-        "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
-        "def fetch(batch):\n"
-        "    with torch.cuda.stream(side):\n"
-        '        return batch.to("cuda", non_blocking=True)  # batch is pinned\n\n'
-        "ahead = fetch(next(batches))\n"
-        "while ahead is not None:\n    torch.cuda.current_stream().wait_stream(side)\n"
-        "    x, batch = ahead, next(batches, None)\n"
-        "    ahead = None if batch is None else fetch(batch)\n"
-        "    x.record_stream(torch.cuda.current_stream())\n"
-        "    step(x)"
-    )
-    return Fix(
-        title="Pin the host memory and copy ahead" if pageable_share > 0 else "Copy ahead on a stream of its own",
-        steps=tuple(steps),
-        code=Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
-        url=url,
-        risk="Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done.",
-    )

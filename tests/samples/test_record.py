@@ -51,6 +51,14 @@ def test_the_fix_changes_no_result(name: str) -> None:
     torch.testing.assert_close(*results)
 
 
+def test_what_slows_a_whole_round_is_taken_out_of_all_sides() -> None:
+    # The third round takes twice as long for both, and one side's last is a hiccup.
+    slow, fixed = record.polished([[10.0, 10.0, 20.0, 10.0, 90.0], [5.0, 5.0, 10.0, 5.0, 5.0]])
+    assert (slow, fixed) == pytest.approx((10.0, 5.0))
+    # Alone, a side has its plain median.
+    assert record.polished([[3.0, 1.0, 2.0]]) == pytest.approx([2.0])
+
+
 def test_masked_and_indexed_training_are_the_same_update() -> None:
     from workloads.sync_stall import PaddedTraining
 

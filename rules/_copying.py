@@ -1,0 +1,76 @@
+"""What to do about what is copied between host and device."""
+
+from __future__ import annotations
+
+from advisor.report.finding import Code, Fix
+from advisor.report.numbers import percent, size
+from advisor.views.replay.widened import Widened
+
+_TORCH_NAMES = {"unsigned char": "uint8", "signed char": "int8", "short int": "int16", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+"""Types whose name Kineto spells otherwise."""
+
+
+def sent_narrow(widened: Widened) -> tuple[str, ...]:
+    """What to do about it, where anything that is sent was made wider before."""
+    if (at := widened.largest) < 0:
+        return ()
+    narrow = _TORCH_NAMES.get(widened.narrow[at], widened.narrow[at])
+    moved = float(widened.work.column("bytes")[widened.copies].sum()) / widened.work.schedule.steps
+    return (
+        f"Send {narrow} as it is, {percent(float(widened.share[at]))} of the bytes, and convert and scale it on the GPU, behind the copy: the host makes "
+        f"{size(moved)} a step wider before they are sent.",
+    )
+
+
+def copying(pageable_share: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
+    """What to do about copies between host and device. pageable_share: of them; created: of those to the device, made on the host by the op just
+    before; small: below the size from which bytes count; loader: whether a data loader makes the batches; narrow: see `sent_narrow`, whose saving is
+    host-bound's."""
+    url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
+    if created >= 0.5:
+        return Fix(
+            title="Build the tensors on the GPU",
+            steps=(
+                *narrow,
+                "Create each tensor with device=..., so that nothing is copied.",
+                "Hoist constants out of the loop: masks, position ids, index tables.",
+                "Data that must come from the host: pin it once and copy it with non_blocking=True.",
+            ),
+            code=Code(
+                before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',
+                after='mask = torch.zeros(n, n, device="cuda")\nids = torch.tensor(values, pin_memory=True).to("cuda", non_blocking=True)',
+            ),
+            url=url,
+            risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
+        )
+    steps: list[str] = []
+    if pageable_share > 0:
+        steps.append(
+            "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
+            if loader
+            else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused, DataLoader(pin_memory=True) for batches."
+        )
+        steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
+    steps.append("Copy the next batch on a side stream while this one computes.")
+    steps += narrow
+    if small >= 0.5:
+        steps.append("Pack small tensors into one buffer and copy it once.")
+    after = (
+        "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
+        "def fetch(batch):\n"
+        "    with torch.cuda.stream(side):\n"
+        '        return batch.to("cuda", non_blocking=True)  # batch is pinned\n\n'
+        "ahead = fetch(next(batches))\n"
+        "while ahead is not None:\n    torch.cuda.current_stream().wait_stream(side)\n"
+        "    x, batch = ahead, next(batches, None)\n"
+        "    ahead = None if batch is None else fetch(batch)\n"
+        "    x.record_stream(torch.cuda.current_stream())\n"
+        "    step(x)"
+    )
+    return Fix(
+        title="Pin the host memory and copy ahead" if pageable_share > 0 else "Copy ahead on a stream of its own",
+        steps=tuple(steps),
+        code=Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
+        url=url,
+        risk="Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done.",
+    )
