@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
+from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.report.finding import Clear, Fix
 from advisor.report.numbers import counted, duration, percent
 from advisor.rules._ways import CAPTURE, for_program, of_server
@@ -38,6 +39,9 @@ NEARLY_ALL = 0.8
 
 MOST = 0.5
 """Of a step's kernels, those in parts that are alike: for less nobody rewrites a step that differs."""
+
+FEW_PRODUCTS = 0.1
+"""Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
 
 
 @rule("graph-candidate", relies_on=("host",), min_saving_share=0.03)
@@ -75,7 +79,7 @@ def graph_candidate(
     shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
     graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for.
     Steps that differ in no more than a tenth of their launches, and wait for conditions on tensors and for other values alone, are one graph without these (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing).
-    So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough: the saving is that of a step that works on all rows (six programs gained 21 to 90 %, each within 8 points of what is told;
+    So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough and products take no more than a tenth of the step, as they grow with the rows: the saving is that of a step that works on all rows (six programs gained 21 to 90 %, each within 8 points of what is told;
     what the further rows cost is not in it). Reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
@@ -106,6 +110,11 @@ def graph_candidate(
             return _in_parts(parts, loop, differ, program, work, witness, launches, share)
         if not masks:
             return Clear(why=capturable.why_not)
+        products = work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
+        if products > FEW_PRODUCTS:
+            return Clear(
+                why=f"{capturable.why_not}; products take {percent(products)} of it, and on all rows instead of those that a mask picks they may take as long as the launches"
+            )
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
     graph = combine(*([WithoutWaits(waits)] if len(waits) else []), AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US))

@@ -54,6 +54,7 @@ from . import (
     public_models_36,
     public_models_37,
     public_models_38,
+    public_models_39,
     recompilation,
     repeated_heads,
     small_grid,
@@ -103,6 +104,9 @@ from . import (
     written_36,
     written_37,
     written_38,
+    written_39,
+    written_40,
+    written_41,
 )
 from .base import Setup, Workload
 
@@ -171,6 +175,7 @@ MODULES = (
     public_models_36,
     public_models_37,
     public_models_38,
+    public_models_39,
     written_1,
     written_2,
     written_3,
@@ -209,6 +214,9 @@ MODULES = (
     written_36,
     written_37,
     written_38,
+    written_39,
+    written_40,
+    written_41,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -185,16 +185,16 @@ def test_values_and_sizes_of_masks_have_to_go_first_and_how_many_values_differ_c
     assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::_unique2")))
 
 
-def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="aten::nonzero"):
+def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="aten::nonzero", gemms=0):
     """Steps of n kernels: three in the shape of `before`, a mask whose size is asked for, and the others in as many rows as come out; of the second step
-    the last `left_out` are missing."""
+    the last `left_out` are missing, and the first `gemms` of each are products."""
     trace, period = Trace(), 20 * n + 40
     for s, size in enumerate(sizes):
         trace.step(period * s, period - 1, s + 1)
         for k in range(n - left_out * (s == 1)):
             t = period * s + 20 * k + 20 * (k >= 3)
             dims = [[before if k < 3 else size, 8]] if shapes else None
-            trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, dur=4)
+            trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, "sm90_xmma_gemm" if k < gemms else "kernel", 4)
         trace.op(op, period * s + 64, 10).call("cudaStreamSynchronize", period * s + 65, 8)
     return trace
 
@@ -206,6 +206,12 @@ def test_steps_that_the_sizes_of_masks_make_differ_are_a_graph_without_them():
     # Of 440 µs the device works 80.
     assert finding.saving.low_us == 0 and 440 - 80 - 50 < finding.saving.expected_us < 440 - 80
     assert found("graph-candidate", masked(n=40, left_out=4)), "a mask that picks nothing launches nothing"
+
+
+def test_products_that_would_take_as_long_as_the_launches_are_abstained_from():
+    # Of 440 µs a step 11 products of 4 µs are a tenth.
+    assert found("graph-candidate", masked(gemms=10))
+    assert "products take 11% of it" in clear("graph-candidate", masked(gemms=12))
 
 
 def test_what_no_mask_decides_stays_different():
