@@ -6,8 +6,10 @@ from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent, size
 from advisor.views.replay.widened import Widened
 
-_TORCH_NAMES = {"unsigned char": "uint8", "signed char": "int8", "short int": "int16", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-"""Types whose name Kineto spells otherwise."""
+_TORCH_NAMES = {
+    "unsigned char": "uint8", "signed char": "int8", "short int": "int16", "short": "int16", "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32",
+}  # fmt: skip
+"""Integers whose type Kineto spells otherwise."""
 
 
 def sent_narrow(widened: Widened) -> tuple[str, ...]:
@@ -17,24 +19,24 @@ def sent_narrow(widened: Widened) -> tuple[str, ...]:
     narrow = _TORCH_NAMES.get(widened.narrow[at], widened.narrow[at])
     moved = float(widened.work.column("bytes")[widened.copies].sum()) / widened.work.schedule.steps
     return (
-        f"Send {narrow} as it is, {percent(float(widened.share[at]))} of the bytes, and convert and scale it on the GPU, behind the copy: the host makes "
-        f"{size(moved)} a step wider before they are sent.",
+        f"Send {narrow} as it is, {percent(float(widened.share[at]))} of the bytes, and convert and scale it on the GPU, behind the copy: {size(moved)} of what "
+        "is sent a step are what the host made of it.",
     )
 
 
 def copying(pageable_share: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
     """What to do about copies between host and device. pageable_share: of them; created: of those to the device, made on the host by the op just
-    before; small: below the size from which bytes count; loader: whether a data loader makes the batches; narrow: see `sent_narrow`, whose saving is
-    host-bound's."""
+    before; small: below the size from which bytes count; loader: whether a data loader makes the batches; narrow: see `sent_narrow`; where the
+    host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     if created >= 0.5:
         return Fix(
             title="Build the tensors on the GPU",
             steps=(
-                *narrow,
                 "Create each tensor with device=..., so that nothing is copied.",
                 "Hoist constants out of the loop: masks, position ids, index tables.",
                 "Data that must come from the host: pin it once and copy it with non_blocking=True.",
+                *narrow,
             ),
             code=Code(
                 before='mask = torch.zeros(n, n).to("cuda")\nids = torch.tensor(values).cuda()',

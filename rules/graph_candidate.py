@@ -79,7 +79,7 @@ def graph_candidate(
     shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
     graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for.
     Steps that differ in no more than a tenth of their launches, and wait for conditions on tensors and for other values alone, are one graph without these (`low`: six tenths of the cost of issuing; with reads, in passes or in parts, nothing).
-    So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough and products take no more than a tenth of the step, as they grow with the rows: the saving is that of a step that works on all rows (six programs gained 21 to 90 %, each within 8 points of what is told;
+    So are steps that ask for the sizes of masks besides (`x[mask]`, `nonzero`), alike or not in the shapes that follow, where no part is graph enough and products take no more than a tenth of the step, as they grow with the rows. The saving is that of what was recorded, replayed without these waits (six programs gained 21 to 90 %, each within 8 points of what is told;
     what the further rows cost is not in it). Reported from
     `min_saving_share` ({min_saving_share}). This is a note on how the gain of launch-gap can be had without compiling; it is not
     counted again in the step predicted with every fix.
@@ -113,7 +113,7 @@ def graph_candidate(
         products = work.us_a_step(np.flatnonzero(work.of(*PRODUCTS))) / work.step_us
         if products > FEW_PRODUCTS:
             return Clear(
-                why=f"{capturable.why_not}; products take {percent(products)} of it, and on all rows instead of those that a mask picks they may take as long as the launches"
+                why=f"{capturable.why_not}; products take {percent(products)} of the step, and on all rows instead of those that a mask picks they may take as long as the launches"
             )
     if count < min_ops:
         return Clear(why=f"a step launches {counted(count, 'GPU op')}; a graph pays from {min_ops}")
@@ -125,8 +125,10 @@ def graph_candidate(
         f"read {counted(reads, 'value')}": reads > 0,
         "wait for copies to the device": sends,
     }
-    between = f"{' and '.join(what for what, there in waiting.items() if there)} in between" if len(waits) else "wait nowhere in between"
-    without = " if it asked for no sizes" if masks else " if it read no values" if reads else " if it sent nothing in between" if sends else ""
+    *some, last = (what for what, there in waiting.items() if there) if len(waits) else ("wait nowhere",)
+    between = f"{', '.join(some)} and {last} in between" if some else f"{last} in between"
+    missing = ["asked for no sizes"] * masks + ["read no values"] * (reads > 0)
+    without = f" if it {' and '.join(missing)}" if missing else " if it sent nothing in between" if sends else ""
     decides = {BRANCHING: "conditions on tensors", SIZED: "the sizes of masks"}.get(capturable.why_not)
     before = {_DECIDE: capturable.why_not == BRANCHING, _MASK: masks, _KEEP: reads > 0, _SEND: sends}
     every = "Both" if steps.steps == 2 else f"All {steps.steps}"

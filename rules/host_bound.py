@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import joined, overlap_with
+from advisor.intervals import EMPTY, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
@@ -70,7 +70,8 @@ def host_bound(
     that they may be the same in every epoch is said too, as possible: nine tenths of the loader's time (`low`: nothing).
 
     How to fix it
-    Move the work off the thread that launches: into DataLoader workers, another process, or onto the GPU as tensor ops. A background
+    Move the work off the thread that launches: into DataLoader workers, another process, or onto the GPU as tensor ops. Pictures of bytes that
+    become floats are sent as bytes, a quarter of them, and converted on the GPU. A background
     thread helps where it waits for files or the network or is in NumPy: Python code in it holds the interpreter that launching needs. Do it every N steps. For garbage collection, `gc.freeze()` after start-up and
     `gc.disable()` with a `gc.collect()` between epochs.
 
@@ -128,11 +129,12 @@ def _between_launches(
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
     whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
     spent = duration(host_time.spent_us(joined(whole, guessed)))
-    sent = widened.inside(joined(whole, guessed))
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
+    main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
+    sent = widened.inside(joined(whole, guessed) if main.kind not in _MAKES_NOTHING else EMPTY)
     return Found(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
         f"mostly {evidence[0].label}; it launches nothing meanwhile.",
@@ -148,7 +150,7 @@ def _between_launches(
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",
-        fix=for_program(program, "host-bound", _fix(max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label)), sent_narrow(sent))),
+        fix=for_program(program, "host-bound", _fix(main, sent_narrow(sent))),
     )
 
 

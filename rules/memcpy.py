@@ -85,7 +85,7 @@ def memcpy(
     How to fix it
     Pin the batches (`DataLoader(pin_memory=True)`), copy with `non_blocking=True`, and fetch the next batch on a side
     stream while this one computes. Build tensors where they are used (`torch.zeros(..., device="cuda")`). Keep data that
-    is read every step on the GPU.
+    is read every step on the GPU. Send bytes that become floats as bytes, and convert them there.
 
     When to ignore it
     When the copy is a deliberate offload because the data does not fit on the GPU; then only overlap helps.

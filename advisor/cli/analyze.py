@@ -90,9 +90,10 @@ def analyze(
     check_severity(fail_on)
     outputs = output or []
     directory = directory_of(outputs, shard)
-    if shard is not None and (format or fail_on):
-        asked = f"--format {format}" if format else f"--fail-on {fail_on}"
-        raise UsageError(f"--shard writes summaries and judges nothing, {asked} asks for more", f"Give {asked} to advisor merge.")
+    if shard is not None:
+        of_a_report = {"--format": format, "--fail-on": fail_on, "--allow-unjudged": allow_unjudged, "--strict": strict, "--step-ms": step_ms, "--open": open}
+        if asked := ", ".join(option for option, given in of_a_report.items() if given):
+            raise UsageError(f"--shard writes summaries and judges nothing: {asked} would do nothing", "Leave it out; advisor merge writes and judges.")
     _check_several(outputs, directory, format, each, shard)
     if each:
 

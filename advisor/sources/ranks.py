@@ -24,9 +24,12 @@ _PACKED = ("", ".gz", ".zst")
 _TELLING, _JSON, _SNAPSHOTS = (tuple(f"{suffix}{packed}" for packed in _PACKED) for suffix in (".pt.trace.json", ".json", ".pickle"))
 _EXPORTS, _PACKED_EXPORTS = (".sqlite",), (".sqlite.gz", ".sqlite.zst")
 
-# A machine is called gpu0423 or worker-3 too, where torch and JAX name a file by it: `gpu0423_4711.pt.trace.json`, `gpu0423.xplane.pb`.
-_OF_A_MACHINE = r"(?!\d+(?:_\d+\.(?:\d+\.)?pt\.trace|\.xplane)\.)"
-_RANK_IN_NAME = re.compile(rf"(?:rank[-_.]?|(?:worker|gpu|proc(?:ess)?)[-_.]?{_OF_A_MACHINE})(\d{{1,18}})(?!\d)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
+_PROCESS_IN_NAME = re.compile(r"(?:worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
+_MACHINE_IN_NAME = re.compile(
+    r"[^/]+(?<!worker)(?<!gpu)(?<!proc)(?<!process)_\d+\.\d{13,}\.pt\.trace\.json(?:\.gz|\.zst)?|[^/]+\.xplane\.pb(?:\.gz)?|[^/]+_[A-Z][a-z]{2}(?:_\d{2}){4}\.pickle(?:\.gz)?"
+)
+"""Files that torch's trace handler, JAX and the recipe for memory snapshots name by their machine, which may be called gpu0423 or worker-3."""
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
 _HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz|\.zst)?")
 _CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz|\.zst)?")
@@ -48,7 +51,7 @@ class RankTrace:
     def host(self) -> str:
         """The machine by the file's name as torch's `tensorboard_trace_handler` gives it, "" where it has another."""
         match = _HOST_IN_NAME.fullmatch(self.label.rpartition("/")[2])
-        return "" if match is None or _RANK_IN_NAME.search(match[0]) else match["host"]
+        return "" if match is None or _rank_in(match[0]) is not None else match["host"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def traces_among(names: Sequence[str]) -> list[str]:
     there = {*names}
     names = [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
     plain = [n for n in names if n.endswith(_JSON) and not PurePath(n).name.startswith(("manifest", "config", "meta"))]
-    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if _RANK_IN_NAME.search(PurePath(n).name) or not _holds_no_events(n)]
+    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if _rank_in(PurePath(n).name) is not None or not _holds_no_events(n)]
     exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
     return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
@@ -137,10 +140,16 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER_IN_NAME.split(name)]
 
 
+def _rank_in(label: str) -> int | None:
+    """The rank that a file's name says, or its directories; what only a machine's name says is none."""
+    directory, _, name = label.rpartition("/")
+    match = _RANK_IN_NAME.search(label) or _PROCESS_IN_NAME.search(directory if _MACHINE_IN_NAME.fullmatch(name) else label)
+    return int(match[1]) if match else None
+
+
 def _by_names(labels: Sequence[str]) -> list[int | None]:
     """Each file's rank by its name; None for all where names do not tell them apart."""
-    found = [_RANK_IN_NAME.search(label) for label in labels]
-    numbers: list[int | None] = [int(match[1]) if match else None for match in found]
+    numbers = [_rank_in(label) for label in labels]
     return numbers if len(set(numbers)) == len(numbers) else [None] * len(labels)
 
 

@@ -92,8 +92,14 @@ def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
         ("worker_3.1700000000000000000.pt.trace.json", 3),
         # By torch's handler, and by JAX: the machine's name, and in torch's the process.
         ("gpu0423_4711.1700000000000000000.pt.trace.json.gz", None),
-        ("worker-2_4711.pt.trace.json", None),
+        ("gpu0423-ib0.cluster.example.com_4711.1700000000000.pt.trace.json", None),
+        ("worker-2_4711.1700000000000000000.pt.trace.json", None),
         ("gpu0423.xplane.pb.gz", None),
+        ("gpu0423.cluster.local.xplane.pb", None),
+        ("gpu0423_Jun_10_16_30_51.pickle", None),
+        # Of the program's own naming: a rank, and the step that it was recorded in.
+        ("trace_gpu1_100.pt.trace.json", 1),
+        ("gpu0423_rank3.json", 3),
     ],
 )
 def test_a_number_of_a_machine_s_name_is_no_rank(name: str, rank: int | None) -> None:

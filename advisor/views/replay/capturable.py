@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,9 +16,10 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
-from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing
+from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.shapes import Shapes
 from advisor.views.trace.steps import Steps
 
 DIFFERENT = "the steps launch different kernels or other shapes, so one graph cannot replay them"
@@ -63,7 +65,7 @@ class Capturable:
         return self.pieces >= FEWEST_PASSES and self.piece <= LONGEST_BODY
 
     @classmethod
-    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches) -> Capturable:
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, shapes: Shapes) -> Capturable:
         launched = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
@@ -72,13 +74,15 @@ class Capturable:
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
         read, masks = read_only(work.ops, calls, waits), masking(work.ops, calls, waits)
+        # What a loop leaves out pass by pass it would otherwise work on.
+        masks &= ~sparing(work, calls, shapes, waits)
         looked_at = read | fetched(work, calls, waits) | sent
         if (looked_at | masks).all():
             # Without shapes a cache that grows looks like a state that does not.
             if why_not == DIFFERENT and work.timeline.source.shapes:
                 if looked_at.all() and _decided(work, waits[branching(work.ops, calls, waits)], launched):
                     why_not, removable = BRANCHING, waits
-                elif masks.any() and _decided(work, waits[masks], launched, shapes=True):
+                elif masks.any() and _decided(work, waits[masks], launched, shapes=True) and not _grows(work, launched):
                     why_not, removable = SIZED, waits
             elif not why_not:
                 removable = waits
@@ -192,3 +196,14 @@ def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = Fa
         rows = work.rows[first : asked[0]]
         before.add((names[rows].tobytes(), dims[rows].tobytes()))
     return len(before) == 1
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _grows(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether what differs between steps is longer by one in each, as a cache of words is: no mask decides that."""
+    dims, texts = _dims(work)[work.ops.of_gpu], work.timeline.cpu_ops["dims"].cat.categories
+    pairs = {pair for a, b in pairwise(parts) if len(a) == len(b) for pair in zip(dims[a].tolist(), dims[b].tolist(), strict=True) if pair[0] != pair[1]}
+    sizes = [[[int(n) for n in _NUMBER.findall(texts[code])] if code >= 0 else [] for code in pair] for pair in pairs]
+    return bool(sizes) and all(len(a) == len(b) and {y - x for x, y in zip(a, b, strict=True)} == {0, 1} for a, b in sizes)

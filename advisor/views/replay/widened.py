@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.intervals import Floats, Ints, Spans, within
-from advisor.knowledge.op_costs.arguments import DTYPE_BYTES
+from advisor.knowledge.op_costs.arguments import DTYPE_BYTES, INTEGRAL
 from advisor.recordings.timeline import CopyKind
 from advisor.views.replay.edits import Edit, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
@@ -26,8 +26,9 @@ LEAST_BYTES = 65536
 
 @dataclass(frozen=True, eq=False)
 class Widened:
-    """copies: positions of copies to the device of as many bytes as an op on the CPU had made before in that step, from a narrower type:
-    `narrow`, as Kineto names it, by copy. share: (n_copies,) what the narrow ones are of the bytes. converted_us: when each was made."""
+    """copies: positions of copies to the device of as many bytes as an op on the CPU had made before in that step, of integers of a narrower type:
+    `narrow`, as Kineto names it, by copy. Floats that become wider ones are not among them: gradients and weights are, on their way through an optimizer
+    on the CPU. share: (n_copies,) what the narrow ones are of the bytes. converted_us: when each was made."""
 
     copies: Ints
     narrow: tuple[str, ...]
@@ -70,13 +71,17 @@ class Widened:
 
 
 def _conversions(work: GpuWork, shapes: Shapes, threads: Ints, step: Ints) -> dict[tuple[int, int, int], deque[tuple[int, str, str]]]:
-    """Ops that launch nothing and copy a tensor into one of as many elements of a wider type, by thread, step and the bytes that they make: rows of
-    `cpu_ops`, in order, with the narrower type and the wider."""
+    """Ops that launch nothing, nor any inside them, and copy integers into a tensor of as many elements of a wider type, by thread, step and the bytes
+    that they make: rows of `cpu_ops`, in order, with the narrower type and the wider."""
     made = defaultdict[tuple[int, int, int], deque[tuple[int, str, str]]](deque)
     on_host = work.ops.named(_CONVERTS)
-    on_host[work.ops.of_call[work.ops.of_call >= 0]] = False
+    launching = np.unique(work.ops.of_call[work.ops.of_call >= 0])
+    while len(launching):
+        on_host[launching] = False
+        launching = np.unique(work.ops.parent[launching])
+        launching = launching[launching >= 0]
     for row in np.flatnonzero(on_host).tolist():
         match shapes.inputs(row):
-            case [(shape, wide), (source, narrow), *_] if shape == source and 0 < DTYPE_BYTES.get(narrow, 0) < DTYPE_BYTES.get(wide, 0):
+            case [(shape, wide), (source, narrow), *_] if shape == source and narrow in INTEGRAL and DTYPE_BYTES[narrow] < DTYPE_BYTES.get(wide, 0):
                 made[int(threads[row]), int(step[row]), math.prod(shape) * DTYPE_BYTES[wide]].append((row, narrow, wide))
     return made
