@@ -185,7 +185,7 @@ def test_values_and_sizes_of_masks_have_to_go_first_and_how_many_values_differ_c
     assert "waits for the GPU once" in clear("graph-candidate", repeat(PERIOD, asking("aten::_unique2")))
 
 
-def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="aten::nonzero", gemms=0):
+def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="aten::nonzero", gemms=0, flat=False):
     """Steps of n kernels: three in the shape of `before`, a mask whose size is asked for, and the others in as many rows as come out; of the second step
     the last `left_out` are missing, and the first `gemms` of each are products."""
     trace, period = Trace(), 20 * n + 40
@@ -193,7 +193,7 @@ def masked(sizes=(3, 4, 5, 4, 3), before=8, n=20, left_out=0, shapes=True, op="a
         trace.step(period * s, period - 1, s + 1)
         for k in range(n - left_out * (s == 1)):
             t = period * s + 20 * k + 20 * (k >= 3)
-            dims = [[before if k < 3 else size, 8]] if shapes else None
+            dims = [[before if k < 3 else size, 8][: 1 + (not flat)]] if shapes else None
             trace.op("aten::mul", t, 18, dims).launch(t + 10, t + 15, t + 19, "sm90_xmma_gemm" if k < gemms else "kernel", 4)
         trace.op(op, period * s + 64, 10).call("cudaStreamSynchronize", period * s + 65, 8)
     return trace
@@ -219,7 +219,8 @@ def test_what_no_mask_decides_stays_different():
     assert "different kernels" in clear("graph-candidate", masked(op="aten::_unique2")), "nor has this a twin of one size"
     assert "different kernels" in clear("graph-candidate", masked(n=40, left_out=5)), "an eighth less is another step"
     assert "different kernels" in clear("graph-candidate", masked(shapes=False, n=40, left_out=1)), "whether a cache grows is not known"
-    assert "different kernels" in clear("graph-candidate", masked(sizes=(100, 101, 102, 103, 104))), "a cache grows whatever a mask picks"
+    for flat in (False, True):
+        assert "different kernels" in clear("graph-candidate", masked(sizes=(100, 101, 102, 103, 104), flat=flat)), "a cache grows whatever a mask picks"
     differing = masked()
     differing.op("aten::mul", 1, 8, [[2, 2]]).launch(2, 3, 4, dur=4)
     assert "different kernels" in clear("graph-candidate", differing), "nobody had asked yet"

@@ -206,4 +206,4 @@ def _grows(work: GpuWork, parts: list[Ints]) -> bool:
     dims, texts = _dims(work)[work.ops.of_gpu], work.timeline.cpu_ops["dims"].cat.categories
     pairs = {pair for a, b in pairwise(parts) if len(a) == len(b) for pair in zip(dims[a].tolist(), dims[b].tolist(), strict=True) if pair[0] != pair[1]}
     sizes = [[[int(n) for n in _NUMBER.findall(texts[code])] if code >= 0 else [] for code in pair] for pair in pairs]
-    return bool(sizes) and all(len(a) == len(b) and {y - x for x, y in zip(a, b, strict=True)} == {0, 1} for a, b in sizes)
+    return bool(sizes) and all(len(a) == len(b) and {y - x for x, y in zip(a, b, strict=True)} <= {0, 1} for a, b in sizes)
