@@ -97,12 +97,15 @@ def longest_path(schedule: Schedule) -> Path:
     # Of steps that go back in time, what lies between the two moments.
     inside = np.minimum(moments[:-1], last) - np.maximum(moments[1:], first)
     over = np.flatnonzero(moments[1:] < first - _BESIDE_US)
-    kept = np.flatnonzero(inside[: over[0] + 1 if len(over) else None] > 0)
+    kept = np.flatnonzero(inside[: over[0] + 1 if len(over) else None] > _ROUNDING_US)
     return Path([_KINDS[number] for number in kind[kept].tolist()], inside[kept], op[kept])
 
 
 _BESIDE_US = 1.0
 """Steps may be nothing, or less by rounding: only beyond this is the walk over."""
+
+_ROUNDING_US = 1e-6
+"""A step no longer than this is what sums of times are rounded by, which differs from processor to processor: no step."""
 
 
 def _back(schedule: Schedule, run: _Run, until_us: float) -> Ints:
