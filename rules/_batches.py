@@ -1,16 +1,19 @@
-"""Batches that the thread which launches makes anew, epoch after epoch."""
+"""Batches that the thread which launches makes anew, epoch after epoch, and batches that are cut into micro-batches."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.engine.rule import Found
-from advisor.intervals import clip
+from advisor.intervals import Floats, clip
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Fix
-from advisor.report.numbers import duration
-from advisor.views.replay.edits import Edits, combine
+from advisor.report.finding import Code, Fix
+from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edit, Edits, Fused, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
-from advisor.views.trace.evidence import folded
+from advisor.views.replay.micro_batches import MicroBatches
+from advisor.views.trace.evidence import Witness, folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.loader import loading_spans, uses_workers
 from advisor.views.trace.steps import Steps
@@ -51,4 +54,48 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
         possible_why="whether it is the same in every epoch is not in a trace",
         decide_with="look at what __getitem__ does with the same index twice",
         fix=_PREPARED,
+    )
+
+
+_FEWER = Fix(
+    title="Put more samples into a micro-batch and take fewer of them",
+    steps=(
+        "Double the samples of a micro-batch and halve their number, as long as memory holds out (torch.cuda.max_memory_allocated() says what a step needs): "
+        "the gradient of a step stays what it was.",
+        "Where memory is full, compile the model or recompute activations of some layers (torch.utils.checkpoint) before cutting the batch into more parts.",
+    ),
+    code=Code(
+        before="for x, y in micro_batches:  # m of n samples\n    (loss_fn(model(x), y) / m).backward()",
+        after="loss_fn(model(torch.cat(xs)), torch.cat(ys)).backward()  # one of n * m samples",
+    ),
+    url="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
+    risk="Activations grow with the micro-batch. A mean over words or over masked samples, and batch norms, are taken over more of them: weigh the loss accordingly.",
+)
+
+
+def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -> Found:
+    """One micro-batch in place of all. fill: (n,) share of the device that each GPU op fills, NaN where it is not known."""
+
+    def one(share: Floats) -> Edit:
+        return combine(WithoutWaits(micro.waits), Fused(micro.kept, micro.gone, micro.together_us * share))
+
+    # What fills a part of the device takes no longer until all micro-batches together fill it.
+    as_long = one(np.maximum(np.nan_to_num(fill[micro.kept], nan=1.0), 1 / micro.times))
+    summed = one(np.ones(len(micro.kept)))
+    largest = counted(work.a_step(micro.gone) + work.a_step(micro.kept), "GPU op")
+    return Found(
+        title="A batch is cut into more micro-batches than keep the device busy",
+        summary=f"A step adds up the gradients of {counted(micro.times, 'micro-batch', 'micro-batches')} that launch the same ops, {largest} in all, which keep the GPU "
+        f"busy for {duration(work.busy_us / work.schedule.steps)} of {duration(work.step_us)}; one of as many samples would launch them once.",
+        edits=Edits(combine(), summed, as_long),
+        removes="launching the same ops for each micro-batch",
+        quiet=f"the step's {counted(micro.times, 'micro-batch', 'micro-batches')} keep the device busy",
+        evidence=witness.of_gpu(work.rows[micro.gone], ["launched again for a further micro-batch"] * len(micro.gone)),
+        confidence=0.6,
+        at_most="low",
+        counted=False,  # most of its gain is launch-gap's too
+        status="possible",
+        possible_why="whether memory holds a larger micro-batch is not in a trace",
+        decide_with="one micro-batch of twice as many samples, half as often",
+        fix=_FEWER,
     )

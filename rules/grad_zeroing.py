@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.errors import Unavailable
-from advisor.intervals import Ints, joined, union
+from advisor.intervals import joined, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
@@ -17,6 +17,7 @@ from advisor.report.numbers import counted, duration
 from advisor.views.replay.edits import Edits, FewerLaunches, WithoutOps, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
+from advisor.views.replay.micro_batches import accumulations
 from advisor.views.replay.parameter_loops import ParameterLoops
 from advisor.views.trace.evidence import Witness
 from advisor.views.trace.frames import matches, spans_of
@@ -69,7 +70,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
         return Clear(why="no zero_grad in the window fills gradients")
     ranges = joined(ranges, by_hand.spans)
     where = "zero_grad" if len(in_range) else "a loop over the gradients"
-    adding = _accumulations(work)
+    adding = accumulations(work)
     fills = WithoutOps(zeroing)
     shorter = host_time.without(ranges, 1 - LEFT_OF_RANGE)
     if len(adding) <= 1.1 * len(zeroing):
@@ -102,13 +103,3 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",
         ),
     )
-
-
-def _accumulations(work: GpuWork) -> Ints:
-    """Positions of additions of a gradient to one that is there already."""
-    adds = work.launched_by(lambda name: name == "aten::add_")
-    if not adds.any():
-        return np.empty(0, np.int64)
-    collects = np.array(["AccumulateGrad" in n for n in work.ops.categories], bool)
-    inside = work.ops.outermost_where(collects[work.ops.names])
-    return np.flatnonzero(adds & (inside[work.op] >= 0))

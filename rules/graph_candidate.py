@@ -74,7 +74,7 @@ def graph_candidate(
     the device must idle between kernels, for launches or for a queued op to start, `min_idle_share` of the step ({min_idle_share}: seven programs
     whose kernels queued up and left 5.5 to 8 % between them gained 4 to 7). Where all that it waits for between is
     values that are read (`item`, a tensor as a condition, a copy of 4 kB or less to the host), or what the host sends (before it has read any, as it can be sent
-    before the first kernel; later 4 kB or less, as a constant), these have to go first, and the saving is that of both. It is replayed
+    before the first kernel; later 4 kB or less, as a constant, or what an op makes of nothing, as `torch.eye`), these have to go first, and the saving is that of both. It is replayed
     with one graph launch a step, or one a pass where the waits stand between three or more passes a step that launch the same kernels on the same
     shapes, as where words or samples are made one by one. Where steps differ, what stands between two waits and is the same in each of them, `min_ops` kernels or more, is a
     graph of its own if half of the kernels are in such parts; where steps are alike and wait for a size, or for more than values, one such part with half of the kernels, launched before the step's first size is asked for.

@@ -13,11 +13,13 @@ from advisor.knowledge import cuda_api
 from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration, percent, three
+from advisor.rules._batches import merged
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, beside_others
+from advisor.views.replay.micro_batches import MicroBatches
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import ADD_DEVICE, Roofline
 from advisor.views.trace.arguments import Arguments
@@ -45,7 +47,7 @@ _RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
 
 
-@rule("low-arithmetic-intensity", relies_on=("kernels",))
+@rule("low-arithmetic-intensity", relies_on=("kernels",), min_saving_share=0.05)
 def low_arithmetic_intensity(
     work: GpuWork,
     arguments: Arguments,
@@ -57,6 +59,7 @@ def low_arithmetic_intensity(
     first: FirstPass,
     launches: Launches,
     grids: Grids | None,
+    micro: MicroBatches | None,
     *,
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
@@ -81,6 +84,8 @@ def low_arithmetic_intensity(
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
     Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
     fill an eighth of it or less, more requests share what the host issues and the multiprocessors: a low finding, as no trace tells whether there are more.
+    In training, where a step adds up the gradients of micro-batches that launch the same ops, one micro-batch in place of all: their kernels take as long as before, one after the
+    other (`high`: less, until they fill the device; `low` 0, as memory may hold no more), but are issued once, and nothing waits between them; from `min_saving_share` of the step ({min_saving_share}).
     The saving is the time of one request when 16 share a step, 8 of the second kind (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones, those of the second kind
     until they fill the device, and the host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
@@ -96,6 +101,8 @@ def low_arithmetic_intensity(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
+    if micro and micro.times > 1:
+        return merged(work, micro, _fill(work, grids), witness)
     outcome = _of_products(program.training, work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome

@@ -16,6 +16,7 @@ from advisor.report.numbers import times
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.loops import FEWEST_PASSES, LONGEST_BODY
+from advisor.views.replay.made_on_host import MadeOnHost
 from advisor.views.replay.value_waits import FEW_VALUES_BYTES, asks_size, branching, fetched, masking, read_only, sizing, sparing
 from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
@@ -153,10 +154,12 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
 
 def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask]:
     """Positions of the waits between the first and the last kernel of their step, and which of them are for what the host sends: before anything
-    is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too. Waits
-    around them send a step's input and read its result, and stay outside."""
+    is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
+    what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
     copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
-    sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, copies & (size >= 0) & (size <= FEW_VALUES_BYTES)))
+    free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
+    free[MadeOnHost.of(work, np.flatnonzero(copies & ~free)).copies] = True
+    sending, small = (calls.held_by_copies(np.unique(work.schedule.op_call[some])) for some in (copies, free))
     found, sent = [np.empty(0, np.int64)], [np.empty(0, bool)]
     for step in np.unique(work.step):
         launching = work.schedule.op_call[work.kernel & (work.step == step)]
