@@ -55,6 +55,10 @@ from . import (
     public_models_37,
     public_models_38,
     public_models_39,
+    public_models_40,
+    public_models_41,
+    public_models_42,
+    public_models_43,
     recompilation,
     repeated_heads,
     small_grid,
@@ -107,6 +111,10 @@ from . import (
     written_39,
     written_40,
     written_41,
+    written_42,
+    written_43,
+    written_44,
+    written_45,
 )
 from .base import Setup, Workload
 
@@ -176,6 +184,10 @@ MODULES = (
     public_models_37,
     public_models_38,
     public_models_39,
+    public_models_40,
+    public_models_41,
+    public_models_42,
+    public_models_43,
     written_1,
     written_2,
     written_3,
@@ -217,6 +229,10 @@ MODULES = (
     written_39,
     written_40,
     written_41,
+    written_42,
+    written_43,
+    written_44,
+    written_45,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -31,7 +31,7 @@ def train(parts=4, *, kernel=4, adds=True, stack=OPS, communicates=False, update
             if reads:
                 trace.op("aten::item", at, EVERY - 1).call("cudaStreamSynchronize", at + 5, EVERY - 10)
                 at += EVERY
-            for k in range(OPS if not part else stack):
+            for _ in range(OPS if not part else stack):
                 op("aten::mm", "MmBackward0")
             if part and adds:
                 op("aten::add_", "torch::autograd::AccumulateGrad")

@@ -59,6 +59,15 @@ def test_what_slows_a_whole_round_is_taken_out_of_all_sides() -> None:
     assert record.polished([[3.0, 1.0, 2.0]]) == pytest.approx([2.0])
 
 
+def test_the_slow_side_of_fixes_alone_is_timed_as_two_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"slow": 4.0, "slow again": 9.0, "sync-stall": 3.0}
+    monkeypatch.setattr(record, "step_times_ms", lambda steps, counts, setup: {side: taken[side] for side in steps})
+    step = REGISTRY["gemm_loop"].sides()["fixed"]
+    recording = record.Recording(Workload(name="x", rule=None, what="", fix="", make_slow=step, alone={"sync-stall": step}))
+    record.measure(recording, TINY)
+    assert recording.times_ms == pytest.approx({"slow": 6.0, "sync-stall": 3.0}), "the geometric mean of both"
+
+
 def test_masked_and_indexed_training_are_the_same_update() -> None:
     from workloads.sync_stall import PaddedTraining
 
