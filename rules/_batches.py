@@ -60,8 +60,8 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
 _FEWER = Fix(
     title="Put more samples into a micro-batch and take fewer of them",
     steps=(
-        "Double the samples of a micro-batch and halve their number, as long as memory holds out (torch.cuda.max_memory_allocated() says what a step needs): "
-        "the gradient of a step stays what it was.",
+        "Double the samples of a micro-batch and halve their number, as long as memory holds out (torch.cuda.max_memory_allocated() says what a step needs). "
+        "With the loss averaged over all samples of the step its gradient stays what it was.",
         "Where memory is full, compile the model or recompute activations of some layers (torch.utils.checkpoint) before cutting the batch into more parts.",
     ),
     code=Code(
@@ -69,7 +69,8 @@ _FEWER = Fix(
         after="loss_fn(model(torch.cat(xs)), torch.cat(ys)).backward()  # one of n * m samples",
     ),
     url="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
-    risk="Activations grow with the micro-batch. A mean over words or over masked samples, and batch norms, are taken over more of them: weigh the loss accordingly.",
+    risk="Activations grow with the micro-batch. Batch norms, means over words and losses that compare the samples of a batch with each other (contrastive ones) then "
+    "see more of them, and train otherwise. Pieces of one sequence that follow each other (truncated backpropagation) cannot be put together.",
 )
 
 
@@ -81,15 +82,15 @@ def merged(work: GpuWork, micro: MicroBatches, fill: Floats, witness: Witness) -
 
     # What fills a part of the device takes no longer until all micro-batches together fill it.
     as_long = one(np.maximum(np.nan_to_num(fill[micro.kept], nan=1.0), 1 / micro.times))
-    summed = one(np.ones(len(micro.kept)))
-    largest = counted(work.a_step(micro.gone) + work.a_step(micro.kept), "GPU op")
+    both = np.union1d(micro.kept, micro.gone)
+    parts = counted(micro.times, "micro-batch", "micro-batches")
     return Found(
         title="A batch is cut into more micro-batches than keep the device busy",
-        summary=f"A step adds up the gradients of {counted(micro.times, 'micro-batch', 'micro-batches')} that launch the same ops, {largest} in all, which keep the GPU "
-        f"busy for {duration(work.busy_us / work.schedule.steps)} of {duration(work.step_us)}; one of as many samples would launch them once.",
-        edits=Edits(combine(), summed, as_long),
+        summary=f"A step adds up the gradients of {parts} that launch the same ops: {counted(work.a_step(both), 'GPU op')}, {duration(work.us_a_step(both))} of GPU time in a "
+        f"step of {duration(work.step_us)}; one micro-batch of all their samples would launch them once.",
+        edits=Edits(combine(), one(np.ones(len(micro.kept))), as_long),
         removes="launching the same ops for each micro-batch",
-        quiet=f"the step's {counted(micro.times, 'micro-batch', 'micro-batches')} keep the device busy",
+        quiet=f"a step adds up the gradients of {parts}",
         evidence=witness.of_gpu(work.rows[micro.gone], ["launched again for a further micro-batch"] * len(micro.gone)),
         confidence=0.6,
         at_most="low",

@@ -65,7 +65,7 @@ def dtype_casts(
     from and to the host are memcpy's concern, those that turn the layout memory-layout's. Autograd's sequence numbers say
     to which cast one of the backward pass belongs. The rule looks further where they take `min_cast_share` of the time
     the GPU works ({min_cast_share}). The step is replayed without these kernels and without issuing them (`low` of a training
-    step: issuing stays). `low`: what one line avoids (weights where nothing is trained, weights cast again in each micro-step,
+    step: issuing stays). `low`: what one line avoids (weights where nothing is trained, weights cast again in each micro-batch,
     operands of in-place sums); `expected`: also the inputs of products, and casts there and back with no product between, and where 16 bits are
     made FP32 for the largest operand of a product, that product in 16 bits, and where weights are cast for inference, half of what pointwise kernels, norms and
     softmaxes on FP32 would spare if they read and wrote 16 bits; `high`: all, the weights of a training step and FP32 before the loss among them. Reported from `min_saving_share` of the step
@@ -73,7 +73,7 @@ def dtype_casts(
 
     How to fix it
     Weights: `model.to(torch.bfloat16)` for inference. In training autocast casts each weight once in each autocast
-    context: one context around all micro-steps (the optimizer's step behind it), or parameters in BF16 whose FP32 copy the optimizer keeps. A stretch in
+    context: one context around all micro-batches (the optimizer's step behind it), or parameters in BF16 whose FP32 copy the optimizer keeps. A stretch in
     FP32: `torch.compile` makes it one kernel with its casts; around a single pointwise op they can go, as it computes in FP32 inside.
 
     When to ignore it
@@ -137,8 +137,8 @@ def _at(positions: Sequence[int] | Ints) -> Ints:
 
 
 def _again(casts: Sequence[Cast], step: Ints, backwards: float) -> list[int]:
-    """Casts of weights (positions) that one autocast context around all micro-steps would not repeat: of the casts of one
-    shape in a step, which has as many micro-steps as backward passes, all but the first part."""
+    """Casts of weights (positions) that one autocast context around all micro-batches would not repeat: of the casts of one
+    shape in a step, which has as many micro-batches as backward passes, all but the first part."""
     found, seen = [], dict[tuple[int, tuple[int, ...]], list[int]]()
     for cast in casts:
         if cast.purpose == Purpose.WEIGHT and not cast.backward:
@@ -211,7 +211,7 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dty
             steps.append(f"Convert the model once, model.to(torch.{dtype}), and drop autocast: it casts FP32 weights in each context.")
         elif kind == Purpose.WEIGHT:
             steps.append(
-                "Autocast keeps a weight's cast until its context ends: with micro-steps put one context around all of them, and the optimizer's step behind it. "
+                "Autocast keeps a weight's cast until its context ends: with micro-batches put one context around all of them, and the optimizer's step behind it. "
                 f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
             )
         elif kind == Purpose.INPUT:

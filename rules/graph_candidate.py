@@ -23,9 +23,9 @@ _KEEP = "Keep on the GPU what is read inside the step (losses to print, checks, 
 
 _DECIDE = "Make each `if` on a tensor a factor that is 0 or 1, or torch.where: every step then launches the same kernels."
 
-_MASK = "Work on all rows where a mask picks some: torch.where or a factor of 0 or 1 instead of x[mask], padding instead of nonzero(): no graph holds a size that is asked for."
+_MASK = "Work on all rows where a mask picks some: torch.where or a factor of 0 or 1 instead of x[mask], padding instead of nonzero(): no graph holds a size that is asked for. What the further rows cost is not in the saving."
 
-_SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, on the GPU."
+_SEND = "Copy what the host sends inside the step into tensors that were captured, before the replay; make constants once, and draw random numbers, on the GPU."
 
 _EACH = "Capture one pass, its state in tensors that it updates in place, replay it, and read its result after each replay."
 

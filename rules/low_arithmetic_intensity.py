@@ -47,7 +47,7 @@ _RECURRENT = re.compile(r"^aten::(_cudnn_rnn|_thnn_fused_(lstm|gru)_cell)$")
 """Ops of a network whose kernels are neither products nor convolutions by their names."""
 
 
-@rule("low-arithmetic-intensity", relies_on=("kernels",), min_saving_share=0.05)
+@rule("low-arithmetic-intensity", relies_on=("kernels",), min_saving_share=0.03)
 def low_arithmetic_intensity(
     work: GpuWork,
     arguments: Arguments,
@@ -70,7 +70,7 @@ def low_arithmetic_intensity(
 
     What it is
     Linear layers or matrix products whose inputs have few rows (a batch of one, one token at a time): each weight is
-    read from memory for a handful of multiplications.
+    read from memory for a handful of multiplications. Or a batch that training cuts into more micro-batches than memory asks for.
 
     Why it costs time
     Arithmetic intensity is FLOPs per byte moved. Below the device's ridge point (peak FLOP/s over bandwidth, some 150 to
@@ -85,25 +85,26 @@ def low_arithmetic_intensity(
     Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
     fill an eighth of it or less, more requests share what the host issues and the multiprocessors: a low finding, as no trace tells whether there are more.
     In training, where a step adds up the gradients of micro-batches that launch the same ops, one micro-batch in place of all: their kernels take as long as before, one after the
-    other (`high`: less, until they fill the device; `low` 0, as memory may hold no more), but are issued once, and nothing waits between them; from `min_saving_share` of the step ({min_saving_share}).
+    other (`high`: less, until they fill the device; `low` 0, as memory may hold no more), but are issued once, and nothing waits between them. Reported from `min_saving_share` of the step
+    ({min_saving_share}).
     The saving is the time of one request when 16 share a step, 8 of the second kind (`low` 4, `high` 64; no more than reach the ridge point, a quarter or twice that): those kernels, other small ones, those of the second kind
     until they fill the device, and the host's part are shared; attention over each request's own cache is not, nor what the program works for a request in a stretch of a millisecond or more.
 
     How to fix it
-    Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script). Where
+    Batch requests that wait at the same time (continuous batching in a server, a larger batch size in a script, fewer and larger micro-batches). Where
     one request must run alone, read fewer bytes: INT8, FP8 or INT4 weights, or several tokens at once with speculative
     decoding.
 
     When to ignore it
-    When latency of a single request is what counts and the weights are quantised already.
+    When latency of a single request is what counts and the weights are quantised already; micro-batches where memory is full.
 
     References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
-    if micro and micro.times > 1:
-        return merged(work, micro, _fill(work, grids), witness)
     outcome = _of_products(program.training, work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
+    if not isinstance(outcome, Found) and micro and micro.times > 1:
+        return merged(work, micro, _fill(work, grids), witness)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
@@ -158,6 +159,7 @@ def _of_products(
         # More rows than the ridge point allows cost arithmetic.
         edits=Edits(*(Batched(max(1.0, min(items, limit / max(middle, 1e-9) * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
+        quiet=f"matrix products far below the ridge point take {percent(share)} of busy time",
         evidence=witness.of_gpu(
             rows[found],
             [f"{work.ops.name(o)} {arguments.text(o)}: {intensity[k]:.1f} FLOP/byte" for o, k in zip(ops, found, strict=True)],
@@ -205,6 +207,7 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, 
         summary=f"The GPU {' and '.join(said)} of each {duration(work.step_us)} step: several requests at once take no longer.",
         edits=Edits(Batched(FEW, kernels[:0]), together(TOGETHER), together(MANY)),
         removes="issuing the same kernels again for every request",
+        quiet=f"the GPU {' and '.join(said)} of the step",
         evidence=witness.of_gpu(work.rows[kernels], [work.name(k) for k in kernels.tolist()]),
         confidence=0.75,
         per="request",
@@ -224,15 +227,15 @@ def _larger_batch(step_us: float) -> Fix:
     return Fix(
         title="Train on more samples at once",
         steps=(
-            f"Put more samples into a step, or into each micro-step and take fewer of these. The saving is per sample, with {LIKELY} times as many in a step; "
+            f"Put more samples into a step, or into each micro-batch and take fewer of these. The saving is per sample, with {LIKELY} times as many in a step; "
             f"a step of {duration(step_us)} itself does not shrink.",
         ),
         code=Code(
-            before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-steps added up",
+            before="loader = DataLoader(dataset, batch_size=n)  # gradients of m micro-batches added up",
             after="loader = DataLoader(dataset, batch_size=n * m)  # one pass: the same gradient",
         ),
         url="https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html",
-        risk="A larger batch changes training unless there are fewer micro-steps for it: adapt the learning rate. Activations grow with the batch.",
+        risk="A larger batch changes training unless there are fewer micro-batches for it: adapt the learning rate. Activations grow with the batch.",
     )
 
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import numpy._core._multiarray_umath as numpy_core
 import pytest
 
 from tests.analysed import analysed
@@ -26,10 +25,13 @@ def test_the_report_says_what_it_said(recording):
 
 def test_the_report_is_the_same_on_an_older_processor():
     """NumPy adds in another order there: of these two the critical path once had steps that were nothing but rounding."""
-    newer = " ".join(feature for feature in numpy_core.__cpu_dispatch__ if numpy_core.__cpu_features__[feature])
+    core = pytest.importorskip("numpy._core._multiarray_umath")
+    newer = " ".join(feature for feature in core.__cpu_dispatch__ if core.__cpu_features__[feature])
+    if not newer:
+        pytest.skip("this processor is as old as any")
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__, "-k", "says_what_it_said and (market_stalls or olmoe_prefill)"]
     done = subprocess.run(command, env={**os.environ, "NPY_DISABLE_CPU_FEATURES": newer, "ADVISOR_SAMPLES": "all"}, capture_output=True, text=True)
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-2000:]
+    assert done.returncode == 0 and "\n2 passed" in done.stdout, done.stdout[-2000:]
 
 
 def test_no_golden_is_left_of_a_sample_that_went():

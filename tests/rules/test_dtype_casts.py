@@ -171,7 +171,7 @@ def test_of_two_shapes_alike_the_first_cast_is_the_weight():
 
 
 def training(micro_steps):
-    """Each micro-step casts the weight, multiplies, and casts the gradient back."""
+    """Each micro-batch casts the weight, multiplies, and casts the gradient back."""
 
     def body(w):
         for k in range(micro_steps):

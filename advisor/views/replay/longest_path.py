@@ -104,7 +104,7 @@ def longest_path(schedule: Schedule) -> Path:
 _BESIDE_US = 1.0
 """Steps may be nothing, or less by rounding: only beyond this is the walk over."""
 
-_ROUNDING_US = 1e-6
+_ROUNDING_US = 1e-8
 """A step no longer than this is what sums of times are rounded by, which differs from processor to processor: no step."""
 
 

@@ -55,8 +55,9 @@ class MadeOnHost:
         return gone if kept else combine(gone, WithHostTime(self.copies, replay.host_share * self.as_launched_us))
 
     @classmethod
-    def of(cls, work: GpuWork, copies: Ints) -> MadeOnHost:
-        """Of the copies at some positions, those before which an unbroken run of ops that launch nothing begins by making a tensor."""
+    def of(cls, work: GpuWork, copies: Ints, *, of_nothing: bool = False) -> MadeOnHost:
+        """Of the copies at some positions, those before which an unbroken run of ops that launch nothing begins by making a tensor. of_nothing: only
+        where it consists of such ops, and nothing is written into what they made."""
         cpu, ops = work.timeline.cpu_ops, work.ops
         copies = copies[work.op[copies] >= 0]
         start, dur = cpu["start_us"].to_numpy(), cpu["dur_us"].to_numpy()
@@ -70,13 +71,17 @@ class MadeOnHost:
         place, order = np.arange(len(top)), np.full(len(cpu), -1, np.int64)
         order[top] = place
         broken = np.maximum.accumulate(np.where(breaks[top], place, -1)) if len(top) else place
-        makers = np.flatnonzero((ops.named(_MAKES) & ~_handles(work.timeline, ops))[top] & ~breaks[top])
+        making = (ops.named(_MAKES) & ~_handles(work.timeline, ops))[top]
+        makers = np.flatnonzero(making & ~breaks[top])
         at = order[ops.outermost[work.op[copies]]]
         copies, at = copies[at > 0], at[at > 0]
         after = np.searchsorted(makers, broken[at - 1], side="right")
         first = np.r_[makers, len(top)][after]
         made = first < at
         made[made] = thread[top[first[made]]] == thread[top[at[made]]]
+        if of_nothing:
+            others = np.r_[0, np.cumsum(~making)]
+            made[made] = others[at[made]] == others[first[made]]
         rows = top[np.unique(np.concatenate([place[:0], *(place[a:b] for a, b in zip(first[made], at[made], strict=True))]))]
         each = float(np.median(dur[np.unique(launching)])) if len(launching) else 0.0
         as_launched_us = float(np.minimum(dur[rows], each).sum()) / max(len(copies[made]), 1)

@@ -5,29 +5,38 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask
-from advisor.knowledge.kernel_names import Family
+from advisor.knowledge.kernel_names import PRODUCTS, Family
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.trace.frames import matches
+from advisor.views.trace.steps import Steps
 
 ALIKE = 0.9
-"""Share of the kernels of a later part whose op the first one launches as often: the first also fills gradients, the others add to them."""
+"""Share of the larger part's ops that the first one and a later one have in common: what is sampled or padded differs now and then."""
 
-_OPTIMIZER, _COLLECTS = re.compile(r"^Optimizer\.step#"), re.compile("AccumulateGrad")
+ABOUT = 0.1
+"""Gradients that autograd adds to and those filled with zeros ahead of the first part may differ by this share: some get none."""
+
+MOST_STEPS = 0.5
+"""Of the steps, those that consist of micro-batches at least: a last one of an epoch may have fewer."""
+
+_OPTIMIZER, _COLLECTS = re.compile(r"^Optimizer\.(step|zero_grad)#"), re.compile("AccumulateGrad")
+_TO_ONE = re.compile("SendRecv")
+"""What stages of a pipeline send each other: their micro-batches are small on purpose."""
 
 
 @dataclass(frozen=True, eq=False)
 class MicroBatches:
     """Positions of GPU ops; none where a step has but one micro-batch, or parts that are not alike.
 
-    times: micro-batches of a step, 1 where there are none. kept: what the first of each step launches. together_us: how long each of these takes in all
-    micro-batches of its step, one after the other. gone: what the others launch. waits: positions of the calls that wait inside of those.
+    times: micro-batches of a step, 1 where there are none. kept: what the first of a step launches that others launch again. together_us: how long each of
+    these takes in all micro-batches of its step, one after the other; gradients are exchanged once. gone: what the others launch again, and what adds their
+    gradients up. waits: positions of the calls that wait between the first and the last.
     """
 
     times: float
@@ -37,20 +46,33 @@ class MicroBatches:
     waits: Ints
 
     @classmethod
-    def build(cls, work: GpuWork, calls: HostCalls) -> MicroBatches:
-        empty = np.empty(0, np.int64)
+    def build(cls, steps: Steps, work: GpuWork, calls: HostCalls) -> MicroBatches:
         adds = np.zeros(len(work.op), bool)
         adds[accumulations(work)] = True
-        of_step = [_parts(work, step) for step in np.unique(work.step).tolist()] if adds.any() else []
-        if not of_step or not all(len(parts) > 1 and _accumulated(work, parts, adds) for parts in of_step):
-            return cls(1.0, empty, np.empty(0), empty, empty)
-        later = [part for parts in of_step for part in parts[1:]]
-        first = [part for parts in of_step for part in parts[:1]]
-        together = [_together(work, parts) for parts in of_step]
+        part = _parts(steps, work, adds) if adds.any() and steps.repeats else np.full(len(adds), -1)
+        whole = np.flatnonzero(part >= 0)
+        if not len(whole):
+            return cls(1.0, whole, np.empty(0), whole, whole)
+        table = pd.DataFrame({"at": whole, "step": work.step[whole], "part": part[whole], "op": np.r_[work.ops.names, -1][work.op[whole]]})
+        table["us"] = work.dur_us[whole]
+        table["nth"] = table.groupby(["step", "part", "op"]).cumcount()
+        # The n-th of each kind in the first part, and its likes in the others.
+        like = table.groupby(["step", "op", "nth"])
+        table["of_first"], table["together"], table["parts"] = like["part"].transform("min"), like["us"].transform("sum"), like["part"].transform("nunique")
+        first = table[(table["part"] == 0) & (table["parts"] > 1)]
+        kept, exchanged = first["at"].to_numpy(), work.of(Family.COMMUNICATION)[first["at"].to_numpy()]
+        later = table[(table["part"] > 0) & ((table["of_first"] == 0) | adds[whole])]
         inside = np.zeros(len(calls.waits), bool)
-        for part in later:
-            inside[work.schedule.op_call[part[0]] : work.schedule.op_call[part[-1]] + 1] = True
-        return cls(1 + len(later) / len(first), np.concatenate(first), np.concatenate(together), np.concatenate(later), np.flatnonzero(inside & calls.waits))
+        for _, of_step in table.groupby("step"):
+            begun, ended = (work.schedule.op_call[of_step["at"].to_numpy()[of_step["part"].to_numpy() == number]] for number in (0, of_step["part"].max()))
+            inside[begun.max() + 1 : ended.max() + 1] = True
+        return cls(
+            times=float(table.groupby("step")["part"].nunique().mean()),
+            kept=kept,
+            together_us=np.where(exchanged, first["us"], first["together"]),
+            gone=later["at"].to_numpy(),
+            waits=np.flatnonzero(inside & calls.waits),
+        )
 
 
 def accumulations(work: GpuWork) -> Ints:
@@ -62,35 +84,53 @@ def accumulations(work: GpuWork) -> Ints:
     return np.flatnonzero(adds & (inside[work.op] >= 0))
 
 
-def _parts(work: GpuWork, step: int) -> list[Ints]:
-    """What a step launches, cut behind each backward pass; what comes after the last is the optimizer's."""
-    at = np.flatnonzero(work.step == step)
-    at = at[np.argsort(work.launched_us[at], kind="stable")]
-    backward = work.backward[at]
-    ends = np.flatnonzero(backward & ~np.r_[backward[1:], False]) + 1
-    return [at[first:last] for first, last in pairwise([0, *ends.tolist()])]
-
-
-def _accumulated(work: GpuWork, parts: list[Ints], adds: Mask) -> bool:
-    """Whether all parts launch what the first does, the later ones add to its gradients, and no optimizer steps before the last. Where a forward
-    pass communicates, as a stage of a pipeline does, parts are small on purpose."""
-    kinds = [Counter(work.ops.names[work.op[part[work.kernel[part] & ~adds[part] & (work.op[part] >= 0)]]].tolist()) for part in parts]
-    if any((kind & kinds[0]).total() < ALIKE * kind.total() for kind in kinds[1:]) or not all(adds[part].any() for part in parts[1:]):
-        return False
-    if (work.of(Family.COMMUNICATION) & ~work.backward)[np.concatenate(parts)].any():
-        return False
+def _parts(steps: Steps, work: GpuWork, adds: Mask) -> Ints:
+    """(n,) the micro-batch of its step that each op is of, from 0; -1 where the step has but one, and of what comes behind the last."""
+    forward = work.of(*PRODUCTS, Family.CONV, Family.ATTENTION) & work.kernel & ~work.backward
+    fills, exchanges = work.of(Family.FILL), work.of(Family.COMMUNICATION)
+    compared = work.kernel & ~adds & ~fills & ~exchanges & (work.op >= 0)
     notes = work.timeline.annotations
-    stepped = notes["start_us"].to_numpy()[matches(notes, _OPTIMIZER)] if len(notes) else np.empty(0)
-    return not ((stepped > work.launched_us[parts[0][0]]) & (stepped < work.launched_us[parts[-1][-1]])).any()
+    marks = notes.loc[matches(notes, _OPTIMIZER)] if len(notes) else notes
+    marked = marks["start_us"].to_numpy(), (marks["start_us"] + marks["dur_us"]).to_numpy()
+    found, sends = np.full(len(work.op), -1), work.named(_TO_ONE)
+    order = np.lexsort((work.launched_us, work.step))
+    count = 0
+    for at in np.split(order, np.flatnonzero(np.diff(work.step[order])) + 1):
+        parts = _cut(at, forward[at], work.backward[at])
+        if (
+            len(parts) > 1
+            and not sends[np.concatenate(parts)].any()
+            and _added_up(parts, adds, fills)
+            and _same(parts, compared, work)
+            and not _apart(parts, work.launched_us, *marked)
+        ):
+            count += 1
+            for number, positions in enumerate(parts):
+                found[positions] = number
+    return found if count >= MOST_STEPS * steps.steps else np.full(len(work.op), -1)
 
 
-def _together(work: GpuWork, parts: list[Ints]) -> Floats:
-    """How long each op of the first part takes with its likes in all others: the n-th that an op of that name launches as a kernel of that name."""
-    step = pd.DataFrame({"at": np.concatenate(parts), "part": np.repeat(np.arange(len(parts)), [*map(len, parts)])})
-    step["op"] = np.r_[work.ops.names, -1][work.op[step["at"]]]
-    step["dur"] = work.dur_us[step["at"]]
-    step["nth"] = step.groupby(["part", "op"]).cumcount()
-    whole = step.groupby(["op", "nth"])["dur"].sum()
-    first = step[step["part"] == 0]
-    found: Floats = whole.loc[pd.MultiIndex.from_frame(first[["op", "nth"]])].to_numpy()
-    return found
+def _cut(at: Ints, forward: Mask, backward: Mask) -> list[Ints]:
+    """What a step launches, in order, cut where a network goes forward again behind a backward pass; without what comes behind the last one."""
+    passes = np.flatnonzero(forward | backward)
+    turns = passes[:-1][backward[passes[:-1]] & forward[passes[1:]]] + 1
+    last = np.flatnonzero(backward)[-1:] + 1
+    return np.split(at[: last[0]], turns[turns < last[0]]) if len(last) else []
+
+
+def _added_up(parts: list[Ints], adds: Mask, fills: Mask) -> bool:
+    """Whether the later parts add to gradients of the first: it has none to add to, or to as many as were filled with zeros ahead of it."""
+    first, *others = (int(adds[part].sum()) for part in parts)
+    filled = int(fills[parts[0]].sum()) - int(fills[parts[1]].sum())
+    return min(others) > 0 and (2 * first < min(others) or abs(filled - first) <= ABOUT * first)
+
+
+def _same(parts: list[Ints], compared: Mask, work: GpuWork) -> bool:
+    """Whether all parts launch the same ops."""
+    first, *others = (Counter(work.ops.names[work.op[part[compared[part]]]].tolist()) for part in parts)
+    return all((first & other).total() >= ALIKE * max(first.total(), other.total()) > 0 for other in others)
+
+
+def _apart(parts: list[Ints], launched_us: Floats, begun_us: Floats, ended_us: Floats) -> bool:
+    """Whether an optimizer steps, or drops gradients, between two parts, or evaluates them itself."""
+    return bool(((begun_us < launched_us[parts[-1][-1]]) & (ended_us > launched_us[parts[0][-1]])).any())
