@@ -18,7 +18,7 @@ from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
-from advisor.views.replay.grids import Grids, beside_others
+from advisor.views.replay.grids import Grids, filled
 from advisor.views.replay.micro_batches import MicroBatches
 from advisor.views.time.idle_gaps import Gaps
 from advisor.views.time.roofline import ADD_DEVICE, Roofline
@@ -104,13 +104,13 @@ def low_arithmetic_intensity(
     """
     outcome = _of_products(program.training, work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
     if not isinstance(outcome, Found) and micro and micro.times > 1:
-        return merged(work, micro, _fill(work, grids), witness)
+        return merged(work, micro, filled(work, grids), witness)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
         return outcome
     waiting = gaps.causes["launch"].to_numpy() * first.again(gaps.next_op, gaps.start_us, gaps.end_us)
     waits = float(waiting.sum()) / gaps.run_us
     of_network = work.of(*PRODUCTS) | work.launched_by(_RECURRENT.search)
-    fill = _fill(work, grids)
+    fill = filled(work, grids)
     little_us = work.us_a_step(np.flatnonzero((fill <= 1 / TOGETHER) & ~work.held_up)) / len(distinct(work.column("device")))
     few = little_us / work.step_us if work.step_us else 0.0
     # Gaps inside a replayed graph come from recording its nodes.
@@ -176,18 +176,6 @@ def _of_products(
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
     )
-
-
-def _fill(work: GpuWork, grids: Grids | None) -> Floats:
-    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the multiprocessors where what a block needs is not
-    known; 1 beside others, NaN where no grid is, and of communication."""
-    if grids is None:
-        return np.full(len(work.rows), np.nan)
-    known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
-    fill = np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
-    little = np.flatnonzero(fill < 1)
-    fill[little[beside_others(work, little)]] = 1.0
-    return fill
 
 
 def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, waits: float, few: float) -> Found:

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.how_to_record import RECORD_BOTH
-from advisor.knowledge.kernel_names import of_library
+from advisor.knowledge.kernel_names import Family, of_library
 from advisor.knowledge.occupancy import WARP, fit
 from advisor.recordings.timeline import GpuKind
 from advisor.views.replay.gpu_work import GpuWork
@@ -53,6 +53,18 @@ class Grids:
                 if fits is not None:
                     waves[mine] = blocks[mine] / np.maximum(sms[mine] * fits.blocks, 1)
         return cls(blocks, sms, waves)
+
+
+def filled(work: GpuWork, grids: Grids | None) -> Floats:
+    """(n,) share of the device that each GPU op fills, from 0 to 1: of the places for its blocks, of the multiprocessors where what a block needs is not
+    known; 1 beside others, NaN where no grid is, and of communication."""
+    if grids is None:
+        return np.full(len(work.rows), np.nan)
+    known = work.kernel & (grids.blocks > 0) & ~work.of(Family.COMMUNICATION)
+    fill = np.where(known, np.minimum(np.where(np.isnan(grids.waves), grids.fill, grids.waves), 1.0), np.nan)
+    little = np.flatnonzero(fill < 1)
+    fill[little[beside_others(work, little)]] = 1.0
+    return fill
 
 
 SHARED, FILLED = 0.5, 0.25
