@@ -23,9 +23,9 @@ class Done:
     stderr: bytes
 
 
-def advisor(*arguments: object, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
-    """Run `advisor ARGUMENTS` in a directory; neither output is a terminal."""
-    given, out, err = (io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", write_through=True) for data in (stdin, b"", b""))
+def advisor(*arguments: object, cwd: Path, stdin: bytes = b"", encoding: str = "utf-8", **environment: str) -> Done:
+    """Run `advisor ARGUMENTS` in a directory; neither output is a terminal. encoding: what a user's locale makes of text."""
+    given, out, err = (io.TextIOWrapper(io.BytesIO(data), encoding=encoding, write_through=True) for data in (stdin, b"", b""))
     here, terminated = Path.cwd(), signal.getsignal(signal.SIGTERM)
     with ExitStack() as undone:
         for name, stream in (("stdin", given), ("stdout", out), ("stderr", err), ("argv", ["advisor", *map(str, arguments)])):

@@ -8,7 +8,7 @@ import stat
 import sys
 from pathlib import Path
 
-from advisor.cli.streams import say
+from advisor.cli.streams import declared, say
 from advisor.errors import OutputError, UsageError
 from advisor.files import write_whole
 
@@ -75,7 +75,7 @@ def make_directory(directory: Path) -> None:
 def write(rendered: str, target: Path | None, quiet: bool = False) -> None:
     """To standard output, or to a file: whole or not at all. Raises OutputError where it cannot be written."""
     if target is None:
-        sys.stdout.write(rendered if rendered.endswith("\n") else rendered + "\n")
+        sys.stdout.write(declared(rendered if rendered.endswith("\n") else rendered + "\n"))
         sys.stdout.flush()
         return
     try:

@@ -1,13 +1,16 @@
 """Standard output and error as every command has them: what a trace holds drives no terminal and gives a log no commands, and a stream
-that takes nothing more has an exit code of its own, which is never that of a finding."""
+that takes nothing more has an exit code of its own, which is never that of a finding, and one whose encoding lacks a character gets another."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
+import json
 import os
 import re
 import sys
+import unicodedata
 from typing import Any
 
 from advisor.errors import OutputError
@@ -35,11 +38,45 @@ def say(text: str) -> None:
     print(visible(text), file=sys.stderr)
 
 
+_TWINS = {
+    **dict(zip("·–−’•µ×→▓▒░", "---'*ux>%*.", strict=True)),
+    **dict(zip("▁▂▃▄▅▆▇█▉▊▋▌▍▎▏", "_.-=+*%####:::.", strict=True)),
+}
+"""What stands for a character that an encoding lacks: one for one, so that bars stay as long as they are."""
+
+
+def _twin(error: UnicodeError) -> tuple[str, int]:
+    """A handler of `codecs`: twins, letters without their accents, and "?" for what has none."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    made = (_TWINS.get(char) or unicodedata.normalize("NFKD", char).encode("ascii", "ignore").decode() or "?" for char in error.object[error.start : error.end])
+    return "".join(made), error.end
+
+
+codecs.register_error("advisor.twins", _twin)
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+def declared(text: str) -> str:
+    """A text for standard output. JSON, HTML and XML are UTF-8 wherever they are read: on a stream of another encoding JSON has its escapes,
+    and a page turns the stream to UTF-8, as it says of itself. Prose has the stream's encoding."""
+    if codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name == "utf-8":
+        return text
+    if text.startswith(("{", "[")):
+        return _BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    if text.startswith(("<!doctype", "<?xml")):
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    return text
+
+
 class _Stream:
     """A stream that writes for another one; all that it does not do itself is that one's."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="advisor.twins")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

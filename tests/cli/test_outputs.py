@@ -114,6 +114,21 @@ def test_standard_output_that_takes_nothing_is_no_finding(command, tmp_path):
         assert done.returncode == code and "Traceback" not in done.stderr, (into, done.returncode, done.stderr)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_is_replaced_and_files_and_data_lose_nothing(encoding, tmp_path):
+    """A locale of C, a console of Windows: prose has twins, what declares itself UTF-8 is that, and JSON is the same in every encoding."""
+    for command in (["analyze", SLOW], ["diff", SLOW, SLOW], ["explain", "small-grid"], ["rules", "--markdown"], ["analyze", SLOW, "-f", "markdown"]):
+        done = run(*command, cwd=tmp_path, encoding=encoding)
+        said = done.stdout.decode(encoding)
+        assert done.returncode == 0 and not done.stderr.count(b"Traceback") and ("us" in said or "µ" in said), (command, done.stderr)
+    assert "µs" in next(tmp_path.glob("*.html")).read_text(encoding="utf-8")
+    for form in ("json", "junit", "html"):
+        wide, narrow = (run("analyze", SLOW, "-f", form, "-o", "-", cwd=tmp_path, encoding=each).stdout for each in ("utf-8", encoding))
+        assert json.loads(wide) == json.loads(narrow) and narrow.isascii() if form == "json" else wide == narrow
+    done = run("analyze", "µ→文", cwd=tmp_path, encoding=encoding)
+    assert done.returncode == 3 and done.stderr.decode(encoding).startswith(f"advisor: there is no file {'u' if encoding == 'ascii' else 'µ'}>?\n")
+
+
 def test_standard_error_that_takes_nothing_leaves_the_exit_code(tmp_path):
     for into in ("2>/dev/full", "2>&-"):
         for command, code in ((f"analyze {SLOW} -f json -o out.json", 0), ("analyze no-such-file", 3), ("no-such-command", 2)):
