@@ -89,7 +89,9 @@ def check(
     from advisor.compare import budgets
     from advisor.engine import settings
     from advisor.engine.rule import catalog
+    from advisor.report import saved
     from advisor.reports._clean import visible
+    from advisor.sources import is_one_capture
 
     chosen = settings.load(config)
     known = catalog((*chosen.rules, *(rules or ())))
@@ -98,7 +100,7 @@ def check(
         raise UsageError("--baseline is given, but no budget says how much slower is too slow", f"Set {budgets.REGRESSION} in [tool.advisor.budgets].")
     reports = _reports([trace], rules, config)
     against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
-    verdicts = budgets.check_all(limits, reports, against)
+    verdicts = budgets.check_all(limits, dict(zip(saved.names(trace, is_one_capture), reports, strict=True)), against)
     for verdict in verdicts:
         print(visible(f"{verdict.status:11}  {verdict.budget}: {verdict.detail}"))
     crossed = [verdict for verdict in verdicts if not verdict.passes]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from advisor.compare.model import Comparison
@@ -11,7 +11,7 @@ from advisor.compare.shares import share
 from advisor.errors import UsageError, no_such
 from advisor.report.finding import SEVERITIES, Finding
 from advisor.report.model import Report
-from advisor.report.numbers import counted, duration, percent, size
+from advisor.report.numbers import changed_by, counted, duration, percent, points, size
 
 EXAMPLE = """
 [tool.advisor.budgets]
@@ -26,11 +26,13 @@ findings = { high = 0, sync-stall = 0, launch-gap = "low" }
 
 @dataclass(frozen=True)
 class Verdict:
-    """One budget held against one trace. `unknown`: the trace cannot tell, which is not good news."""
+    """One budget held against one trace. `unknown`: the trace cannot tell, which is not good news. value: what was held against the limit,
+    more of it is worse."""
 
     budget: str
     status: Literal["kept", "crossed", "unknown", "not checked"]
     detail: str
+    value: float = 0.0
 
     @property
     def passes(self) -> bool:
@@ -124,10 +126,18 @@ def check(budgets: Mapping[str, Any], report: Report, against: Comparison | None
 _WORST = ("crossed", "unknown", "not checked", "kept")
 
 
-def check_all(budgets: Mapping[str, Any], reports: Sequence[Report], against: Comparison | None = None) -> list[Verdict]:
-    """The same of several captures of one program: each has to keep a budget, and the verdict is that of the worst."""
-    of_each = [check(budgets, report, against) for report in reports]
-    return [min(verdicts, key=lambda one: _WORST.index(one.status)) for verdicts in zip(*of_each, strict=True)]
+def check_all(budgets: Mapping[str, Any], reports: Mapping[str, Report], against: Comparison | None = None) -> list[Verdict]:
+    """The same of several captures of one program, by their names: each has to keep a budget, and the verdict is that of the worst,
+    which it names where they differ."""
+    of_each = [check(budgets, report, against) for report in reports.values()]
+    return [_worst(dict(zip(reports, verdicts, strict=True))) for verdicts in zip(*of_each, strict=True)]
+
+
+def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
+    name, verdict = min(verdicts.items(), key=lambda item: (_WORST.index(item[1].status), -item[1].value))
+    if len({*verdicts.values()}) == 1:  # as of a regression, which is of all of them together
+        return verdict
+    return replace(verdict, detail=f"{verdict.detail} ({name}, the worst of {len(verdicts)} captures)")
 
 
 def _measure(name: str, limit: float, report: Report) -> Verdict:
@@ -136,22 +146,23 @@ def _measure(name: str, limit: float, report: Report) -> Verdict:
     if value is None:
         return Verdict(name, "unknown", f"a recording of kind {report.kind} holds nothing to tell it from")
     if value <= limit:
-        return Verdict(name, "kept", f"{write(value)}{per}, {write(limit)} allowed")
-    return Verdict(name, "crossed", f"{write(value)}{per}, {write(value - limit)} over the limit of {write(limit)}")
+        return Verdict(name, "kept", f"{write(value)}{per}, {write(limit)} allowed", value)
+    over = points if write is percent else write
+    return Verdict(name, "crossed", f"{write(value)}{per}, {over(value - limit)} over the limit of {write(limit)}", value)
 
 
 def _regression(limit: float, report: Report, against: Comparison | None) -> Verdict:
     if against is None:
         return Verdict(REGRESSION, "not checked", "a snapshot of memory has no step" if report.kind == "memory" else "no --baseline was given")
-    percent = 100 * against.change_share
-    told = f"the step changed by {percent:+.2f} %"
-    if percent <= limit:
-        return Verdict(REGRESSION, "kept", f"{told}, {limit:g} % are allowed")
+    told = f"the step changed by {changed_by(against.change_share)}"
+    if 100 * against.change_share <= limit:
+        return Verdict(REGRESSION, "kept", f"{told}, {limit:g}% allowed")
+    crossed = f"{told}, {points(against.change_share - limit / 100)} over the limit of {limit:g}%"
     if against.noise is None:
-        return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed; a side of fewer than three captures does not show the noise")
+        return Verdict(REGRESSION, "crossed", f"{crossed}; a side of fewer than three captures does not show the noise")
     if against.noise.low_us <= 0:
         return Verdict(REGRESSION, "kept", f"{told}, which is within the noise of the captures")
-    return Verdict(REGRESSION, "crossed", f"{told}, {limit:g} % are allowed, and it is beyond the noise")
+    return Verdict(REGRESSION, "crossed", f"{crossed}, and it is beyond the noise")
 
 
 def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdict]:
@@ -180,5 +191,5 @@ def _findings(limits: Mapping[str, int | str], report: Report) -> Iterable[Verdi
 def _count(budget: str, found: list[Finding], limit: int, what: str) -> Verdict:
     told = f"{len(found)} {what}, {limit} allowed"
     if len(found) <= limit:
-        return Verdict(budget, "kept", told)
-    return Verdict(budget, "crossed", f"{told}: {', '.join(dict.fromkeys(f'{f.rule} ({f.severity})' for f in found))}")
+        return Verdict(budget, "kept", told, len(found))
+    return Verdict(budget, "crossed", f"{told}: {', '.join(dict.fromkeys(f'{f.rule} ({f.severity})' for f in found))}", len(found))

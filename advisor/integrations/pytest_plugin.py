@@ -75,7 +75,7 @@ class _Held:
                 raise UsageError(
                     f"the baseline is not comparable: {difference.what} is {difference.before} before and {difference.after} after", difference.advice
                 )
-        verdicts = budgets.check_all(self.limits, found, against)
+        verdicts = budgets.check_all(self.limits, dict(zip(saved.names(self._trace, is_one_capture), found, strict=True)), against)
         if self._allowed or not (unjudged := sorted((r.headline for r in found if r.headline.judged != "yes"), key=lambda headline: headline.judged != "no")):
             return verdicts
         # What could not be judged keeps no budget.

@@ -77,6 +77,16 @@ def percent(fraction: float) -> str:
     return f"{fraction:.1%}" if abs(fraction) < 0.0995 else f"{fraction:.0%}"
 
 
+def changed_by(fraction: float) -> str:
+    """A change as a share of what was: `+4.2%`, `−83%`."""
+    return f"{'+' if fraction > 0 else '−' if fraction < 0 else ''}{percent(abs(fraction))}"
+
+
+def points(fraction: float) -> str:
+    """By how much one share is more than another: `79 percentage points`, which is no share of either."""
+    return f"{percent(fraction).removesuffix('%')} percentage points"
+
+
 def count(number: int) -> str:
     """A count, thousands grouped."""
     return f"{number:,}"

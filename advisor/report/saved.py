@@ -82,6 +82,11 @@ def captures(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> lis
     return found
 
 
+def names(path: Path, whole: Callable[[Path], bool] = lambda _: False) -> list[str]:
+    """What the captures of one side are called, in the order of `reports`."""
+    return [one.name for one in captures(path, whole)]
+
+
 def reports(paths: list[Path], analyze: Callable[[Path], Report], whole: Callable[[Path], bool] = lambda _: False) -> list[Report]:
     """A report of each capture: read where it was saved, made where it is a trace; `whole` as of `captures`."""
     return [read_report(p) if is_report(p) else analyze(p) for path in paths for p in captures(path, whole)]

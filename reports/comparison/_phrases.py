@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from advisor.compare.model import Comparison, FindingChange, Row, Side, Table
-from advisor.report.numbers import counted, duration, percent, three
+from advisor.report.numbers import changed_by, counted, duration, percent, three
 from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
 from advisor.reports._phrases import amount, likely
@@ -79,15 +79,10 @@ def signed(us: float) -> str:
     return f"{'+' if us > 0 else '−' if us < 0 else ''}{duration(abs(us))}"
 
 
-def share(fraction: float) -> str:
-    """A change as a share: `+4.2%`, `−83%`."""
-    return f"{'+' if fraction > 0 else '−' if fraction < 0 else ''}{percent(abs(fraction))}"
-
-
 def step(comparison: Comparison) -> str:
     """The step before, after, and the change with its noise, where that is known; where it is not, the summary says so."""
     before, after = comparison.before.step_us, comparison.after.step_us
-    change = f"{signed(comparison.change_us)}, {share(comparison.change_share)}"
+    change = f"{signed(comparison.change_us)}, {changed_by(comparison.change_share)}"
     if comparison.kind == "kernels":
         return f"Measured kernels {duration(before)} → {duration(after)} ({change})"
     noise = comparison.noise
@@ -137,6 +132,6 @@ def applied(comparison: Comparison) -> list[str]:
         return []
     gained = -comparison.change_us
     if comparison.kind == "kernels":
-        return [*told, f"all measured kernels together: {share(comparison.change_share)}"]
+        return [*told, f"all measured kernels together: {changed_by(comparison.change_share)}"]
     of = "it" if len(told) == 1 else "both fixes" if len(told) == 2 else f"all {counted(len(told), 'fix', 'fixes')} together"
     return [*told, f"gained with {of}: {signed(gained) if gained < 0 else duration(gained)} a step"]

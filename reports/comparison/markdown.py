@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compare.model import Comparison, Row
-from advisor.report.numbers import duration
+from advisor.report.numbers import changed_by, duration
 from advisor.reports._bars import SMALLEST, Bar, drawn, fenced
 from advisor.reports._clean import legible
 from advisor.reports.comparison import _phrases as words
@@ -24,7 +24,7 @@ def render(comparison: Comparison) -> str:
     comparison = legible(comparison)
     lines = [
         MARKER,
-        f"## {words.whole(comparison)} time: {words.share(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
+        f"## {words.whole(comparison)} time: {changed_by(comparison.change_share) or 'no change'} ({escape(comparison.verdict)})",
         "",
         f"**{escape(comparison.summary)}** {escape(words.step(comparison))}. {escape(words.work(comparison))}.",
         "",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from advisor.compare.history import Entry, Trend
-from advisor.report.numbers import counted, duration, percent
+from advisor.report.numbers import changed_by, counted, duration, percent
 from advisor.reports._clean import visible
-from advisor.reports.comparison._phrases import share
 
 NAME = "text"
 SUFFIX = ".txt"
@@ -38,7 +37,7 @@ def gain(entry: Entry, rule: str) -> float | None:
 def change(before: Entry | None, entry: Entry) -> str:
     """The step against the commit before."""
     old = before.report.step_us if before else 0.0
-    return share(entry.report.step_us / old - 1) if old else ""
+    return changed_by(entry.report.step_us / old - 1) if old else ""
 
 
 def bars(values: list[float]) -> str:

@@ -10,7 +10,7 @@ from advisor.compare import compare
 from advisor.compare.budgets import EXAMPLE, check, check_all, parse
 from advisor.errors import UsageError
 from advisor.report.memory import TracedMemory
-from advisor.report.numbers import percent
+from advisor.report.numbers import percent, points
 from advisor.report.step import Work
 from tests.compare.test_compare import changed, noisy, sample
 from tests.paths import ROOT
@@ -40,7 +40,7 @@ def test_shares_are_of_all_devices():
     idle = sum(t.idle_us for t in report.time) / sum(t.window_us for t in report.time)
     assert status({"idle_share": idle + 1e-9}, report) == {"idle_share": "kept"}
     (verdict,) = check({"idle_share": idle / 2}, report)
-    assert verdict.status == "crossed" and f"{percent(idle / 2)} over the limit of {percent(idle / 2)}" in verdict.detail
+    assert verdict.status == "crossed" and f"{points(idle / 2)} over the limit of {percent(idle / 2)}" in verdict.detail
 
 
 def test_shares_are_of_the_step_as_it_runs_when_nobody_records():
@@ -51,8 +51,8 @@ def test_shares_are_of_the_step_as_it_runs_when_nobody_records():
     window = msgspec.structs.replace(report.window, recording_us=4_000.0)
     report = msgspec.structs.replace(report, window=window, time=(added,))
     assert [v.detail for v in check({"idle_share": 0, "exposed_copy_share": 0}, report)] == [
-        "33% of the step, 33% over the limit of 0%",  # 8.4 of 25.23 ms
-        "2.5% of the step, 2.5% over the limit of 0%",  # 0.62 of 25.23 ms
+        "33% of the step, 33 percentage points over the limit of 0%",  # 8.4 of 25.23 ms
+        "2.5% of the step, 2.5 percentage points over the limit of 0%",  # 0.62 of 25.23 ms
     ]
     less = msgspec.structs.replace(report, time=(time,))  # of which the profiler's part is none
     assert status({"idle_share": 20_400 / 37_230}, less) == {"idle_share": "kept"}
@@ -133,6 +133,12 @@ def test_a_regression_against_a_baseline(comparison, said):
     assert status({"regression_percent": 3}, launch_bound(), comparison) == {"regression_percent": said}
 
 
+def test_a_change_is_written_as_everywhere_and_how_far_it_is_over_in_points():
+    (slower,), (faster,) = (check({"regression_percent": 3}, launch_bound(), against(factor, 1)) for factor in (1.2, 0.5))
+    assert re.fullmatch(r"the step changed by \+\d+%, [\d.]+ percentage points over the limit of 3%; a side of fewer .*", slower.detail)
+    assert re.fullmatch(r"the step changed by −\d+%, 3% allowed", faster.detail)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -189,7 +195,17 @@ def test_a_rule_that_was_not_run_keeps_no_budget():
 
 
 def test_each_of_several_captures_has_to_keep_a_budget():
-    slow, fast = launch_bound(), healthy()
-    for reports in ((slow, fast), (fast, slow)):
+    fast, slow = sorted((launch_bound(), healthy()), key=lambda report: report.step_us)
+    for reports in ({"slow": slow, "fast": fast}, {"fast": fast, "slow": slow}):
         (verdict,) = check_all({"step_ms": (fast.step_us + slow.step_us) / 2e3}, reports)
-        assert verdict.status == "crossed"
+        assert verdict.status == "crossed" and verdict.detail.endswith("(slow, the worst of 2 captures)")
+
+
+def test_the_worst_of_several_captures_is_the_one_that_is_told_whether_they_cross_or_keep_a_budget():
+    report = launch_bound()
+    steps = {f"{ms}.json": msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, step_us=1e3 * ms)) for ms in (2, 6, 3)}
+    for limit, said in ((1, "crossed"), (10, "kept")):
+        (verdict,) = check_all({"step_ms": limit}, steps)
+        assert verdict.status == said and verdict.detail.startswith("6.00 ms, ") and verdict.detail.endswith(" (6.json, the worst of 3 captures)")
+    (alike,) = check_all({"regression_percent": 3}, steps, against(1.2, 3))
+    assert "captures)" not in alike.detail, "that is of all of them together"
