@@ -72,7 +72,9 @@ def analyze(
     ] = None,
     kernels: Annotated[str | None, typer.Option(help="A report of Nsight Compute of the same program, whose kernels are found in the trace.")] = None,
     step_ms: Annotated[float | None, typer.Option(help="The step time without a profiler, in ms, to correct for what recording cost.")] = None,
-    each: Annotated[bool, typer.Option("--each", help="Several traces are no job: analyse each by itself, one after the other.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Several traces, or those of a directory, are no job: analyse each by itself, one after the other.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary beside the page, nor what is written.")] = False,
     open: OpenOption = False,
     executor: ExecutorOption = "",
@@ -96,6 +98,7 @@ def analyze(
             raise UsageError(f"--shard writes summaries and judges nothing: {asked} would do nothing", "Leave it out; advisor merge writes and judges.")
     _check_several(outputs, directory, format, each, shard)
     if each:
+        from advisor.sources import each_of
 
         def one(path: str, into: Path | None) -> None:
             analyze(
@@ -103,7 +106,7 @@ def analyze(
                 quiet=quiet, open=open, executor=executor, workers=workers, shard=shard,
             )  # fmt: skip
 
-        _one_by_one(trace, outputs[0] if outputs else None, formats()[format or "html"].SUFFIX, one)
+        _one_by_one(each_of(trace), outputs[0] if outputs else None, formats()[format or "html"].SUFFIX, one)
         return
     if not 0 < max_gib <= 1e9:
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")

@@ -98,7 +98,7 @@ counters of a kernel, what memory held, how ranks are matched."""
 READ_INSTEAD = ("fuller-file", "latest-recording")
 """Checks that something is told by though nothing is wrong: which file was read in place of another."""
 
-LOOK_AT_EACH = "advisor analyze --each, with the files, looks at each"
+LOOK_AT_EACH = "advisor analyze --each looks at each"
 """What to do where the latest of several was read."""
 
 

@@ -23,7 +23,7 @@ from advisor.sources.ranks import JobTraces, holds_ranks, job_of, latest_among, 
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
-__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "is_one_capture", "load", "read", "read_several"]
+__all__ = ["DEFAULT_MAX_BYTES", "STDIN", "cores", "each_of", "is_one_capture", "load", "read", "read_several"]
 
 
 def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None, processes: int | None = None) -> Recording:
@@ -77,6 +77,25 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     if len(named) > len(latest) == 1:
         raise TraceError("these are recordings of one process, one after the other, and no ranks of a job", "Give one of them, or look at each: --each")
     return job_of(latest, os.path.dirname(named[0]) or ".", _of_ranks_left(len(named) - len(latest)))
+
+
+def each_of(paths: Sequence[str]) -> list[str]:
+    """What is to be looked at by itself of what was given: of a directory or a pattern its traces. Of several directories each may be one
+    capture, as the ranks of a job are; what `advisor record` wrote always is."""
+    return [one for path in paths for one in ([path] if len(paths) > 1 and os.path.isdir(path) and is_one_capture(path) else _traces_at(path))]
+
+
+def _traces_at(path: str) -> list[str]:
+    """The traces of a directory or pattern, the runs of a log of JAX's, or the path where it names neither."""
+    if path == STDIN or not (is_pattern(path) or is_directory(path)) or run.recognises(Path(path)):
+        return [path]
+    from advisor.sources.jax.directory import files_of, nearest_runs
+
+    logged = nearest_runs(Path(path)) if os.path.isdir(path) else []
+    if logged:
+        return files_of(logged[0]) if len(logged) == 1 else [str(one) for one in logged]
+    names = names_in(path)
+    return traces_among(names) or snapshots_among(names) or (names if is_pattern(path) else []) or [path]  # nothing: `read` says so
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:

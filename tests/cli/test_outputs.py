@@ -295,6 +295,26 @@ def test_each_of_two_traces_of_one_name_has_a_report(tmp_path):
     assert done.returncode == 0, "a pattern may match one file"
 
 
+def test_each_trace_of_a_directory_or_a_pattern_has_a_report(tmp_path):
+    """And no job is made of them, nor of the ranks of one; of several directories each may be a job."""
+    (tmp_path / "two").mkdir()
+    for side in ("slow", "fixed"):
+        shutil.copy(ROOT / "samples" / "launch-gap" / f"{side}.json.gz", tmp_path / "two")
+    job = ROOT / "samples" / "jobs" / "ddp_even_2"
+    for number, (given, kinds) in enumerate(
+        ((["two"], ["trace"] * 2), (["two/*.json.gz"], ["trace"] * 2), ([job], ["trace"] * 2), (["two", job], ["trace"] * 2 + ["job"]))
+    ):
+        out = tmp_path / f"out{number}"
+        out.mkdir()
+        done = advisor("analyze", *given, "--each", "-o", out, "-f", "json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert sorted(json.loads(path.read_text())["kind"] for path in out.iterdir()) == sorted(kinds), given
+    done = advisor("analyze", "two", "--each", "-o", "one.json", cwd=tmp_path)
+    assert done.returncode == 2 and "2 traces cannot go to one one.json" in done.stderr
+    for nothing in ("no*such", "out0/none"):
+        assert advisor("analyze", nothing, "--each", cwd=tmp_path).returncode == 3
+
+
 def test_a_command_that_is_none_takes_no_recording_away(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "recording.json").write_text('{"version": 1, "unprofiled_step_us": [1000]}')
