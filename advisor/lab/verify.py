@@ -171,7 +171,7 @@ def verify_commands(
 ) -> Verification:  # fmt: skip
     """Run two commands by turns and hold their steps against each other, found as `advisor record` finds them; nothing is profiled.
 
-    progress: called with what runs now. Raises TraceError where a command fails or has no steps.
+    progress: called with what runs now. Raises UsageError where a command fails, TraceError where it has no steps.
     """
     if runs < 2:
         raise UsageError(f"{runs} run a side has no spread", "Give 2 or more.")
@@ -214,7 +214,7 @@ def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
         if code in STOPPED:
             raise SystemExit(code)
         if code:
-            raise TraceError(f"{command} ended with exit code {code}", "Run it alone to see why.")
+            raise UsageError(f"{command} ended with exit code {code}", "Run it alone to see why.")
         saved: dict[str, Any] = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))
     return saved
 

@@ -111,7 +111,7 @@ def test_the_command_runs_both_programs_by_turns(tmp_path, monkeypatch, capfd):
     assert "trained" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(("code", "raised"), [(130, SystemExit), (143, SystemExit), (1, TraceError), (139, TraceError)])
+@pytest.mark.parametrize(("code", "raised"), [(130, SystemExit), (143, SystemExit), (1, UsageError), (139, UsageError)])
 def test_who_is_told_to_stop_stops_and_a_program_that_breaks_is_named(monkeypatch, code, raised):
     monkeypatch.setattr("advisor.lab.launch.launch", lambda *args, **options: code)
     with pytest.raises(raised, match=str(code)):
