@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from advisor.engine.folding import at_most_low
 from advisor.engine.rule import Judged
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
@@ -15,6 +16,8 @@ from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import changes
 
 AGAIN = "the same recording once that is fixed"
+
+WHOLE_FILE = "the whole file"
 
 OF_THE_HOST = 0.5
 """A fix of which the GPU's own work gains less than this share of its saving gains by the host's time."""
@@ -54,6 +57,15 @@ def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None
     severity: Severity = "low" if finding.saving.expected >= LOW_SHARE * replay.step_us else "info"
     possible = msgspec.structs.replace(finding, status="possible", severity=severity, possible_why=why, decide_with=by)
     return found._replace(finding=possible)
+
+
+def cut_short(found: Judged) -> Judged:
+    """The finding of a file that was cut, as a possible one: kernels that are missing would fill the gaps, or make the step longer."""
+    finding = found.finding
+    if finding.status == "possible":
+        return found
+    why = "the file was cut before its end, and kernels may be missing"
+    return found._replace(finding=msgspec.structs.replace(finding, status="possible", severity=at_most_low(finding), possible_why=why, decide_with=WHOLE_FILE))
 
 
 def clocked(found: Sequence[Judged]) -> list[Judged]:

@@ -167,8 +167,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     if bound.name == "cpu-only":
         lost = f", although the program launched {len(issued):,} kernels: their events were lost or not recorded" if len(issued) else ""
-        if cut := next((check for check in checks.results if check.check == "complete-file" and check.status != "ok"), None):
-            lost += f", as far as it could be read: {cut.detail}"
+        if unread := next((check for check in checks.results if check.check == "complete-file" and check.status != "ok"), None):
+            lost += f", as far as it could be read: {unread.detail}"
         return "no", f"the trace holds no GPU work{lost}"
     captured = int(captured_calls(timeline.api_calls, issued).sum())
     if bound.shares.idle > IDLE_CAPTURE and captured > len(issued) / 2:
@@ -178,10 +178,17 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     once = startup.once_share(steps.start_us, steps.end_us)
     if once > MOSTLY_ONCE and {check.check for check in broken} <= {"start-up"}:
         return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts, trying algorithms, capturing graphs"
+    touched, told = {part for check in broken for part in check.touches}, f"the trace fails {', '.join(check.check for check in broken)}"
+    if touched >= {"host", "kernels"}:
+        return "no", told
+    if cut := timeline.source.cut:
+        if bound.shares.idle >= HALF:
+            return "no", f"kernels may be missing, so whether the GPU idles is not known: {cut}"
+        return "partly", f"kernels may be missing: {cut}"
+    if touched:
+        return "partly", f"{told}, so rules that rest on it could not look"
     if broken:
-        touched = {part for check in broken for part in check.touches}
-        told = f"the trace fails {', '.join(check.check for check in broken)}"
-        return ("no", told) if touched >= {"host", "kernels"} else ("partly", f"{told}, so rules that rest on it could not look")
+        return "partly", f"{told}: {broken[0].detail}"
     ops = timeline.gpu_ops["start_us"].to_numpy()
     count = int((steps.holds(ops) & launched_ops(timeline)).sum())
     if count < FEWEST_OPS:

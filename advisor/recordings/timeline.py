@@ -190,6 +190,8 @@ class ReadIssue:
     status: str = "degraded"
     events: int = 0
     """How many events it concerns, 0 where that is not counted."""
+    cut: bool = False
+    """Whether events are missing that nobody can count, as where a file ends early: host ops may be there without their kernels."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,11 @@ class Source:
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Versions of the producer, driver and runtime; never paths, hosts or environment."""
+
+    @property
+    def cut(self) -> str:
+        """How the file was cut before its last event; "" where it was not."""
+        return "; ".join(issue.detail for issue in self.issues if issue.cut)
 
 
 def empty_column(dtype: str, n: int = 0) -> pd.Series:

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import clocked, doubted, first_seen, paced
+from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
@@ -119,6 +119,8 @@ def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     first = workspace.get(FirstPass)
     if first.only or first.taken or first.brief:
         found = [first_seen(f, replay, first.brief) for f in found]
+    if workspace.get(Timeline).source.cut:
+        found = [cut_short(f) for f in found]
     found = [_of_a_part(_with_changes(f, replay), replay.step_us, workspace.get(Steps).apart) for f in folded(replay, found)]
     found.sort(key=lambda f: (SEVERITIES.index(f.finding.severity), not f.finding.shortens, -f.finding.saving.expected, f.finding.rule))
     return [_with_lines(in_true_time(f, replay.true_step), workspace.get(Timeline)) for f in found]

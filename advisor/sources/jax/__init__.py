@@ -66,7 +66,7 @@ def _chrome(opened: Opened) -> Timeline | TpuProfile:
     issues = [ReadIssue("poorer-format", f"{lost}; the .xplane.pb that it was made of does")]
     if spans >= chrome.MOST_EVENTS:
         detail = f"the exporter keeps {chrome.MOST_EVENTS:,} events, so this trace is cut; the .xplane.pb that it was made of is whole"
-        issues.append(ReadIssue("complete-file", detail))
+        issues.append(ReadIssue("complete-file", detail, cut=True))
     return tables.part(opened.path, stream.total, issues)
 
 

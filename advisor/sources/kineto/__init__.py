@@ -183,7 +183,7 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
         found.append(f"the file ends at byte {stream.total:,}, before its list of events does; read {counted(events, 'event')}, whole up to byte {text.end:,}")
     if text.bad:
         found.append(f"left out {counted(text.bad, 'event')} of invalid JSON, the first at byte {text.first_bad:,}")
-    return [ReadIssue("complete-file", detail) for detail in found]
+    return [ReadIssue("complete-file", detail, cut=not text.whole) for detail in found]
 
 
 def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:
@@ -194,6 +194,7 @@ def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:
             check,
             "; ".join(issue.detail for issue in issues if issue.check == check),
             events=sum(issue.events for issue in issues if issue.check == check),
+            cut=any(issue.cut for issue in issues if issue.check == check),
         )
         for check in checks
     )

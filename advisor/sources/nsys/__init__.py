@@ -267,7 +267,7 @@ def _unmerged(db: Database, path: str) -> list[ReadIssue]:
         f"{db.unread_bytes:,} bytes lie beside the file, in {name}-wal, and were not read: rows may be missing. Merge them with: "
         f"sqlite3 {name} 'PRAGMA wal_checkpoint(TRUNCATE)', or export again"
     )
-    return [ReadIssue("complete-file", detail)] if db.unread_bytes else []
+    return [ReadIssue("complete-file", detail, cut=True)] if db.unread_bytes else []
 
 
 def _graph_issues(ops: pd.DataFrame) -> list[ReadIssue]:

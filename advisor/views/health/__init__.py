@@ -8,7 +8,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, gpu_events, links, stream_order
-from advisor.views.health.reading import as_read, graphs, open_ranges, poorer_format, runtime, unnamed
+from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, runtime, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.replay.build import Replay
 from advisor.views.time.roofline import Roofline
@@ -31,10 +31,9 @@ class TraceHealth:
 
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program) -> TraceHealth:
-        again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends"
         return cls(
             (
-                as_read(timeline, "complete-file", "every event of the file was read", again),
+                complete(timeline),
                 as_read(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
                 graphs(timeline),
                 as_read(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),

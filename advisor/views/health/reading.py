@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from advisor.recordings.timeline import GpuKind, Timeline
@@ -27,6 +28,16 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
         detail="; ".join(i.detail for i in issues),
         record_with=record_with,
     )
+
+
+def complete(timeline: Timeline) -> Health:
+    """Whether the file was read to its end. One that was cut lacks what was written last, mostly kernels: what is there can be looked at, but
+    nothing is sure; where no GPU work is left, nobody can look, and to record that too would not help."""
+    again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
+    made = as_read(timeline, "complete-file", "every event of the file was read", again)
+    if not timeline.source.cut or made.status == "failed":
+        return made
+    return msgspec.structs.replace(made, status="failed", touches=() if len(timeline.gpu_ops) else made.touches)
 
 
 def open_ranges(timeline: Timeline) -> tuple[Health, ...]:

@@ -47,6 +47,39 @@ def test_what_the_reader_found_is_passed_on(check, status):
     assert [h.check for h in found.values() if h.status != "ok"] == [check], "and to no other check"
 
 
+def cut(trace):
+    timeline = trace.timeline()
+    return replace(timeline, source=replace(timeline.source, issues=(ReadIssue("complete-file", "the file ends at byte 9", cut=True),)))
+
+
+def test_a_file_that_was_cut_fails_and_is_judged_in_part_at_most():
+    part, none = cut(loop()), cut(Trace().op("aten::mm", 0, 10))
+    checks = [next(h for h in Workspace(timeline).get(TraceHealth).results if h.check == "complete-file") for timeline in (part, none)]
+    assert [(h.status, h.touches) for h in checks] == [("failed", ()), ("failed", ("host", "kernels"))]
+    assert all("whole file" in h.record_with for h in checks)
+    report = run(none, built_in().values())
+    assert report.headline.judged == "no" and {s.record_with for s in report.skipped} == {checks[1].record_with}, "recording the GPU too would not help"
+
+
+def waited(trace, us):
+    """Four steps of 60 kernels with a pause of the host before the next."""
+    for s in range(5):
+        at = s * (1200.0 + us)
+        trace.step(at, 1199 + us, s + 1)
+        for k in range(60):
+            trace.op("aten::relu", at + 20 * k, 15).launch(at + 20 * k + 2, at + 20 * k + 8, at + 20 * k + 24)
+    return trace
+
+
+@pytest.mark.parametrize(("pause_us", "verdict", "of"), [(2000.0, "no", "idles"), (200.0, "partly", "may be missing")])
+def test_what_a_cut_file_may_lack_is_neither_judged_nor_found(pause_us, verdict, of):
+    whole, part = (run(timeline, built_in().values()) for timeline in (waited(Trace(), pause_us).timeline(), cut(waited(Trace(), pause_us))))
+    assert whole.headline.judged == "yes" and any(f.status == "found" for f in whole.findings)
+    assert part.headline.judged == verdict and of in part.headline.judged_why and "byte 9" in part.headline.judged_why
+    assert part.findings and all(f.status == "possible" and not f.loud for f in part.findings)
+    assert part.headline.predicted_step_us.expected == part.headline.step_us
+
+
 def early(bad, total=100):
     """So many of `total` kernels seem to start 50 µs before their launch."""
     trace = Trace()
