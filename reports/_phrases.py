@@ -235,6 +235,27 @@ def improves(report: Report) -> bool:
     return after is not None and bool(speedup(report.step_us, after.expected))
 
 
+_FEW = 3
+
+
+def left_out(report: Report) -> str:
+    """Which findings that gain time the step with every fix leaves out, and why, in a sentence; "" where it has all, or none is predicted."""
+    if report.headline.predicted_step_us is None:
+        return ""
+    why: dict[str, dict[str, None]] = {}
+    for finding in report.findings:
+        if finding.left_out and isinstance(finding.saving, Saving) and finding.saving.expected > 0:
+            why.setdefault(finding.left_out, {})[finding.rule] = None
+    told = "; ".join(f"{_together([*rules])} ({reason})" for reason, rules in why.items())
+    return f"Left out of the {step_noun(report)} with every fix: {told}." if told else ""
+
+
+def _together(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b, c and 2 more`."""
+    shown = [*names[:_FEW], f"{len(names) - _FEW} more"] if len(names) > _FEW + 1 else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
 _JUDGED = {"partly": "In part", "no": "No"}
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.engine.outcome import Outcomes
+from advisor.engine.outcome import Outcomes, counted
 from advisor.intervals import clip, joined, length, subtract
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
@@ -62,14 +62,13 @@ IDLE_BOUNDS = frozenset(cause.bound for cause in IDLE_CAUSES)
 def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     """What bounds the step, the replayed step with every fix that shortens it, and whether that could be judged."""
     steps, replay, bound = workspace.get(Steps), workspace.get(Replay), workspace.get(Bound)
-    sure = [f for f in outcomes.found if f.finding.status == "found" and not f.finding.allowed]
-    counted = [f for f in sure if f.edits and f.counted and f.finding.shortens]
-    edits = [f.edits for f in counted]
+    fixes = [f for f in counted(outcomes.found) if f.edits]
+    edits = [f.edits for f in fixes]
     saving = replay.saving(Edits.all_of(edits), "every finding") if edits else None
     step = replay.true_step.expected_us
     scale = step / steps.step_us if steps.step_us else 1.0
     low, expected, high = (scale * us for us in (saving.low_us, saving.expected_us, saving.high_us)) if saving else (0.0, 0.0, 0.0)
-    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, s) for f in counted if isinstance(s := f.finding.saving, Saving)])
+    predicted = _predicted(step, (low, expected, high), [(f.finding.rule, s) for f in fixes if isinstance(s := f.finding.saving, Saving)])
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent

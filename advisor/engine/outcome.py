@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from advisor.engine.rule import Judged
-from advisor.report.finding import Clear, Failed, Skipped
+from advisor.report.finding import Clear, Failed, Finding, Saving, Skipped
 
 
 @dataclass
@@ -22,3 +25,27 @@ class Outcomes:
         """The rules that ran, whatever became of them."""
         others = (item.rule for rows in (self.clear, self.skipped, self.failed) for item in rows)
         return frozenset((*others, *(f.finding.rule for f in self.found)))
+
+
+def left_out(item: Judged) -> str:
+    """Why the step predicted with every fix does not have this one; "" where it does."""
+    finding, saving = item.finding, item.finding.saving
+    if finding.allowed:
+        return "allowed"
+    if finding.status != "found":
+        return "only possible"
+    if not isinstance(saving, Saving):
+        return "frees memory, not time"
+    if saving.per != "step":
+        return f"makes a {saving.per} shorter, not the step"
+    return "" if item.counted else "another way, not one more"
+
+
+def counted(found: Iterable[Judged]) -> list[Judged]:
+    """Those that the step predicted with every fix has."""
+    return [item for item in found if not left_out(item)]
+
+
+def with_left_out(found: Iterable[Judged]) -> tuple[Finding, ...]:
+    """The findings, each with why the step predicted with every fix does not have it."""
+    return tuple(msgspec.structs.replace(item.finding, left_out=left_out(item)) for item in found)

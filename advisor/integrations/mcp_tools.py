@@ -239,6 +239,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "saves": _saving(found.saving),
         "fix": {"title": found.fix.title, "steps": found.fix.steps, "code": found.fix.code, "risk": found.fix.risk},
         "explained_by": found.folded_into,
+        "left_out_of_every_fix": found.left_out,
         "from_trace": {"summary": _text(found.summary), "evidence": evidence},
     }
 

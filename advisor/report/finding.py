@@ -187,6 +187,8 @@ class Finding(msgspec.Struct, frozen=True):
     """How to record the lines of the source that it comes from, where the recording has none."""
     edits: tuple[Change, ...] = ()
     """What the fix is expected to do to the step, part by part."""
+    left_out: str = ""
+    """Why the step predicted with every fix does not have this one; "" where it does, and where no step is predicted."""
 
     @property
     def loud(self) -> bool:

@@ -74,6 +74,7 @@ def _document(report: Report, limits: Limits) -> str:
         totals=_memory.totals(drawn, drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
+        left_out=_phrases.left_out(report),
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
         pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
         peaks=peaks,

@@ -20,6 +20,7 @@ from advisor.reports._phrases import (
     improves,
     judged,
     last_line,
+    left_out,
     likely,
     measured,
     nothing_found,
@@ -139,6 +140,7 @@ def _headline(report: Report) -> list[str]:
         line += f", **{duration(after.expected)}** with every fix ({interval(after.low, after.high)}):"
         line += f" {speedup(report.step_us, after.expected)} as fast"
     line += ". " if line else ""
+    left = left_out(report)
     told = trust(report)
     about = f"{code(cut(report.source.path, 120))} · {escape(cut(hardware(report), 120))}" + (f" · {steps(report)}" if report.window else "")
     return [
@@ -151,6 +153,7 @@ def _headline(report: Report) -> list[str]:
         "",
         f"<sub>{about}</sub>",
         "",
+        *([f"<sub>{prose(left)}</sub>", ""] if left else []),
         *([f"<sub>{escape(note)}</sub>", ""] if (note := footnote(report)) else []),
         *_picture(report),
     ]

@@ -98,6 +98,8 @@ def _headline(console: Console, report: Report) -> None:
             line.append_text(_text("; with every fix ", (duration(after.expected), "bold green")))
             line.append(f" ({interval(after.low, after.high)}), {speedup(head.step_us, after.expected)} as fast")
         _wrapped(console, line, 0)
+    if left := _phrases.left_out(report):
+        _wrapped(console, _text((left, "dim")), 0)
     if note := _phrases.footnote(report):
         _wrapped(console, _text((note, "dim")), 0)
     if unjudged := _phrases.judged(report):

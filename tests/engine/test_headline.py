@@ -1,10 +1,13 @@
 """The headline: what every fix together gains, of findings that stand."""
 
+from html import unescape
+
 import msgspec
 import pytest
 
 from advisor.engine.headline import torn
 from advisor.engine.run import run
+from advisor.reports import formats
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
 from tests.engine.test_rule import halved, ruled, steps
@@ -38,6 +41,27 @@ def test_a_possible_finding_adds_nothing_to_one_that_stands():
     assert {f.status for f in both.findings} == {"found", "possible"}
     assert alone.headline.predicted_step_us.expected == pytest.approx(STEP_US - HALF_US, rel=0.1)
     assert as_json(both)["headline"] == as_json(alone)["headline"]
+
+
+@pytest.mark.parametrize(
+    ("said", "allow", "why"),
+    [
+        ({}, {}, ""),
+        (POSSIBLE, {}, "only possible"),
+        ({}, {"acme/slow": "known"}, "allowed"),
+        ({"counted": False}, {}, "another way, not one more"),
+        ({"per": "request"}, {}, "makes a request shorter, not the step"),
+    ],
+)
+def test_what_the_step_with_every_fix_leaves_out_is_said_and_in_no_path_after_the_fixes(said, allow, why):
+    report = run(steps(), [ruled(halved(**said))], allow=allow)
+    (found,), head = report.findings, report.headline
+    assert found.left_out == why
+    assert (head.predicted_step_us.expected == head.step_us) == bool(why) and (report.critical_path_after == ()) == bool(why)
+    told = f"Left out of the step with every fix: {found.rule} ({why})."
+    for form in ("text", "markdown", "html"):
+        shown = " ".join(unescape(formats()[form].render(report)).replace("\\", "").split())
+        assert (told in shown) == bool(why), form
 
 
 def test_two_that_stand_are_replayed_together():

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.engine.consistency import consistent
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Weight, in_true_time
-from advisor.engine.outcome import Outcomes
+from advisor.engine.outcome import Outcomes, with_left_out
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
 from advisor.recordings.recording import Recording
@@ -231,7 +231,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
     facts = [s.facts for s in job.ranks]
     first = facts[0]
     devices = {(f.device, sms): None for f in facts for _, sms in f.devices}
-    counted = [f for f in outcomes.found if f.counted and not f.finding.allowed and not f.finding.folded_into]
+    fixes = [f for f in outcomes.found if f.counted and not f.finding.allowed and not f.finding.folded_into]
     rows = _rows(job)
     parts = _breakdown(rows, job)
     made = Report(
@@ -258,8 +258,8 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         time=None,
         health=health(workspace),
-        headline=_headline(job, counted, parts),
-        findings=tuple(f.finding for f in outcomes.found),
+        headline=_headline(job, fixes, parts),
+        findings=with_left_out(outcomes.found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),

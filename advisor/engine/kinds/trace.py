@@ -14,7 +14,7 @@ from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
-from advisor.engine.outcome import Outcomes
+from advisor.engine.outcome import Outcomes, counted, with_left_out
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.demangled import function_name, same_name
 from advisor.knowledge.devices import RATES, find
@@ -183,7 +183,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),
         headline=headline(workspace, outcomes),
-        findings=tuple(f.finding for f in found),
+        findings=with_left_out(found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
         failed=tuple(outcomes.failed),
@@ -212,7 +212,7 @@ def _picture(workspace: Workspace, found: list[Judged]) -> Picture:
 
 def _path_after(workspace: Workspace, found: list[Judged]) -> tuple[PathPart, ...]:
     """The critical path once every fix is in, as the replay sees it."""
-    edits = [f.edits.expected for f in found if f.edits and f.counted]
+    edits = [f.edits.expected for f in counted(found) if f.edits]
     if not edits:
         return ()
     schedule = combine(*edits).apply(workspace.get(Replay).corrected)
