@@ -149,5 +149,12 @@ def _evidence(job: Job, culprit: Culprit, cause: str) -> tuple[Evidence, ...]:
     ]
     late = float(job.lateness_us[culprit.at])
     if late > 0:
-        made.append(Evidence(label=f"the median rank waits for rank {one.rank} in collectives, a step", start_us=start, dur_us=late, count=job.steps))
+        made.append(
+            Evidence(
+                label=f"the median rank waits for rank {one.rank} in collectives, beside other work or not, a step",
+                start_us=start,
+                dur_us=late,
+                count=job.steps,
+            )
+        )
     return tuple(made)

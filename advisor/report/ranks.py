@@ -16,7 +16,7 @@ class RankStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank of a job: where a step of its device went, in µs. The parts sum to `step_us`."""
+    """One rank of a job: where a step of its device went, in µs as recorded. The parts sum to `step_us`."""
 
     rank: int
     host: str = ""
@@ -32,7 +32,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """Idle for other reasons of the host's."""
     other_us: float = 0.0
     lateness_us: float = 0.0
-    """What the others waited for it, a step."""
+    """What each rank that waited for it waited, on average, while nothing of its own ran: a part of its `wait_us`."""
     by_step: tuple[RankStep, ...] = ()
     trace: str = ""
     """The name of its trace."""
@@ -101,7 +101,7 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank waits for another, the last to come, in collectives: so many µs a step."""
+    """One rank waits for another, the last to come, in collectives: so many µs a step, a part of its `wait_us`."""
 
     rank: int
     waits_for: int

@@ -27,6 +27,8 @@ COLORS = {
 """Parts of a rank's time, in the order of legends; waiting is pale, since nothing happens."""
 
 _KINDS = ("--k-gemm", "--k-pointwise", "--k-attention", "--k-norm", "--k-move", "--k-optimizer", "--k-comm", "--k-other")
+AS_RECORDED = "Each rank's step as recorded"
+
 _LABEL = 76
 _HEAT_ROWS = 96
 """More ranks than this share rows: a row is then the rank of its group that waits or computes most."""
@@ -72,10 +74,12 @@ def lines(report: Report) -> list[str]:
     for row in ranks if len(ranks) <= 8 else [*ranks[:4], *ranks[-4:]]:
         parts = [("computes", row.compute_us), ("waits", row.wait_us), ("transfers", row.transfer_us), ("input", row.input_us), ("host", row.host_us)]
         told = ", ".join(f"{name} {percent(share(us, row.step_us))}" for name, us in parts if share(us, row.step_us) >= 0.005)
-        late = f"; others wait {duration(row.lateness_us)} for it" if share(row.lateness_us, row.step_us) >= 0.01 else ""
+        part = share(row.lateness_us, row.step_us)
+        late = f"; others wait {percent(part)} for it" if part >= 0.01 else ""
         said.append(f"rank {row.rank:<4} {told}{late}")
     if len(ranks) > 8:
         said.insert(4, f"     … {counted(len(ranks) - 8, 'rank')} between")
+    said[:0] = [AS_RECORDED + ":"] if said else []
     return said + [f"not read: {row.failed}" for row in report.ranks if row.failed][:4]
 
 

@@ -39,7 +39,7 @@ from advisor.reports._phrases import (
     trust,
     window_basis,
 )
-from advisor.reports.report import _tpu
+from advisor.reports.report import _job, _tpu
 from advisor.reports.report._memory import totals, where
 
 NAME = "markdown"
@@ -336,6 +336,8 @@ def _ranks(report: Report) -> list[str]:
     read = sorted((row for row in report.ranks if not row.failed), key=lambda row: -row.lateness_us)
     lines = [
         f"<details open><summary><b>Ranks{f': the {_RANKS} of {len(read)} that others wait for most' if len(read) > _RANKS else ''}</b></summary>",
+        "",
+        f"{_job.AS_RECORDED}; what others wait for it is a part of their own waits.",
         "",
         "| Rank | Step | Computing | Input | Host | Waits | Transfers | Others wait for it |",
         "| --: | --: | --: | --: | --: | --: | --: | --: |",

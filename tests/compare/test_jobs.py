@@ -51,7 +51,7 @@ def test_jobs_of_other_numbers_of_ranks_are_not_comparable(sides):
 
 def test_budgets_of_a_job(sides):
     slow, fixed = sides
-    budgets = {"step_ms": 10.0, "wait_share": 0.2, "idle_share": 0.2, "exposed_comm_share": 0.3, "kernel_count": 10}
+    budgets = {"step_ms": 10.0, "wait_share": 0.2, "idle_share": 0.2, "exposed_comm_share": 0.25, "kernel_count": 10}
     assert [v.status for v in check(budgets, slow)] == ["crossed", "crossed", "crossed", "crossed", "unknown"]
     assert [v.status for v in check(budgets, fixed)] == ["kept", "kept", "kept", "kept", "unknown"]
 

@@ -9,6 +9,7 @@ from functools import cache
 import msgspec
 import pytest
 
+from advisor.compare.budgets import check
 from advisor.engine.fleet import reduced
 from advisor.engine.kinds.job import _headline
 from advisor.engine.reduce import Judging
@@ -69,7 +70,7 @@ def test_the_job_s_interval_holds_the_time_it_takes_unrecorded(name):
 
 @pytest.mark.parametrize(("name", "rank"), [("fsdp_even_2", 0), ("ddp_even_2", 1), ("ddp_even", None), ("tensor_even", None)])
 def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_judged_in_part(name, rank):
-    # As recorded the median rank waits for it for 94 and 39 % of the step; in the others for 4 and 6.
+    # As recorded the median rank waits for it for 94 and 39 % of the step, beside other work or not; in the others for 4 and 6.
     headline = report_of(name).headline
     if rank is None:
         assert headline.judged == "yes" and "As recorded" not in headline.summary
@@ -162,3 +163,23 @@ def test_the_predicted_gain_holds_against_the_job_without_the_fault():
         measured = 1 - CASES[case["fixed"]]["step_ms"] / case["step_ms"]
         apart.append(abs(report.share(report.findings[0]) - measured))
     assert sorted(apart)[len(apart) // 2] <= 0.05
+
+
+def test_recording_is_taken_off_each_rank_by_itself():
+    # Rank 1's host holds the three others up: what recording cost it is off its own time, and off their waits.
+    report = report_of("ddp_forward_host")
+    us, rows = {part.name: part.us for part in report.breakdown}, report.ranks
+    late, shorter = rows[1], report.window.recording_us
+    assert us["host"] == pytest.approx((late.host_us - shorter) / len(rows), rel=0.01)
+    assert us["wait"] == pytest.approx(sum(row.wait_us - shorter for row in rows if row is not late) / len(rows), rel=0.01)
+    assert sum(us.values()) == pytest.approx(report.headline.step_us)
+    assert check({"idle_share": 0.1}, report)[0].status == "crossed"
+
+
+@pytest.mark.parametrize("name", ["ddp_forward_host", "pipeline_uneven", "metrics_each"])
+def test_what_the_others_wait_for_a_rank_is_a_part_of_their_own_waits(name):
+    report = report_of(name)
+    for row in report.ranks:
+        waits = {other.rank: sum(w.wait_us for w in report.waits if w.rank == other.rank) for other in report.ranks}
+        assert waits[row.rank] == pytest.approx(row.wait_us, rel=1e-6, abs=1e-3)
+        assert row.lateness_us <= max(other.wait_us for other in report.ranks if other is not row) + 1e-3

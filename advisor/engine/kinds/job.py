@@ -279,9 +279,7 @@ def _rows(job: Job) -> list[RankRow]:
     compute, copy, inputs, communication = (job.part(p) for p in ("compute", "copy", "data-loading", "communication"))
     host = job.part("host") + job.part("launch") + job.part("sync")
     moved = np.maximum(communication, 0.0)
-    transfers = job.by_rank(job.matched.transfer_us[job.matched.collective])
-    share = np.divide(job.waits_us, np.maximum(job.waits_us + transfers, 1e-9))
-    wait = moved * np.clip(share, 0.0, 1.0)
+    wait = job.exposed_waits_us
     rows, steps = [], rank_steps(job)
     for at, one in enumerate(job.ranks):
         step = float(job.totals[at].sum())
@@ -304,12 +302,18 @@ def _slowdown(job: Job) -> Slowdown | None:
 
 
 def _breakdown(rows: list[RankRow], job: Job) -> tuple[Part, ...]:
-    """The mean rank's step in parts: they sum to the job's true step. What recording added hosts idled for, or waited for."""
-    us = {part: float(np.mean([getattr(row, f"{part}_us") for row in rows])) for part in ("compute", "copy", "transfer", "wait", "input", "host", "other")}
-    left = job.true_step.recording_us
-    for part in ("host", "wait"):
-        gone = min(left, us[part])
-        us[part], left = us[part] - gone, left - gone
+    """The mean rank's step in parts: they sum to the job's true step. Recording is taken off each rank by itself: what it added to a step of
+    that rank where its device idles for its host, as the replay does; the rest of what the job's step is shorter by is waits for ranks it made late."""
+    of_ranks = {part: np.array([getattr(row, f"{part}_us") for row in rows]) for part in ("compute", "copy", "transfer", "wait", "input", "host", "other")}
+    own, shorter = np.array([s.facts.recording_us for s in job.ranks]), np.full(len(rows), job.true_step.recording_us)
+    for part in ("host", "input"):
+        gone = np.minimum(own, of_ranks[part])
+        of_ranks[part], own, shorter = of_ranks[part] - gone, own - gone, shorter - gone
+    # A rank that gains more than the job does waits longer for the others.
+    for part in ("wait", "host"):
+        gone = np.minimum(shorter, of_ranks[part])
+        of_ranks[part], shorter = of_ranks[part] - gone, shorter - gone
+    us = {part: float(values.mean()) for part, values in of_ranks.items()}
     scale = job.true_step.expected_us / (sum(us.values()) or 1.0)
     named: tuple[tuple[PartKind, str, str], ...] = (
         ("compute", "compute", "compute"), ("copy", "copy", "copy"), ("communication", "transfer", "transfer"), ("idle", "wait", "wait"),
@@ -337,7 +341,7 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
     late = [] if top else _recorded_late(job)
     if not late:
         return made
-    first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.lateness_us[at]) / job.step_us)) for at in late)
+    first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.waited_for_us[at]) / job.step_us)) for at in late)
     told = f"wait {first[0]} in collectives for {first[1]} of the step" + "".join(f", {who} for {much}" for who, much in others)
     return msgspec.structs.replace(
         made,

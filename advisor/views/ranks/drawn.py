@@ -46,17 +46,10 @@ def rank_steps(job: Job) -> list[tuple[RankStep, ...]]:
 
 
 def wait_rows(job: Job) -> tuple[WaitRow, ...]:
-    """Who waits for whom in the window's collectives, most first."""
-    matched = job.matched
-    if not matched.count:
-        return ()
-    last = matched.of[matched.last][matched.collective]
-    entries = job.in_window[matched.collective] & (last != matched.of)
-    n = len(job.ranks)
-    pair, where = np.unique(matched.of[entries] * n + last[entries], return_inverse=True)
-    wait = np.bincount(where, weights=matched.wait_us[entries], minlength=len(pair)) / max(job.steps, 1)
-    order = np.argsort(-wait, kind="stable")[:PAIRS]
-    return tuple(WaitRow(rank=job.numbers[pair[i] // n], waits_for=job.numbers[pair[i] % n], wait_us=float(wait[i])) for i in order.tolist() if wait[i] > 0)
+    """Who waits for whom, most first."""
+    rank, late, us = job.waits_for
+    order = np.argsort(-us, kind="stable")[:PAIRS]
+    return tuple(WaitRow(rank=job.numbers[rank[i]], waits_for=job.numbers[late[i]], wait_us=float(us[i])) for i in order.tolist() if us[i] > 0)
 
 
 def worst(job: Job) -> CollectiveMoment | None:

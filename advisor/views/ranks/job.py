@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.errors import TraceError, Unavailable
-from advisor.intervals import Floats, Mask
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Kind
 from advisor.report.ranks import Matching
@@ -154,14 +154,32 @@ class Job:
         return late
 
     @cached_property
-    def waited_for_us(self) -> Floats:
-        """(ranks,) what the others waited for each, a step: the median rank in collectives, in messages the mean of those it exchanges them with."""
+    def exposed_waits_us(self) -> Floats:
+        """(ranks,) a step's waits for other ranks that nothing else runs beside."""
+        transfers = self.by_rank(self.matched.transfer_us[self.matched.collective])
+        waiting: Floats = np.divide(self.waits_us, np.maximum(self.waits_us + transfers, 1e-9))
+        return np.maximum(self.part("communication"), 0.0) * np.clip(waiting, 0.0, 1.0)
+
+    @cached_property
+    def waits_for(self) -> tuple[Ints, Ints, Floats]:
+        """Who waits for whom: the rank that waits, the last to come, and µs a step. Of each rank they sum to its exposed waits."""
         matched, n = self.matched, len(self.ranks)
-        entries = np.flatnonzero((self.messages & self.in_window)[matched.collective]) if matched.count else np.empty(0, np.int64)
-        last = matched.of[matched.last][matched.collective[entries]] if len(entries) else entries
-        pairs = np.unique(matched.of[entries][last != matched.of[entries]] * n + last[last != matched.of[entries]])
-        waiting = np.bincount(pairs % n, minlength=n) if len(pairs) else np.zeros(n)
-        return self.lateness_us + self.by_rank(self._lateness_us(self.messages)) / np.maximum(waiting, 1)
+        if not matched.count:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        last = matched.of[matched.last][matched.collective]
+        entries = self.in_window[matched.collective] & (last != matched.of) & (matched.wait_us > 0)
+        pair, where = np.unique(matched.of[entries] * n + last[entries], return_inverse=True)
+        rank, late = pair // n, pair % n
+        us = np.bincount(where, weights=matched.wait_us[entries], minlength=len(pair))
+        whole = np.bincount(rank, weights=us, minlength=n)
+        return rank, late, us * np.divide(self.exposed_waits_us, whole, out=np.zeros(n), where=whole > 0)[rank]
+
+    @cached_property
+    def waited_for_us(self) -> Floats:
+        """(ranks,) what each that waits for it waits for each rank, on average, a step: no more than the step itself."""
+        _, late, us = self.waits_for
+        n = len(self.ranks)
+        return np.bincount(late, weights=us, minlength=n) / np.maximum(np.bincount(late, minlength=n), 1)
 
     @cached_property
     def lateness_us(self) -> Floats:

@@ -77,7 +77,7 @@ def replay_of(ranks: Sequence[RankSummary], matched: Matched, base_ns: int) -> J
 def _corrected(schedule: JobSchedule, ranks: Sequence[RankSummary]) -> JobSchedule:
     """The job as it runs when nobody records: where a device idles for its host, it idles less by what recording added to the step
     of that rank. Most of what recording costs a host hides behind its device; that only lets no host be faster than it is."""
-    added = np.array([max(s.facts.step_us - s.facts.true_step_us.expected, 0.0) for s in ranks])
+    added = np.array([s.facts.recording_us for s in ranks])
     host_us = np.minimum([s.facts.host_us for s in ranks], schedule.graph.host_us)
     return FasterHost(tuple(added.tolist()), HOST_PARTS).apply(schedule).edited(host_us=host_us)
 

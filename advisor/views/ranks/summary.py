@@ -100,6 +100,12 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[Failed, ...] = ()
     health: tuple[Health, ...] = ()
 
+    @property
+    def recording_us(self) -> float:
+        """What recording added to a step, by this rank's trace alone; nothing where it does not tell how long one takes without."""
+        true_us = self.true_step_us.expected
+        return max(self.step_us - true_us, 0.0) if true_us > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class RankSummary:
