@@ -13,7 +13,7 @@ from advisor.intervals import Spans, clip, length
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import CopyKind, MemoryKind, Timeline
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Evidence, Fix
-from advisor.report.numbers import duration, percent, times
+from advisor.report.numbers import duration, times
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -99,20 +99,18 @@ def data_loading(
     window = np.array([steps.host_start_us]), np.array([steps.host_end_us])
     starts = begins_inside(timeline.python_calls, window) & matches(timeline.python_calls, STARTS_WORKERS)
     multi = uses_workers(timeline, spans)
-    # No longer than the loop waits: the device's window begins and ends later than the host's, and may hold a longer wait.
-    idle = min(gaps.share("data_loading"), loader_us / work.step_us)
+    # The device's window begins and ends later than the host's, and may hold a longer wait: it idles all the while then, and no longer is said.
+    idle = gaps.share("data_loading")
+    meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
     slowest = _slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
-    summary = (
-        f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; "
-        f"the GPU idles through {idle:.0%} of the step meanwhile."
-    )
+    summary = f"The loop waits {duration(loader_us)} of each {duration(work.step_us)} step for its batch{where}: {kind}; the GPU idles {meanwhile}."
     return Found(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
         edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers, _uploaded_mb(work)),
         removes="waiting for the next batch",
-        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles through {percent(idle)} of it",
+        quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),
         # Workers that have just begun are behind once; those that stay behind set the pace.

@@ -54,7 +54,8 @@ def rank_sync(job: Job, *, min_holds: Annotated[int, Range(1)] = 2) -> Outcome:
     issue_us = float(np.median([s.facts.collective_host_us for s in job.ranks])) * ratio
     expected = Several((WithoutHolding(), FasterHost((CALLS * holds * issue_us,))))
     return Found(
-        summary=f"Hosts wait for {counted(holds, 'collective')} a step and only then issue what follows: GPUs idle {duration(refill)} of {duration(step_us)} for it.",
+        summary=f"Hosts wait for {counted(holds, 'collective')} a step and only then issue what follows: right after them GPUs idle {duration(refill)} of "
+        f"{duration(step_us)}, and hosts that cannot run ahead make the ranks wait for each other.",
         evidence=(
             Evidence(label="GPUs idle until the host has issued the next kernels, a step, mean of the ranks", start_us=0.0, dur_us=refill, count=round(holds)),
         ),

@@ -111,20 +111,24 @@ def sync_stall(
     rows = calls.rows[waits]
     names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
+    lost = (_lost_us(main) / steps.steps, _usually_lost_us(main, steps))
     # Without an `if` the work of both ways is done, which may take what the wait took.
     timed, way = _end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
     least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
+    edits = Edits(least, removed, without_reads(work, calls, replay, waits, removed, program))
+    # What is said to be gained is what is saved: no more than the device was seen to lose.
+    gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
         summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
         + (
             "the GPU then idles until the host has launched again."
-            if share >= MEDIUM_SHARE
-            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {share:.0%}, because something else bounds the step."
+            if gain >= MEDIUM_SHARE
+            else f"removing {'it' if round(per_step) == 1 else 'them'} alone gains {percent(gain)}, because something else bounds the step."
         ),
-        edits=Edits(least, removed, without_reads(work, calls, replay, waits, removed, program)),
+        edits=edits,
         removes="the host's waits for the GPU",
-        at_most_us=_lost_us(main) / steps.steps,
-        likely_at_most_us=_usually_lost_us(main, steps),
+        at_most_us=lost[0],
+        likely_at_most_us=lost[1],
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",

@@ -183,3 +183,8 @@ def test_what_the_others_wait_for_a_rank_is_a_part_of_their_own_waits(name):
         waits = {other.rank: sum(w.wait_us for w in report.waits if w.rank == other.rank) for other in report.ranks}
         assert waits[row.rank] == pytest.approx(row.wait_us, rel=1e-6, abs=1e-3)
         assert row.lateness_us <= max(other.wait_us for other in report.ranks if other is not row) + 1e-3
+
+
+def test_hosts_that_wait_for_collectives_are_not_said_to_cost_only_what_devices_idle_right_after():
+    finding = next(f for f in report_of("metrics_each").findings if f.rule == "rank-sync")
+    assert finding.saving.expected > finding.evidence[0].dur_us and "make the ranks wait for each other" in finding.summary

@@ -8,6 +8,7 @@ import pytest
 from advisor.engine.rule import SECTIONS, built_in
 from advisor.engine.run import run as run_rules
 from advisor.knowledge.interval_margins import interval_margins
+from advisor.report.numbers import percent
 from advisor.views.replay.calibration import Calibration
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
@@ -333,17 +334,27 @@ def waited(times):
     return trace
 
 
-def test_what_a_few_steps_lose_to_a_wait_the_others_do_not():
-    """Each step reads a value behind 1 ms of kernels; after it the device idles for 0.1 ms, and in two of five steps for 0.9."""
+def read_late(usual):
+    """Each step reads a value behind 1 ms of kernels; after it the device idles for so many µs, and in two of five steps for 900."""
     trace, at = Trace(), 0.0
     for s in range(6):
-        pause = 900 if s in (1, 3) else 100
+        pause = 900 if s in (1, 3) else usual
         trace.step(at, 1_000 + pause - 1, s + 1).launch(at + 5, at + 10, at + 1_000, dur=2)
         trace.op("aten::item", at + 20, 990).copy(at + 25, 980, at + 1_000, at + 1_001, "Pinned", 4, kind="DtoH")
         at += 1_000 + pause
-    saving = found("sync-stall", trace).saving
+    return trace
+
+
+def test_what_a_few_steps_lose_to_a_wait_the_others_do_not():
+    saving = found("sync-stall", read_late(100)).saving
     # The mean step loses 430 µs, the median 110.
     assert saving.expected_us <= 111 and saving.high_us > 300
+
+
+def test_what_removing_a_wait_is_said_to_gain_is_what_it_saves():
+    finding = found("sync-stall", read_late(40))
+    step = run_rules(read_late(40).timeline(), [built_in()["sync-stall"]]).headline.step_us
+    assert f"removing it alone gains {percent(finding.saving.expected / step)}, because" in finding.summary
 
 
 def test_nobody_times_a_run_by_hundreds_of_waits():
