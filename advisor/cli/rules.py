@@ -46,8 +46,10 @@ def explain(
 
         with progress_of(trace) as progress:
             recording = read(trace, progress=progress)
-        report = run(recording, [found], chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)
-        print(why(report, options, found.relies_on))
+        # The others run too: what bounds the program, and which fix already gains this, only all of them tell.
+        every = [item for item in known.values() if item is found or item.id not in chosen_settings.disable]
+        report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)
+        print(why(report, rule, options, found.relies_on))
         return
     print(f"{rule}: {found.page}")
     if options:

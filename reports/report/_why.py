@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from advisor.report.finding import Finding
 from advisor.report.model import Report
-from advisor.report.numbers import duration
+from advisor.report.numbers import duration, size
 from advisor.reports import _phrases as phrases
 from advisor.reports._clean import Limits, clean
 from advisor.reports._phrases import gain, likely, whole_noun
@@ -15,9 +17,10 @@ from advisor.reports._phrases import gain, likely, whole_noun
 _LIMITS = Limits(text=400, findings=100, evidence=5, steps=3, kernels=1)
 
 
-def why(report: Report, options: Mapping[str, Any], relies_on: tuple[str, ...]) -> str:
-    """A report of one rule, as text: the outcome, the thresholds in force, and the checks that it rests on."""
-    shown = clean(report, _LIMITS)
+def why(report: Report, rule: str, options: Mapping[str, Any], relies_on: tuple[str, ...]) -> str:
+    """What a report says of one rule, as text: the outcome, the thresholds in force, and the checks that it rests on."""
+    parts = {name: tuple(item for item in getattr(report, name) if item.rule == rule) for name in ("findings", "clear", "skipped", "failed")}
+    shown = clean(msgspec.structs.replace(report, **parts), _LIMITS)
     lines = [f"{shown.source.path}: {shown.headline.summary}", ""]
     for finding in shown.findings:
         lines += _found(finding, shown)
@@ -39,14 +42,15 @@ def why(report: Report, options: Mapping[str, Any], relies_on: tuple[str, ...]) 
 
 def _found(finding: Finding, report: Report) -> list[str]:
     saving = finding.saving
+    removes = f"removes {saving.removes}: " if saving.removes else "saves "
     lines = [
-        f"{finding.rule} fires, {finding.severity}: {finding.summary}",
-        f"  It removes {saving.removes}: {gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
+        f"{finding.rule} fires, {finding.severity}{', only possible' if finding.status == 'possible' else ''}: {finding.summary}",
+        f"  It {removes}{gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
     ]
-    lines += [f"  Allowed: {finding.allowed}"] if finding.allowed else []
+    lines += [f"  {said}"] if (said := phrases.aside(finding).strip()) else []
     for item in finding.evidence:
         at = f", {item.source.file}:{item.source.line}" if item.source else ""
-        lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us)}{at}")
+        lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us) if item.bytes is None else size(item.bytes)}{at}")
     lines += ["  What the fix is expected to do to a step:"] if finding.edits else []
     lines += [f"    {phrases.change(part)}" for part in finding.edits]
     return lines

@@ -185,6 +185,19 @@ def test_explain_says_why_a_rule_is_quiet_on_a_trace(tmp_path):
     assert "launch-gap is quiet" in quiet and "min_idle_share = 0.97" in quiet
 
 
+@pytest.mark.parametrize(
+    ("rule", "trace", "said", "unsaid"),
+    [
+        ("atomic-contention", "kernels/pairs.ncu-rep.gz", "27 of them have faults", "removes : "),
+        ("memory-leak", "memory/kept_losses.slow.pickle.gz", "addmm in linear, 4.83 GB", "0 µs"),
+        ("low-arithmetic-intensity", "launch-gap/slow.json.gz", "fires, low, only possible: ", "fires, low: "),
+    ],
+)
+def test_explain_says_of_one_rule_what_the_whole_report_says(rule, trace, said, unsaid, tmp_path):
+    shown = advisor("explain", rule, ROOT / "samples" / trace, cwd=tmp_path).stdout.decode()
+    assert said in shown and unsaid not in shown
+
+
 def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     # encoder_infer: 3.48 ms under the profiler, 2.81 without, 0.23 once fixed.
     cases = json.loads((ROOT / "samples" / "manifest.json").read_text())["cases"]["encoder_infer"]
