@@ -443,6 +443,13 @@ def aside(finding: Finding) -> str:
     return ""
 
 
+def remark(finding: Finding) -> str:
+    """The same in a few words, for where the title stands alone."""
+    if finding.status == "possible" and not finding.allowed:
+        return "Only possible."
+    return aside(finding).strip()
+
+
 def measured(report: Report) -> str:
     """What the hardware's counters say of the window, in a sentence; "" where none were sampled."""
     by_device: dict[int, list[str]] = {}

@@ -183,6 +183,8 @@ def _findings(console: Console, report: Report, total: int, praise: list[str]) -
         console.print()
     for number, finding in enumerate(report.findings[_IN_FULL:_IN_A_LINE], _IN_FULL + 1):
         console.print(_title(report, finding, number, console.width))
+        if remark := _phrases.remark(finding):
+            _wrapped(console, _text((remark, "dim")), 2, 1)
     if total > _IN_A_LINE:
         console.print(_text((f"and {counted(total - _IN_A_LINE, 'smaller finding')}", "dim")))
     if total > _IN_FULL:

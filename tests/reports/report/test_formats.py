@@ -386,6 +386,14 @@ def test_anchors_are_unique() -> None:
     assert made == ["finding-a", "finding-a-2", "finding-a-2-2", "finding-team-a", "finding-team-a-2", "finding-unnamed"]
 
 
+def test_what_qualifies_a_finding_is_said_where_only_its_title_is() -> None:
+    report = launch_bound()
+    of = report.findings[0]
+    possible, folded = (msgspec.structs.replace(of, status="possible", decide_with="look"), msgspec.structs.replace(of, folded_into="launch-gap"))
+    shown = text.render(msgspec.structs.replace(report, findings=(of, of, of, possible, folded)))
+    assert shown.count("Only possible.") == 1 and shown.count("Fixing launch-gap already gains most of this.") == 1
+
+
 @pytest.mark.parametrize("per", ["request", "sample"])
 def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format(per: str) -> None:
     report = launch_bound()
