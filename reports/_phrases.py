@@ -157,7 +157,8 @@ def whole_noun(finding: Finding, report: Report) -> str:
     if isinstance(finding.saving, BytesSaved):
         peak = "peak" if finding.saving.of == "allocated" else "reserved peak"
         return peak if report.kind == "memory" else f"{peak} of memory"
-    return "recorded time" if report.kind == "memory" else step_noun(report)
+    of_recording = isinstance(finding.saving, Saving) and finding.saving.per == "recording"
+    return "recorded time" if of_recording or report.kind == "memory" else step_noun(report)
 
 
 def per_whole(finding: Finding, report: Report) -> str:
@@ -172,7 +173,7 @@ _RECURRING = ("step", "run", "request", "sample", "kernel")
 
 def per_request(finding: Finding) -> bool:
     """Whether the step stays as long as it is, and serves more requests, or learns from more samples."""
-    return isinstance(finding.saving, Saving) and finding.saving.per != "step"
+    return isinstance(finding.saving, Saving) and finding.saving.per in ("request", "sample")
 
 
 def saves(finding: Finding, report: Report) -> str:

@@ -61,7 +61,7 @@ def memory_churn(attribution: Attribution, *, min_rounds: int = 3, min_time_shar
         summary=f"{times(rounds).capitalize()} cached segments went back to the driver and {size(again / rounds)} were asked for again: "
         f"{share:.0%} of the window's time, {duration(spent)}, passed in cudaMalloc and cudaFree.",
         confidence=0.85,
-        saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree; of the time that the history covers"),
+        saving=Saving(0.5 * spent, spent, spent + waited, "measured", "cudaMalloc and cudaFree", per="recording"),
         evidence=(
             Evidence(
                 label="segments given back", count=len(given), device=device.device, start_us=float(events.time_us[starts[0]] - events.time_us[0]),

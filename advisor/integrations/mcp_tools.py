@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from advisor.errors import TraceError, UsageError, no_such
-from advisor.report.finding import AnySaving, Finding
+from advisor.report.finding import AnySaving, Finding, Saving
 from advisor.report.model import Report
 from advisor.report.recording import READ_INSTEAD
 
@@ -40,7 +40,18 @@ class Tools:
         """
         report = self._report(trace)
         head = report.headline
-        found = [{"id": f.id, "severity": f.severity, "title": f.title, "saves": _saving(f.saving), "fix": f.fix.title} for f in report.findings]
+        found = [
+            {
+                "id": f.id,
+                "severity": f.severity,
+                "status": f.status,
+                "title": f.title,
+                "saves": _saving(f.saving),
+                "fix": f.fix.title,
+                "explained_by": f.folded_into,
+            }
+            for f in report.findings
+        ]
         notes = [_text(check.detail) for check in report.health if check.check in READ_INSTEAD]
         return _fitted(
             {
@@ -221,7 +232,8 @@ def _plain(value: Any) -> Any:
 
 
 def _saving(saving: AnySaving) -> dict[str, Any]:
-    return {"unit": saving.unit, "low": round(saving.low, 3), "expected": round(saving.expected, 3), "high": round(saving.high, 3)}
+    of = {"per": saving.per} if isinstance(saving, Saving) else {}
+    return {"unit": saving.unit, **of, "low": round(saving.low, 3), "expected": round(saving.expected, 3), "high": round(saving.high, 3)}
 
 
 def _finding(found: Finding) -> dict[str, Any]:

@@ -13,8 +13,8 @@ LOUD: tuple[Severity, ...] = ("high", "medium")
 Basis = Literal["simulated", "bound", "measured"]
 SUMMARY_CHARACTERS = 240
 """Of a finding's summary at most: it is one line."""
-Per = Literal["step", "request", "sample"]
-"""What becomes shorter: the step, or the time of each of several requests, or of samples in training, that share a step as long as now."""
+Per = Literal["step", "request", "sample", "recording"]
+"""What becomes shorter: the step, all of the recorded time where a recording knows no steps (a history of memory), or the time of each of several requests, or of samples in training, that share a step as long as now."""
 LEVEL = 0.8
 """How often what is measured lies between low and high, by design."""
 

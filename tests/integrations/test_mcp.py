@@ -132,6 +132,12 @@ def test_of_a_rule_that_has_no_finding_it_is_said_why(root: Path) -> None:
     assert failed in json.loads(tools.analyze("hostile.json"))["rules_failed"]
 
 
+def test_a_finding_in_a_line_says_of_what_it_saves_and_how_sure_it_is(root: Path) -> None:
+    made = {found["id"]: found for found in json.loads(Tools(root).analyze("slow.json.gz"))["findings"]}
+    assert made["low-arithmetic-intensity-1"]["saves"]["per"] == "request" and made["low-arithmetic-intensity-1"]["status"] == "possible"
+    assert made["launch-gap-1"]["saves"]["per"] == "step" and made["launch-gap-1"]["status"] == "found"
+
+
 def test_replies_are_small_and_say_what_they_leave_out(root: Path) -> None:
     tools = Tools(root)
     for reply in (tools.analyze("hostile.json"), tools.findings("hostile.json"), tools.kernels("hostile.json"), tools.explain("launch-gap")):

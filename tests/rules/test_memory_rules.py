@@ -290,7 +290,7 @@ def test_segments_given_back_and_asked_for_again():
     for _ in range(6):
         m.free(m.alloc(500, at(5, "addmm")))
     finding = one(m, "memory-churn")
-    assert finding.saving.unit == "us" and finding.severity == "high"
+    assert (finding.saving.unit, finding.saving.per) == ("us", "recording") and finding.severity == "high"
 
 
 def test_rules_about_timelines_say_nothing_of_memory():
