@@ -208,9 +208,11 @@ def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     assert report["headline"]["step_us"] == pytest.approx(1000 * cases["slow_ms"])
     after = report["headline"]["predicted_step_us"]
     assert after["low"] <= after["expected"] <= after["high"] < report["headline"]["step_us"]
-    far = advisor("analyze", SLOW, "--step-ms", "20", "-f", "json", "-o", "-", cwd=tmp_path)
-    (check,) = (h for h in json.loads(far.stdout)["health"] if h["check"] == "recording-cost")
-    assert check["status"] == "degraded" and "20.0 ms that were measured" in check["detail"]
+    for given, status in (("3.9", "degraded"), ("20", "failed"), ("0.01", "failed")):  # the GPU alone takes 0.24 ms, the recorded step 3.48
+        far = json.loads(advisor("analyze", SLOW, "--step-ms", given, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
+        (check,) = (h for h in far["health"] if h["check"] == "recording-cost")
+        assert check["status"] == status and "that were measured" in check["detail"], given
+        assert (far["headline"]["judged"] == "partly", "another step" in check["detail"]) == (status == "failed",) * 2
     said = advisor("analyze", SLOW, "--step-ms", "20", cwd=tmp_path).stdout.decode()
     assert "20.0 ms was measured without the profiler" in said and "by what the trace tells" not in said
     refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)

@@ -10,7 +10,7 @@ from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
 
 USELESS_ERROR = 0.5
-"""A replay that is off by half reproduces nothing: no saving can be told from it."""
+"""A replay that is off by half reproduces nothing: no saving can be told from it, nor from a measured step that it misses so far."""
 
 COSTLY, UNTOLD = 0.5, 1.5
 """Width of the true step's interval over its expected value: beyond the first the host's part is no more than a rough figure,
@@ -44,12 +44,14 @@ def _measured(replay: Replay, check: str, true: str) -> Health:
     """Whether the step can take as long as somebody measured, with any cost of the profiler."""
     before, step = period_us(replay.recorded), replay.true_step
     reached = step.recorded_us * period_us(replay.corrected) / before if before > 0 else step.expected_us
-    if abs(reached / step.expected_us - 1) <= CALIBRATED:
+    off = abs(reached / step.expected_us - 1)
+    if off <= CALIBRATED:
         return Health(check=check, status="ok", detail=f"the step was measured without the recorder: {true}; everything is in that time", touches=HOST)
     return Health(
         check=check,
-        status="degraded",
-        detail=f"without the recorder's cost the step takes {duration(reached)}, not the {true} that were measured",
+        status="failed" if off > USELESS_ERROR else "degraded",
+        detail=f"without the recorder's cost the step takes {duration(reached)}, not the {true} that were measured"
+        + ("; so far apart, one of them is of another step" if off > USELESS_ERROR else ""),
         touches=HOST,
         record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
     )
