@@ -29,11 +29,14 @@ from advisor.cli.terminal import (
     TextFormatOption,
     UnjudgedOption,
     WorkersOption,
+    check_executor,
     check_format,
     check_severity,
     destination,
     gate,
     html_path,
+    only_one,
+    page_of,
     pandas_alone,
     progress_of,
     rule_names,
@@ -112,6 +115,7 @@ def analyze(
         raise UsageError(f"--max-gib {max_gib} is not a size", "Give a number of GiB above 0.")
     chosen = selection(config, rules, rule)
     name, max_bytes = one_path(trace), int(max_gib * GIB)
+    check_executor(executor)
     how = JobOutput(executor, workers, directory, part_of(shard))
     page = partial(html_path, name)
     inputs = (*trace, *filter(None, (memory, kernels)))
@@ -128,6 +132,8 @@ def analyze(
     else:
         check_target(page(), force, name)
         targets = [*([] if quiet else [into(None, None)]), into("html", None)]
+    if open and not directory:  # which a job fills with its pages
+        page_of(path for _, path in targets)
     recording = _read(trace, max_bytes, memory, kernels)
     if how.part or recording.kind == "job":
         from advisor.engine.fleet import with_measured
@@ -148,14 +154,15 @@ def analyze(
     elif directory:  # a name without a suffix, and no job: a file
         targets.append(into(format, directory))
         directory = None
+        if open:
+            page_of(path for _, path in targets)
     report = chosen.run(recording, step_ms)
     if directory:
         write_directory(report, directory, linked=True)
     for form, path in targets:
         _write(report, form, path, quiet)
     if open:
-        written = (directory and directory / INDEX, *(path for _, path in targets))
-        show_page(next((path for path in written if path and path.suffix == ".html"), None))
+        show_page(page_of((directory and directory / INDEX, *(path for _, path in targets))))
     if strict and report.failed:
         raise RuleError(f"rule {report.failed[0].rule} failed: {report.failed[0].error}", "Without --strict the others' findings stand.")
     gate(report, fail_on, allow_unjudged)
@@ -237,7 +244,7 @@ def report(
     from advisor.reports import formats
 
     loaded = read_report(saved)
-    form, target = destination(format, output, formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
+    form, target = destination(format, only_one(output), formats(), lambda: Path(f"{file_name(saved.stem)}.html"), force, str(saved))
     _write(loaded, form, target)
 
 

@@ -19,6 +19,7 @@ from advisor.cli.terminal import (
     UnjudgedOption,
     destination,
     format_option,
+    only_one,
     progress_of,
     selection,
     unjudged,
@@ -58,7 +59,7 @@ def diff(
     from advisor.reports.comparison import formats
 
     page = partial(Path, f"{_stem(before)}-{_stem(after)}.diff.html")
-    name, target = destination(format, output, formats(), page, force, *map(str, (before, after, *(more_before or ()), *(more_after or ()))))
+    name, target = destination(format, only_one(output), formats(), page, force, *map(str, (before, after, *(more_before or ()), *(more_after or ()))))
     old, new = (_reports([first, *(more or ())], rules, config) for first, more in ((before, more_before), (after, more_after)))
     if across:
         from advisor.compare import across as two
@@ -128,7 +129,9 @@ def history(
 
     if commit is not None and add is None:
         raise UsageError("--commit names what --add keeps", "Say what to keep: --add TRACE")
-    name, target = destination(format, output, formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory))
+    name, target = destination(
+        format, only_one(output), formats(), lambda: Path(f"{file_name(directory.name) or 'history'}.history.html"), force, str(directory)
+    )
     if add is not None:
         there = {path.name for path in directory.glob("*.json")} if directory.is_dir() else set()
         if (several := len(captures(add, is_one_capture))) > 1:

@@ -24,6 +24,7 @@ from advisor.cli.terminal import (
     check_severity,
     destination,
     gate,
+    only_one,
     rank_progress,
     selection,
 )
@@ -146,9 +147,10 @@ def merge(
     from advisor.reports import formats
 
     check_severity(fail_on)
-    chosen, directory = selection(config, rules, rule), directory_of([output] if output else [])
+    chosen, into = selection(config, rules, rule), only_one(output)
+    directory = directory_of([into] if into else [])
     page = partial(_page_of, summaries)
-    form, target = destination(format, Path("-") if directory else output, formats(), page, force, str(summaries))
+    form, target = destination(format, Path("-") if directory else into, formats(), page, force, str(summaries))
     if directory:
         check_directory(directory, force, str(summaries))
     report = chosen.run(merged(stored(summaries), str(summaries)))

@@ -18,7 +18,7 @@ import typer
 
 from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
-from advisor.cli.terminal import ForceOption, OutputOption, format_option
+from advisor.cli.terminal import ForceOption, OutputOption, format_option, of_suffix, only_one
 from advisor.errors import Terminated, UsageError, no_such
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ def bench(
 
     if batch and (sizes or len(targets) > 1):
         raise UsageError("--batch is for one function", "Compare several with --sizes.")
-    check_measured(format, output, force)
+    form, target = check_measured(format, output, force)
     made_for = [1] if batch or sizes else []  # what is named makes the function for a size
     functions = {target: _imported(target, *made_for) for target in targets}
     theirs = _of_user(*targets)
@@ -139,19 +139,19 @@ def bench(
             found = bench_batches(functions[targets[0]], _numbers("--batch", batch), limit_ms=limit_ms)
         points = {"p50 ms": [(r.batch, r.p50_ms) for r in found.rows], "p95 ms": [(r.batch, r.p95_ms) for r in found.rows]}
         html = page(f"{targets[0]} by batch size", preformatted(str(found)), lines(points, "batch", "ms"))
-        write_measured("bench", str(found), found.to_json(), html, format, output)
+        write_measured("bench", str(found), found.to_json(), html, form, target)
         return
     if not sizes:
         with theirs:
             table = _tracked(len(functions), lambda step: bench_all(functions, flush_l2=flush_l2, progress=step))
-        write_measured("bench", str(table), table.to_json(), page("Timings", table._repr_html_()), format, output)
+        write_measured("bench", str(table), table.to_json(), page("Timings", table._repr_html_()), form, target)
         return
     with theirs:
         tables = bench_sizes(functions, _numbers("--sizes", sizes), flush_l2=flush_l2)
     text = "\n\n".join(f"Size {size}\n{table}" for size, table in tables.items())
     saved = json.dumps({"sizes": {size: json.loads(table.to_json()) for size, table in tables.items()}})
     series = {name: [(size, table.timings[i].device_us) for size, table in tables.items()] for i, name in enumerate(functions)}
-    write_measured("bench", text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), format, output)
+    write_measured("bench", text, saved, page("Timings by size", preformatted(text), lines(series, "size", "\u00b5s")), form, target)
 
 
 def attention(
@@ -177,7 +177,7 @@ def attention(
     kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
     if dtype not in kinds:
         raise UsageError(f"--dtype {dtype} is not known", f"Give one of {', '.join(kinds)}.")
-    check_measured(format, output, force)
+    form, target = check_measured(format, output, force)
     if output_dir:
         make_directory(output_dir)
         for name in lab.CHARTS:
@@ -191,7 +191,7 @@ def attention(
     )
     charts = dict(lab.session_charts(session))
     html = page("Attention, measured", session._repr_html_(), *charts.values(), preformatted(str(session)))
-    write_measured("attention", str(session), session.to_json(), html, format, output)
+    write_measured("attention", str(session), session.to_json(), html, form, target)
     if output_dir:
         for name, svg in charts.items():
             write(f"<!-- trace-advisor -->\n{svg}", output_dir / name)
@@ -218,13 +218,13 @@ def verify(
     from advisor.lab.page import page, preformatted
 
     _check_steps(steps)
-    check_measured(format, output, force)
+    form, target = check_measured(format, output, force)
     predicted = lab.prediction(finding) if finding else None
     found = _tracked(2 * runs, lambda step: lab.verify_commands(before, after, runs=runs, timed=timed, warmup=warmup, steps=steps, progress=step))
     if predicted:
         found = lab.against(found, predicted)
         lab.append(ledger, found)
-    write_measured("verify", str(found), found.to_json(), page("Verified", preformatted(str(found))), format, output)
+    write_measured("verify", str(found), found.to_json(), page("Verified", preformatted(str(found))), form, target)
 
 
 def _check_steps(steps: str) -> None:
@@ -310,18 +310,20 @@ def _leads_there(frame: traceback.FrameSummary) -> bool:
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
 
 
-def check_measured(name: str | None, output: Path | None, force: bool) -> None:
-    """Refuse a format that does not exist or a target that is somebody's, before minutes are spent measuring."""
+def check_measured(name: str | None, outputs: list[Path] | None, force: bool) -> tuple[str, Path | None]:
+    """The format, as asked for or as the file's suffix says, and the file, None for standard output. Refuses a format that does not exist
+    and a target that is somebody's, before minutes are spent measuring."""
     if name is not None and name not in FORMATS:
         raise no_such("format", name, FORMATS)
-    if output and str(output) != "-":
-        check_target(output, force, "")
-
-
-def write_measured(what: str, text: str, as_json: str, html: str, name: str | None, output: Path | None) -> None:
-    """One of the three, as asked for or as the file's suffix says. A file begins as `outputs.is_ours` knows it, so that the next run may overwrite it."""
+    output = only_one(outputs)
     target = None if output is None or str(output) == "-" else output
-    name = name or next((known for known, suffix in FORMATS.items() if target and target.suffix == suffix), "text")
+    if target:
+        check_target(target, force, "")
+    return name or of_suffix(target, FORMATS), target
+
+
+def write_measured(what: str, text: str, as_json: str, html: str, name: str, target: Path | None) -> None:
+    """One of the three, as `check_measured` says. A file begins as `outputs.is_ours` knows it, so that the next run may overwrite it."""
     saved = json.dumps({"advisor": version("trace-advisor"), "measured": what, **json.loads(as_json)}, indent=1)
     headed = f"advisor {version('trace-advisor')} \u00b7 {what}\n{text}" if target else text
     write({"text": headed, "json": saved, "html": html}[name], target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -39,7 +39,8 @@ def format_option(*names: str, alone: str | bool = False) -> Any:
     return typer.Option("--format", "-f", help=said, show_default=alone, autocompletion=one_of(*names))
 
 
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
+OutputOption = Annotated[list[Path] | None, typer.Option("--output", "-o", help="Where to write; - is standard output.")]
+"""For commands that write one file: `only_one` says so where two are given, of which click would take the last."""
 OutputsOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -100,6 +101,13 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
         raise no_such("rule", unknown[0], known, listed_by="advisor rules")
     rules = [known[r] for r in dict.fromkeys(only)] if only else [r for r in known.values() if r.id not in chosen.disable]
     return Selection(rules, chosen, files)
+
+
+def check_executor(executor: str) -> None:
+    """Raises UsageError for an executor that does not exist, of one trace too, which needs none."""
+    from advisor.engine import executors
+
+    executors.check(executor)
 
 
 def check_severity(fail_on: str | None) -> None:
@@ -180,9 +188,23 @@ def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
 
 
 def format_of(path: Path | None, formats: Mapping[str, Format[Any]]) -> str:
-    """The format that a file's suffix asks for, text where it asks for none; the longest suffix that fits."""
-    fits = [(len(form.SUFFIX), name) for name, form in formats.items() if path and path.name.endswith(form.SUFFIX)]
+    """The format that a file's suffix asks for, the longest that fits; text where it has none. Raises UsageError for that of no format."""
+    return of_suffix(path, {name: form.SUFFIX for name, form in formats.items()})
+
+
+def of_suffix(path: Path | None, suffixes: Mapping[str, str]) -> str:
+    """The same, by the suffix of each format."""
+    fits = [(len(suffix), name) for name, suffix in suffixes.items() if path and path.name.endswith(suffix)]
+    if path and path.suffix and not fits:
+        raise UsageError(f"{path} has the suffix of no format", f"Give it one of {', '.join(suffixes.values())}, or say with --format what is to be written.")
     return max(fits)[1] if fits else "text"
+
+
+def only_one(outputs: list[Path] | None) -> Path | None:
+    """The output of a command that writes one. Raises UsageError where several are given."""
+    if outputs and len(outputs) > 1:
+        raise UsageError(f"this command writes one file, and {len(outputs)} outputs are given", "Give one -o, and run it again for the other.")
+    return outputs[0] if outputs else None
 
 
 def html_path(trace: str) -> Path:
@@ -236,12 +258,18 @@ def destination(
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 
 
-def show_page(path: Path | None) -> None:
+def page_of(paths: Iterable[Path | None]) -> Path:
+    """Which of the files that are written is the page to open. Raises UsageError where none is."""
+    found = next((path for path in paths if path and path.suffix == ".html"), None)
+    if found is None:
+        raise UsageError("--open opens a page, and none is written", "Leave --format out, or give --format html.")
+    return found
+
+
+def show_page(path: Path) -> None:
     """Open a written page in the user's browser."""
     import webbrowser
 
-    if path is None or path.suffix != ".html":
-        raise UsageError("--open opens a page, and none is written", "Leave --format out, or give --format html.")
     webbrowser.open(path.absolute().as_uri())
 
 

@@ -18,16 +18,21 @@ from advisor.sources.paths import size_of
 from advisor.sources.ranks import RankTrace
 
 
+def check(executor: str) -> None:
+    """Raises UsageError for an executor that does not exist."""
+    if executor not in ("", "processes", "serial") and not executor.startswith("dask://"):
+        raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
+
+
 def outcomes(executor: str, workers: int | None, traces: Sequence[RankTrace], judging: Judging) -> Iterable[tuple[int, Outcome]]:
     """Each trace's position with what became of it; in the order in which they are done.
 
     executor: "processes", `workers` of them, by default as many as there are cores; "serial"; "dask://HOST:PORT"; or "", which is processes
     unless the traces are small together and no `workers` were asked for. Raises UsageError for another one.
     """
+    check(executor)
     if executor.startswith("dask://"):
         return _on_dask(executor, traces, judging)
-    if executor not in ("", "processes", "serial"):
-        raise UsageError(f"there is no executor {executor}", "Give processes, serial, or dask://HOST:PORT of a scheduler.")
     workers = min(len(traces), workers or (1 if not executor and _small(traces) else cores()))
     if executor == "serial" or workers < 2:
         return ((i, _here(trace, judging)) for i, trace in enumerate(traces))

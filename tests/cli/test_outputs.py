@@ -260,7 +260,7 @@ def test_open_shows_the_page_that_was_written(tmp_path):
     done = shell_of("analyze", SLOW, "--open", "-q", cwd=tmp_path, BROWSER=f"{tmp_path}/browser %s")
     assert done.returncode == 0 and (tmp_path / "opened").read_text().split() == [(tmp_path / "slow.advisor.html").as_uri()]
     done = shell_of("analyze", SLOW, "--open", "-f", "text", cwd=tmp_path, BROWSER=f"{tmp_path}/browser %s")
-    assert done.returncode == 2 and "none is written" in done.stderr and len((tmp_path / "opened").read_text().split()) == 1
+    assert done.returncode == 2 and "none is written" in done.stderr and not done.stdout and len((tmp_path / "opened").read_text().split()) == 1
 
 
 def test_a_jobs_directory_takes_nobodys_files(tmp_path):
@@ -282,6 +282,29 @@ def test_no_input_is_overwritten_even_by_force(tmp_path):
         done = advisor("analyze", *inputs, "-f", "json", "-o", target, "--force", cwd=tmp_path)
         assert done.returncode == 2, done.stderr
         assert (tmp_path / target).read_bytes() == (ROOT / "samples" / "jobs" / "ddp_even_2" / (tmp_path / target).name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["analyze", SLOW, "-o", "a.foo"], "a.foo has the suffix of no format"),
+        (["analyze", SLOW, "-o", "a.json", "-o", "a.markdown"], "a.markdown has the suffix of no format"),
+        (["diff", SLOW, SLOW, "-o", "d.sarif"], "one of .html, .json, .md, .txt, or"),
+        (["diff", SLOW, SLOW, "-o", "d.html", "-o", "d.json"], "writes one file, and 2 outputs are given"),
+        (["report", "r.json", "-o", "d.html", "-o", "d.json"], "writes one file"),
+        (["merge", "parts", "-o", "d.html", "-o", "d.json"], "writes one file"),
+        (["history", "h", "-o", "d.html", "-o", "d.txt"], "writes one file"),
+        (["bench", "math:sqrt", "-o", "d.csv"], "one of .txt, .json, .html, or"),
+        (["verify", "--before", "true", "--after", "true", "-o", "a.json", "-o", "b.json"], "writes one file"),
+        (["analyze", SLOW, "--executor", "foo"], "there is no executor foo"),
+        (["analyze", SLOW, "--open", "-f", "json"], "none is written"),
+    ],
+)
+def test_options_that_contradict_what_is_asked_for_are_refused_before_any_work(command, says, tmp_path):
+    run("analyze", SLOW, "-f", "json", "-o", "r.json", cwd=tmp_path)
+    done = advisor(*command, cwd=tmp_path)
+    assert done.returncode == 2 and says in done.stderr and not done.stdout, (done.returncode, done.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
 
 
 def test_each_of_two_traces_of_one_name_has_a_report(tmp_path):
@@ -332,11 +355,11 @@ def test_quiet_keeps_no_report_that_was_asked_for(tmp_path):
 
 def test_what_a_measuring_command_wrote_is_its_own(tmp_path):
     for name in ("out.json", "out.txt", "out.html"):
-        lab.write_measured("bench", "Function", '{"timings": []}', page("Timings"), None, tmp_path / name)
-        lab.check_measured(None, tmp_path / name, force=False)
+        lab.write_measured("bench", "Function", '{"timings": []}', page("Timings"), *lab.check_measured(None, [tmp_path / name], force=False))
+        lab.check_measured(None, [tmp_path / name], force=False)
         (tmp_path / name).write_text("mine")
         with pytest.raises(UsageError, match="not written by advisor"):
-            lab.check_measured(None, tmp_path / name, force=False)
+            lab.check_measured(None, [tmp_path / name], force=False)
 
 
 def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
