@@ -29,6 +29,7 @@ from advisor.cli.terminal import (
     selection,
 )
 from advisor.errors import TraceError, UsageError
+from advisor.report.numbers import counted
 
 if TYPE_CHECKING:
     from advisor.engine.reduce import Judging
@@ -107,7 +108,9 @@ def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:
     make_directory(how.directory)
     with rank_progress() as progress:
         made = reduce(traces, judging, executor=how.executor, workers=how.workers, kept=Kept(how.directory), progress=progress)
-    say(f"{len(made.summaries)} of {len(traces)} ranks are in {how.directory}; all together: advisor merge {how.directory}")
+    part = f"part {how.part[0]} of {how.part[1]}"
+    are = "is" if len(made.summaries) == 1 else "are"
+    say(f"{part}: of its {counted(len(traces), 'rank')} {len(made.summaries)} {are} in {how.directory}; all parts together: advisor merge {how.directory}")
     if made.unread and not made.summaries:
         raise TraceError(f"none of {len(traces)} ranks could be read: {made.unread[0].label}: {made.unread[0].why}", "Give a directory with one trace a rank.")
 

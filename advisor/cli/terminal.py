@@ -59,7 +59,8 @@ _FORMATS = ("text", "html", "markdown", "json", "perfetto", "sarif", "junit", "g
 FormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text and an HTML file")]
 TextFormatOption = Annotated[str | None, format_option(*_FORMATS, alone="text")]
 FailOnOption = Annotated[
-    str | None, typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium or low.", autocompletion=one_of("high", "medium", "low"))
+    str | None,
+    typer.Option(help="Exit with 1 if a finding is at least this severe: high, medium, low or info.", autocompletion=one_of("high", "medium", "low", "info")),
 ]
 ExecutorOption = Annotated[
     str, typer.Option(help="Where the ranks of a job are read: processes (unless all are small together), serial, or dask://HOST:PORT.", show_default=False)
@@ -115,7 +116,7 @@ def check_severity(fail_on: str | None) -> None:
     from advisor.report.finding import SEVERITIES
 
     if fail_on is not None and fail_on not in SEVERITIES:
-        raise UsageError(f"--fail-on {fail_on} is no severity", f"Give one of {', '.join(SEVERITIES)}.")
+        raise UsageError(f"--fail-on {fail_on} is no severity", f"Give {', '.join(SEVERITIES[:-1])} or {SEVERITIES[-1]}.")
 
 
 def gate(report: Report, fail_on: str | None, allow_unjudged: bool) -> None:

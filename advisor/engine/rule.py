@@ -232,7 +232,7 @@ def built_in() -> dict[str, Rule]:
 
 
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
-    """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError."""
+    """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError, and UsageError where there is no such file."""
     found = dict(built_in())
     extra = [(p.name, _loaded(p.name, p.load)) for p in _installed()]
     extra += [(str(path), _loaded(str(path), partial(_load_file, path))) for path in paths]
@@ -257,18 +257,22 @@ def _loaded(origin: str, load: Callable[[], Any]) -> Any:
     """What a team's own module or file holds. Whatever it raises while it is read is the team's to mend: say what."""
     try:
         return load()
-    except RuleError:
+    except (RuleError, UsageError):
         raise
     except (Exception, SystemExit) as error:
         raise RuleError(f"{origin} cannot be loaded: {type(error).__name__}: {error}", "Mend it, or leave it out.") from error
 
 
 def _load_file(path: Path) -> ModuleType:
+    if not path.exists():
+        raise UsageError(f"there is no file {path}", "Give the path of a .py file that defines rules.")
     spec = importlib.util.spec_from_file_location(f"advisor_rules_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise RuleError(f"{path} is no Python file", "give the path of a .py file that defines rules")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if not any(rules_in(module)):
+        raise RuleError(f"{path} holds no rule", "mark a function of it with @advisor.rule('team/name')")
     return module
 
 

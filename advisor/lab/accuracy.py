@@ -47,6 +47,9 @@ def validate(directory: Path, analyze: Callable[[Path], Report] = analyze) -> li
     of several fixes by rule (`rule/way` for a further way to one, which is left out). A case with `saving: false` is left out.
     """
     manifest = directory / "manifest.json"
+    if not directory.is_dir():
+        what = "is no directory" if directory.exists() else "does not exist"
+        raise TraceError(f"{directory} {what}", "Give a directory with manifest.json and traces, or a ledger of advisor verify, a .jsonl file.")
     try:
         folders = {"": json.loads(manifest.read_text(encoding="utf-8"))["cases"]}
         folders |= {m.parent.name: json.loads(m.read_text(encoding="utf-8")).get("cases", {}) for m in sorted(directory.glob("*/manifest.json"))}

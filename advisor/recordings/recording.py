@@ -27,19 +27,20 @@ class Recording:
 def with_memory(recording: Recording, memory: Recording) -> Recording:
     """A timeline with a memory snapshot of the same program. Raises UsageError where they are not that."""
     snapshot = next((part for part in memory.parts if isinstance(part, MemorySnapshot)), None)
-    if recording.kind != "trace" or snapshot is None:
+    if snapshot is None:
+        raise UsageError(f"{memory.path} is no memory snapshot but a recording of kind {memory.kind}", "Give with --memory a snapshot of the same program.")
+    if recording.kind != "trace":
         raise UsageError(
-            f"{memory.path} is a recording of kind {memory.kind}, {recording.path} one of kind {recording.kind}",
-            "Give a trace, and with --memory a memory snapshot of the same program.",
+            f"{recording.path} is no trace of one process but a recording of kind {recording.kind}", "Leave out --memory, which goes with a trace."
         )
     return Recording(recording.kind, recording.path, (*recording.parts, SnapshotBeside(snapshot)))
 
 
 def with_kernels(recording: Recording, kernels: Recording) -> Recording:
     """A timeline, or a job's, with the kernels of the same program that were measured one by one. Raises UsageError where they are not that."""
-    if recording.kind not in ("trace", "job") or kernels.kind != "kernels":
-        raise UsageError(
-            f"{kernels.path} is a recording of kind {kernels.kind}, {recording.path} one of kind {recording.kind}",
-            "Give a trace or a job's directory, and with --kernels a report of Nsight Compute of the same program.",
-        )
+    if kernels.kind != "kernels":
+        told = f"{kernels.path} is no report of Nsight Compute but a recording of kind {kernels.kind}"
+        raise UsageError(told, "Give with --kernels a report of Nsight Compute of the same program.")
+    if recording.kind not in ("trace", "job"):
+        raise UsageError(f"{recording.path} is no trace but a recording of kind {recording.kind}", "Leave out --kernels, which goes with a trace or a job.")
     return Recording(recording.kind, recording.path, (*recording.parts, *kernels.parts))

@@ -144,7 +144,8 @@ def _only(traces: list[str], path: str) -> str:
     """The one trace of a directory or pattern. Raises TraceError where there is none."""
     if not traces:
         what = "the pattern" if is_pattern(path) else "the directory"
-        raise TraceError(f"{what} {path} holds no trace (*.pt.trace.json, *.json, either with .gz or .zst, or *.sqlite)", "Give the path of the trace itself.")
+        kinds = "*.pt.trace.json, *.json or *.pickle, with .gz or .zst or not, *.sqlite, *.xplane.pb, or what advisor record wrote"
+        raise TraceError(f"{what} {path} holds no trace ({kinds})", "Give the path of the recording itself: reports of Nsight Compute are read one by one.")
     return traces[0]
 
 

@@ -159,6 +159,22 @@ def test_a_broken_rule_costs_only_itself(tmp_path):
     assert advisor("analyze", SLOW, "--rules", "mine.py", "--strict", "-f", "text", cwd=tmp_path).returncode == 4
 
 
+def test_errors_say_what_is_read_and_what_lacks(tmp_path):
+    (tmp_path / "norules.py").write_text("x = 1\n")
+    (tmp_path / "a.json").write_text("{}")
+    for command, code, says in (
+        (["analyze", SLOW, "--rules", "norules.py"], 4, "norules.py holds no rule"),
+        (["analyze", ROOT / "samples" / "kernels"], 3, "*.xplane.pb"),
+        (["validate", "a.json"], 3, "a.json is no directory"),
+        (["validate", "none"], 3, "none does not exist"),
+    ):
+        done = advisor(*command, cwd=tmp_path)
+        assert done.returncode == code and says in done.stderr.decode(), (command, done.stderr)
+    job = ROOT / "samples" / "jobs" / "ddp_even_2"
+    done = advisor("analyze", job, "--shard", "2/2", "-o", "parts", cwd=tmp_path)
+    assert b"part 2 of 2: of its 1 rank 1 is in parts; all parts together: advisor merge parts" in done.stderr, done.stderr
+
+
 def test_a_file_of_rules_that_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "mine.py").write_text("import no_such_module")
     done = advisor("analyze", SLOW, "--rules", "mine.py", "-f", "text", cwd=tmp_path)

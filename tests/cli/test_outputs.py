@@ -298,6 +298,10 @@ def test_no_input_is_overwritten_even_by_force(tmp_path):
         (["verify", "--before", "true", "--after", "true", "-o", "a.json", "-o", "b.json"], "writes one file"),
         (["analyze", SLOW, "--executor", "foo"], "there is no executor foo"),
         (["analyze", SLOW, "--open", "-f", "json"], "none is written"),
+        (["analyze", SLOW, "--fail-on", "critical"], "Give high, medium, low or info."),
+        (["analyze", SLOW, "--rules", "nosuch.py"], "there is no file nosuch.py"),
+        (["analyze", SLOW, "--memory", SLOW], "slow.json.gz is no memory snapshot but a recording of kind trace"),
+        (["analyze", SLOW, "--kernels", SLOW], "slow.json.gz is no report of Nsight Compute but a recording of kind trace"),
     ],
 )
 def test_options_that_contradict_what_is_asked_for_are_refused_before_any_work(command, says, tmp_path):
