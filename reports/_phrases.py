@@ -268,6 +268,8 @@ def judged(report: Report) -> str:
 
 def nothing_found(report: Report) -> str:
     """What no finding means: nothing to fix, or nobody who could look."""
+    if not (report.findings or report.clear or report.skipped or report.failed):
+        return "No rule looked"
     return {
         "yes": "Nothing to fix was found",
         "partly": "Nothing was found in what could be judged",

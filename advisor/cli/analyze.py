@@ -135,6 +135,7 @@ def analyze(
     if open and not directory:  # which a job fills with its pages
         page_of(path for _, path in targets)
     recording = _read(trace, max_bytes, memory, kernels)
+    chosen.check(recording)
     if how.part or recording.kind == "job":
         from advisor.engine.fleet import with_measured
 

@@ -156,7 +156,9 @@ def merge(
     form, target = destination(format, Path("-") if directory else into, formats(), page, force, str(summaries))
     if directory:
         check_directory(directory, force, str(summaries))
-    report = chosen.run(merged(stored(summaries), str(summaries)))
+    recording = merged(stored(summaries), str(summaries))
+    chosen.check(recording)
+    report = chosen.run(recording)
     if directory:
         write_directory(report, directory, linked=False)
     if not directory or prints_beside(format):

@@ -40,12 +40,14 @@ def explain(
     found = known[rule]
     options = {**found.options, **chosen_settings.options.get(rule, {})}
     if trace is not None:
+        from advisor.engine.asked import check_fits
         from advisor.engine.run import run
         from advisor.reports.report._why import why
         from advisor.sources import read
 
         with progress_of(trace) as progress:
             recording = read(trace, progress=progress)
+        check_fits(recording, [found])
         # The others run too: what bounds the program, and which fix already gains this, only all of them tell.
         every = [item for item in known.values() if item is found or item.id not in chosen_settings.disable]
         report = run(recording, every, chosen_settings.options, chosen_settings.allow, devices=chosen_settings.devices)

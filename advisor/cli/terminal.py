@@ -69,11 +69,19 @@ WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ranks of a job r
 
 
 class Selection(NamedTuple):
-    """Rules to run and the settings they run with. paths: files with a team's own rules."""
+    """Rules to run and the settings they run with. paths: files with a team's own rules. named: whether each rule was asked for by name."""
 
     rules: list[Rule]
     settings: Settings
     paths: tuple[Path, ...]
+    named: bool = False
+
+    def check(self, recording: Recording) -> None:
+        """Raises UsageError for a rule that was asked for and does not look at such a recording."""
+        from advisor.engine.asked import check_fits
+
+        if self.named:
+            check_fits(recording, self.rules)
 
     def run(self, recording: Recording, step_ms: float | None = None) -> Report:
         """The report of a recording by these rules and settings; raises as `engine.run.run`."""
@@ -101,7 +109,7 @@ def selection(config: Path | None, paths: list[Path] | None, only: list[str] | N
     if unknown:
         raise no_such("rule", unknown[0], known, listed_by="advisor rules")
     rules = [known[r] for r in dict.fromkeys(only)] if only else [r for r in known.values() if r.id not in chosen.disable]
-    return Selection(rules, chosen, files)
+    return Selection(rules, chosen, files, bool(only))
 
 
 def check_executor(executor: str) -> None:

@@ -94,3 +94,7 @@ def test_less_than_half_of_a_step_is_no_sure_bound_where_idle_time_may_be_more(s
     step = TrueStep(27.0, 32.0, high_us, 46.0, "estimated")
     assert bool(torn(bound, step)) == is_torn
     assert not torn(bound, TrueStep(32.0, 32.0, 40.0, 46.0, "measured"))
+
+
+def test_no_rule_that_looked_is_no_good_news():
+    assert "No rule looked." in formats()["text"].render(run(steps(), ()))
