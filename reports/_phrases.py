@@ -96,7 +96,8 @@ def _tie(report: Report) -> str:
         return ""
     if report.headline.bottleneck == "communication-bound":
         return " The host is at work as long as collectives run: which of the two holds the step up, only all ranks together tell."
-    busy = time.window_us - time.idle_us >= BUSY * time.window_us
+    # The path is of the step without what recording added, which is idle time.
+    busy = time.window_us - time.idle_us >= BUSY * (time.window_us - report.added_us(time))
     return " The host and the GPU take about as long: either could be the bound." if busy and report.headline.bottleneck in DEVICE_BOUND else ""
 
 

@@ -128,7 +128,7 @@ def _time(console: Console, report: Report) -> None:
         _wrapped(console, _text(_others(times[_DEVICES:], _phrases.processor(report))), 0)
     for said in (_phrases.critical_path(report), _phrases.measured(report), _tpu.used(report)):
         if said:
-            _wrapped(console, _text(said), 0)
+            _wrapped(console, _text(said), 0, 3)
 
 
 def _held(console: Console, report: Report) -> None:

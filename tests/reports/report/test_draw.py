@@ -198,3 +198,10 @@ def test_a_path_that_is_the_hosts_beside_another_headline_is_explained():
     for name, told in (("communication-bound", "all ranks together tell"), ("memory-bound", "either could be the bound"), ("launch-bound", "")):
         said = critical_path(replace(report, headline=replace(report.headline, bottleneck=name)))
         assert said.startswith("Critical path") and (told in said if told else said.endswith("90%."))
+    # Twice as long recorded, all of the rest the recorder's doing: unrecorded the device works as much as before.
+    (time,), window = report.time or (), report.traced
+    idle = replace(time.idle, profiler=time.window_us)
+    slow = replace(time, window_us=2 * time.window_us, idle_us=time.idle_us + time.window_us, idle=idle)
+    window = replace(window, recording_us=time.window_us / window.steps)
+    recorded = replace(report, time=(slow,), window=window, headline=replace(report.headline, bottleneck="memory-bound"))
+    assert "either could be the bound" in critical_path(recorded)
