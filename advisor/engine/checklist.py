@@ -124,11 +124,12 @@ def _sync(report: Report, time: DeviceTime) -> Answer:
 
 
 def _copies(report: Report, time: DeviceTime) -> Answer:
-    heard, share = _heard(report, "memcpy", "dtype-casts"), _share(time.exposed_copy_us, time)
-    slow = heard == "found" or share >= EXPOSED
-    return _told(
-        "copies", "Are there unneeded or slow copies?", slow, f"Copies run alone for {percent(share)} of the time.", "#time", share, not slow
-    )  # fmt: skip
+    share = _share(time.exposed_copy_us, time)
+    kinds = (("Those that can go or be faster", "memcpy"), ("Casts to another type that can go, which copy what they cast,", "dtype-casts"))
+    found = [(what, rule) for what, rule in kinds if _heard(report, rule) == "found"]
+    slow = bool(found) or share >= EXPOSED
+    detail = " ".join([f"Copies run alone for {percent(share)} of the time.", *(f"{what} {_cost(report, rule)}." for what, rule in found)])
+    return _told("copies", "Are there unneeded or slow copies?", slow, detail, "#findings" if found else "#time", share, not slow)
 
 
 def _allocation(report: Report, time: DeviceTime) -> Answer:
@@ -156,12 +157,21 @@ _OF_TIME: tuple[tuple[Callable[[Report, DeviceTime], Answer], tuple[str, str]], 
 )
 
 
+_BOUND_BY = {"memory-bound": True, "compute-bound": False}
+"""Headlines that say by themselves whether kernels are memory-bound."""
+
+
 def _memory_bound(report: Report) -> Answer:
     name, question = "memory-bound", "Are its kernels memory-bound?"
     known = standing(report)
     if known is not None and known.known >= KNOWN:
-        detail = f"By arithmetic intensity {percent(known.memory)} of kernel time is on the memory side, {percent(1 - known.memory)} on the compute side."
-        return Answer(id=name, question=question, answer="yes" if known.memory >= 0.5 else "no", detail=detail, link="#roofline", figure=known.memory)
+        of = "kernel time" if known.known > 0.995 else "the kernel time for which it is known"
+        detail = f"By arithmetic intensity {percent(known.memory)} of {of} is on the memory side, {percent(1 - known.memory)} on the compute side."
+        # The headline knows by their kinds what kernels do whose work is not known.
+        bound = _BOUND_BY.get(report.headline.bottleneck, known.memory >= 0.5)
+        if bound != (known.memory >= 0.5):
+            detail = f"{detail} Of all kernel time, by what the kernels do, most {'moves memory' if bound else 'computes'}."
+        return Answer(id=name, question=question, answer="yes" if bound else "no", detail=detail, link="#roofline", figure=known.memory)
     return _unrecorded(name, question, _why_unknown(report), "#roofline")
 
 
@@ -178,6 +188,10 @@ def _dense(report: Report) -> list[KernelRow]:
     return [row for row in report.kernels if row.family in PRODUCTS]
 
 
+_LOWER = ", and a lower precision would make some of it faster"
+"""What the rule precision found, beside either of the two answers that it bears on."""
+
+
 def _tensor_cores(report: Report) -> Answer:
     name, question = "tensor-cores", "Are Tensor Cores used?"
     told = [(row.total_us, on) for row in _dense(report) if (on := tensor_core(row.name, row.precision)) is not None]
@@ -188,8 +202,8 @@ def _tensor_cores(report: Report) -> Answer:
         return _unrecorded(name, question, "The kernels' names do not tell.", "#kernels")
     share = sum(us for us, on in told if on) / known
     missed = _heard(report, "precision") == "found"
-    detail = f"For {percent(share)} of the time of matrix products, convolutions and attention."
-    return _told(name, question, share >= 0.5 and not missed, detail, "#kernels", share, share >= 0.5 and not missed)
+    detail = f"For {percent(share)} of the time of matrix products, convolutions and attention{_LOWER * missed}."
+    return _told(name, question, share >= 0.5, detail, "#kernels", share, share >= 0.5 and not missed)
 
 
 def _mixed(report: Report) -> Answer:
@@ -199,8 +213,9 @@ def _mixed(report: Report) -> Answer:
     if not whole or known < KNOWN * whole:
         return _unrecorded(name, question, "The precision of most products is not known." if whole else "No product ran.", "#kernels")
     share = sum(row.total_us for row in rows if row.precision in _SHORT) / known
-    good = share >= 0.5 and _heard(report, "precision") != "found"
-    return _told(name, question, good, f"{percent(share)} of the products' time is in 16 bits or fewer.", "#kernels", share, good)
+    missed = _heard(report, "precision") == "found"
+    detail = f"{percent(share)} of the products' time is in 16 bits or fewer{_LOWER * missed}."
+    return _told(name, question, share >= 0.5, detail, "#kernels", share, share >= 0.5 and not missed)
 
 
 def _compiled(report: Report) -> Answer:
@@ -301,7 +316,7 @@ def _wins(report: Report) -> Answer:
     after, step = report.headline.predicted_step_us, report.headline.step_us
     gain = max(1 - after.expected / step, 0.0) if after and step else 0.0
     if rules and gain:
-        detail = f"{detail} Together they gain {percent(gain)} of the step."
+        detail = f"{detail} Every fix together, smaller ones too, gains {percent(gain)} of the step."
     if not rules and report.headline.judged == "partly":
         return _open("easy-wins", "Easy wins left?", f"No easy win was found in what could be judged: {report.headline.judged_why}.", "#findings", gain)
     return _told("easy-wins", "Easy wins left?", bool(rules), detail, "#findings", gain, not rules)

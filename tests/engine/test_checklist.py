@@ -86,3 +86,38 @@ def test_an_engine_of_tensorrt_is_compiled():
 
     compiled = answers(queued(body))["compiled"]
     assert (compiled.answer, compiled.detail) == ("yes", "50% of its kernels are an engine's of TensorRT.")
+
+
+def of_products(found, **headline):
+    """The answers where only products ran, with that rule's finding and that headline."""
+    report = run(queued(lambda trace, host, gpu: product(trace, host, gpu, 110)).timeline(), [built_in()["unfused-elementwise"]])
+    waits = run(repeat(100, wait_each_step).timeline(), [built_in()["sync-stall"]]).findings[0]
+    findings = tuple(msgspec.structs.replace(waits, rule=rule) for rule in found)
+    made = msgspec.structs.replace(report, findings=findings, clear=(), headline=msgspec.structs.replace(report.headline, **headline))
+    return {answer.id: answer for answer in checklist(made)}
+
+
+def test_what_tensor_cores_do_is_yes_though_a_lower_precision_would_gain():
+    for name in ("tensor-cores", "mixed-precision"):
+        for found, good in (((), True), (("precision",), False)):
+            answer = of_products(found)[name]
+            assert (answer.answer, answer.good) == ("yes", good) and ("lower precision" in answer.detail) != good
+
+
+def test_kernels_are_memory_bound_where_the_headline_says_so():
+    for bottleneck, yes in (("memory-bound", "yes"), ("compute-bound", "no"), ("gpu-bound", None)):
+        answer = of_products((), bottleneck=bottleneck)["memory-bound"]
+        by_intensity = "yes" if answer.figure >= 0.5 else "no"
+        assert answer.answer == (yes or by_intensity) and ("Of all kernel time" in answer.detail) == (answer.answer != by_intensity)
+
+
+def test_unneeded_copies_are_told_by_their_kind_and_cost():
+    assert of_products(())["copies"].answer == "no"
+    for rule, said in (("memcpy", "Those that can go or be faster cost"), ("dtype-casts", "Casts to another type")):
+        copies = of_products((rule,))["copies"]
+        assert copies.answer == "yes" and said in copies.detail
+
+
+def test_what_every_fix_gains_is_not_said_of_the_easy_wins_alone():
+    wins = {answer.id: answer for answer in run(repeat(100, wait_each_step).timeline(), built_in().values()).checklist}["easy-wins"]
+    assert "Every fix together, smaller ones too, gains" in wins.detail
