@@ -5,11 +5,14 @@ from html import unescape
 import msgspec
 import pytest
 
-from advisor.engine.headline import torn
+from advisor.engine.headline import judge, torn
 from advisor.engine.run import run
+from advisor.report.recording import Health
 from advisor.reports import formats
+from advisor.views.health import TraceHealth
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
+from advisor.views.workspace import Workspace
 from tests.engine.test_rule import halved, ruled, steps
 
 # A kernel of 4 µs every 20 µs, all of it issuing: half of that is 10 µs.
@@ -98,3 +101,10 @@ def test_less_than_half_of_a_step_is_no_sure_bound_where_idle_time_may_be_more(s
 
 def test_no_rule_that_looked_is_no_good_news():
     assert "No rule looked." in formats()["text"].render(run(steps(), ()))
+
+
+@pytest.mark.parametrize(("touches", "said"), [((), "the trace fails recording-cost: 9 of 10 ms"), (("host",), "rules that rest on it could not look")])
+def test_only_a_check_that_touches_what_rules_rest_on_kept_them_from_looking(touches, said):
+    failed = Health(check="recording-cost", status="failed", detail="9 of 10 ms", touches=touches)
+    judged, why = judge(Workspace(steps(), TraceHealth((failed,))), ())
+    assert judged == "partly" and said in why and ("could not look" in why) == bool(touches)
