@@ -106,6 +106,17 @@ def _ways(seen: Spellings) -> list[Way]:
             ),
             "https://huggingface.co/docs/transformers/kv_cache#static-cache",
         ))  # fmt: skip
+    if seen.grows_values and not seen.grows:
+        found.append(Way(
+            "Write what is collected into a tensor of its full length",
+            f"A list of values, as of chosen words, grows by concatenation, from {seen.grows_values[0]} to {seen.grows_values[1]}: allocate it once at "
+            "its full length and write into it, so that every step has the same shapes, which CUDA graphs need.",
+            Code(
+                before="found = torch.cat([found, word[:, None]], dim=1)",
+                after="found = word.new_zeros(len(word), longest)  # once, before the loop\n\nfound[:, position] = word",
+            ),
+            "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+        ))  # fmt: skip
     if seen.picked >= 1:
         found.append(Way(
             "Call F.cross_entropy",

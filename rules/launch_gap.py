@@ -208,5 +208,5 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
 
 
 def _fix(program: Program, optimizer: OptimizerStep, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
-    ways = ("cell",) if recurrent.cells else ("sliced", "grows")
+    ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
     return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, in_passes)), spellings, *ways)

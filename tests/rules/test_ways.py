@@ -5,6 +5,7 @@ import pytest
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.report.finding import Fix
+from advisor.rules._waits import fix_of_waits
 from advisor.rules._ways import for_program, of_server, spelt
 from advisor.views.trace.program import Program
 from advisor.views.trace.spellings import Spellings
@@ -34,6 +35,7 @@ def test_a_program_without_a_framework_is_told_of_no_framework(rule):
         (Spellings(cell="lstm", cells=64), "cell", "nn.LSTM"),
         (Spellings(sliced=12), "sliced", "torch.bmm"),
         (Spellings(grows=(17, 40)), "grows", "static"),
+        (Spellings(grows_values=(2, 32)), "grows_values", "new_zeros"),
         (Spellings(picked=1), "picked", "cross_entropy"),
     ],
 )
@@ -55,3 +57,10 @@ def test_evidence_without_source_lines_says_what_would_record_them():
 def test_code_to_copy_holds_lines_and_no_backslashes_for_them():
     code = next(f.fix.code for f in analysed(ROOT / "samples" / "precision" / "slow.json.gz").findings if f.rule == "precision")
     assert code and "\\n" not in code.before + code.after
+
+
+def test_where_nothing_is_trained_no_gradient_is_spoken_of():
+    for name in ("aten::is_nonzero (cudaStreamSynchronize)", "cudaDeviceSynchronize"):
+        trained, served = (fix_of_waits([name], True, training).code for training in (True, False))
+        assert "grad" in trained.before or "backward" in trained.before
+        assert not any(word in f"{served.before}{served.after}" for word in ("grad", "backward", "optimizer"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,13 +37,15 @@ NEAR = 6
 class Spellings:
     """cell: the recurrent cell that a Python loop steps, "" where none does; cells: how often in a step. sliced: products a step of
     slices of one tensor, alike and in a row, as one head or expert at a time. picked: losses a step that are a log-softmax and a pick of
-    the target's. grows: sizes from and to which a tensor grows by concatenation, None where none does."""
+    the target's. grows: sizes from and to which a tensor grows by concatenation, None where none does. grows_values: the same of a list of
+    single values, as of the words that were chosen: rows of them, of which none has features as what attention keeps has."""
 
     cell: str = ""
     cells: float = 0.0
     sliced: float = 0.0
     picked: float = 0.0
     grows: tuple[int, int] | None = None
+    grows_values: tuple[int, int] | None = None
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, steps: Steps) -> Spellings:
@@ -58,12 +61,14 @@ class Spellings:
         per_step = len(cells) / steps.steps
         # Only what cuts a tensor and what multiplies makes a run.
         told = sliced | product
+        grown = _grown(timeline, roots[joined])
         return cls(
             cell=max(set(cells), key=cells.count) if per_step >= FEWEST else "",
             cells=per_step,
             sliced=_sliced(sliced[told].tolist(), frame["dims"].iloc[roots[told]].astype(str).tolist()) / steps.steps if sliced.any() else 0.0,
             picked=sum(bool(picked[i + 1 : i + 1 + NEAR].any()) for i in np.flatnonzero(log_softmax).tolist()) / steps.steps,
-            grows=_grows(timeline, roots[joined]),
+            grows=_widest(sizes for of_values, sizes in grown if not of_values),
+            grows_values=_widest(sizes for of_values, sizes in grown if of_values),
         )
 
 
@@ -91,8 +96,13 @@ def _mostly_grows(sizes: list[int]) -> bool:
     return falls * FEWEST_SIZES <= rises
 
 
-def _grows(timeline: Timeline, joins: Ints) -> tuple[int, int] | None:
-    """The smallest and largest size of the axis along which a concatenation of the same two ranks of tensor grows by what it adds."""
+def _widest(grown: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    return max(grown, key=lambda pair: pair[1] - pair[0], default=None)
+
+
+def _grown(timeline: Timeline, joins: Ints) -> list[tuple[bool, tuple[int, int]]]:
+    """The smallest and largest size of each axis along which a concatenation of the same two ranks of tensor grows by what it adds, and
+    whether what it adds is single values: along the only axis, or the last of two."""
     sizes: dict[tuple[int, ...], list[int]] = {}
     for text in timeline.cpu_ops["dims"].iloc[joins].astype(str):
         tensors = next((item for item in arguments.numbers(text) if item and isinstance(item[0], list)), [])
@@ -103,5 +113,8 @@ def _grows(timeline: Timeline, joins: Ints) -> tuple[int, int] | None:
             axis = differing[0]
             rest = (axis, *(n for i, n in enumerate(tensors[0]) if i != axis))
             sizes.setdefault(rest, []).append(tensors[0][axis])
-    grown = [(min(found), max(found)) for found in sizes.values() if len(set(found)) >= FEWEST_SIZES and _mostly_grows(found)]
-    return max(grown, key=lambda pair: pair[1] - pair[0], default=None)
+    return [
+        (len(rest) <= 2 and rest[0] == len(rest) - 1, (min(found), max(found)))
+        for rest, found in sizes.items()
+        if len(set(found)) >= FEWEST_SIZES and _mostly_grows(found)
+    ]

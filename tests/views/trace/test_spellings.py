@@ -51,6 +51,17 @@ def test_a_cache_that_grows_by_concatenation(grows):
     assert seen(names, steps=6).grows == ((100, 104) if grows else None)  # the last mark only closes the window
 
 
+def test_a_list_of_chosen_words_is_no_cache():
+    def words(i):
+        return [("aten::cat", [[[16, 2 + i], [16, 1]], []])]
+
+    def keys(i):
+        return [("aten::cat", [[[2 + i, 64], [1, 64]], []])]
+
+    assert (seen(words, steps=6).grows, seen(words, steps=6).grows_values) == (None, (2, 6))
+    assert (seen(keys, steps=6).grows, seen(keys, steps=6).grows_values) == ((2, 6), None)
+
+
 def test_a_cache_that_starts_again_with_the_next_text_grows():
     def names(i):
         return [("aten::cat", [[[1, 4, 100 + i % 5, 64], [1, 4, 1, 64]], []])] * 2
