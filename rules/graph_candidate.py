@@ -133,9 +133,9 @@ def graph_candidate(
     before = {_DECIDE: capturable.why_not == BRANCHING, _MASK: masks, _KEEP: reads > 0, _SEND: sends}
     every = "Both" if steps.steps == 2 else f"All {steps.steps}"
     alike = (
-        f"{every} steps launch nearly the same {count} GPU ops and differ by what {decides} decide; they"
+        f"{every} steps launch nearly the same {count:,} GPU ops and differ by what {decides} decide; they"
         if decides
-        else (f"{every} steps launch the same {count} GPU ops{' with the same shapes' if shapes else ''} and")
+        else (f"{every} steps launch the same {count:,} GPU ops{' with the same shapes' if shapes else ''} and")
     )
     return Found(
         title=f"A CUDA graph could replay the step{without}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +74,13 @@ def diff(
     if {report.kind for report in (*old, *new)} == {"memory"}:
         write(memory_comparison.formats()[name].render(compare_memory(old, new)), target)
         return
-    write(formats()[name].render(_compared(old, new, anyway)), target)
+    compared = _compared(old, new, anyway)
+    if name == "text" and target is None and sys.stdout.isatty():
+        from advisor.reports.comparison import text
+
+        write(text.render(compared, width=os.get_terminal_size().columns), None)
+        return
+    write(formats()[name].render(compared), target)
 
 
 def check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from math import ceil
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -26,6 +27,11 @@ NAME = "text"
 SUFFIX = ".txt"
 
 _LIMITS = Limits(text=400, findings=500, evidence=1, steps=1, kernels=3)
+_WIDTH = 100
+_SENTENCES = 4
+"""Lines that hold a summary, what else must be known of a finding, or a step of its fix, to their end."""
+_NARROW = 72
+"""Columns in which a title, what it saves and a bar stand side by side."""
 _IN_FULL = 3
 _IN_A_LINE = 10
 _DEVICES = 4
@@ -49,12 +55,15 @@ _SLICES = {
 }
 
 
-def render(report: Report, *, width: int = 100, color: bool = False) -> str:
-    """The report in about one screen. ANSI colours only where asked for; nothing in a name is markup or an escape."""
+def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
+    """The report in about one screen. ANSI colours only where asked for; nothing in a name is markup or an escape.
+
+    width: of the terminal that it goes to; None where it goes to none, and commands stay whole, to be copied or read by a program.
+    """
     shown = clean(report, _LIMITS)
     out = io.StringIO()
     console = Console(
-        file=out, width=max(width, 40), force_terminal=color, no_color=not color, color_system="standard" if color else None,
+        file=out, width=max(width or _WIDTH, 40), force_terminal=color, no_color=not color, color_system="standard" if color else None,
         markup=False, highlight=False, emoji=False, legacy_windows=False, _environ={},
     )  # fmt: skip
     _headline(console, shown)
@@ -62,7 +71,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     _held(console, shown)
     _findings(console, shown, len(report.findings), [answer.praise for answer in _answers(shown) if answer.praise])
     _measured(console, shown)
-    _footer(console, shown)
+    _footer(console, shown, whole_commands=width is None)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
 
@@ -76,8 +85,10 @@ def _text(*parts: str | tuple[str, str]) -> Text:
 
 
 def _wrapped(console: Console, text: Text, indent: int, lines: int = 2) -> None:
-    """Print it indented, on so many lines at most; what must fit one is cut within a word, as a kernel's name is one."""
+    """Print it indented, on so many lines of the usual width at most; a narrower terminal takes more, for the end of a sentence may be what
+    decides. What must fit one line is cut within a word, as a kernel's name is one."""
     room = max(console.width - indent, 20)
+    lines = max(lines, ceil(lines * _WIDTH / console.width)) if lines > 1 else lines
     wrapped = text.wrap(console, room, no_wrap=lines == 1, overflow="ellipsis" if lines == 1 else "fold")
     if len(wrapped) > lines:
         wrapped[lines - 1].truncate(room - 1)
@@ -91,7 +102,7 @@ def _headline(console: Console, report: Report) -> None:
     about = (f"advisor {report.advisor}", _phrases.short_path(report.source.path), _phrases.hardware(report), _phrases.steps(report))
     _wrapped(console, _text((" · ".join(part for part in about if part), "dim")), 0)
     console.print()
-    _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, 3)
+    _wrapped(console, _text((head.bottleneck.upper(), "bold reverse"), "  ", (head.summary, "bold")), 0, _SENTENCES)
     if head.step_us is not None:
         line = _text(f"One {noun} takes ", (duration(head.step_us), "bold"))
         if (after := head.predicted_step_us) and _phrases.improves(report):
@@ -104,7 +115,7 @@ def _headline(console: Console, report: Report) -> None:
         _wrapped(console, _text((note, "dim")), 0)
     if unjudged := _phrases.judged(report):
         style = _TRUST["failed" if head.judged == "no" else "degraded"]
-        _wrapped(console, _text("Could it be judged? ", (unjudged, style)), 0, 3)
+        _wrapped(console, _text("Could it be judged? ", (unjudged, style)), 0, _SENTENCES)
     told = _phrases.trust(report)
     if told.status != "ok":
         _wrapped(console, _text("Can the trace be trusted? ", (told.answer, _TRUST[told.status]), f": {told.detail}"), 0)
@@ -128,7 +139,7 @@ def _time(console: Console, report: Report) -> None:
         _wrapped(console, _text(_others(times[_DEVICES:], _phrases.processor(report))), 0)
     for said in (_phrases.critical_path(report), _phrases.measured(report), _tpu.used(report)):
         if said:
-            _wrapped(console, _text(said), 0, 3)
+            _wrapped(console, _text(said), 0, _SENTENCES)
 
 
 def _held(console: Console, report: Report) -> None:
@@ -176,13 +187,13 @@ def _findings(console: Console, report: Report, total: int, praise: list[str]) -
         return
     for number, finding in enumerate(report.findings[:_IN_FULL], 1):
         if finding.folded_into:
-            console.print(_title(report, finding, number, console.width))
+            _title(console, report, finding, number)
             _wrapped(console, _text((_phrases.aside(finding).strip(), "dim")), 2)
         else:
             _finding(console, report, finding, number)
         console.print()
     for number, finding in enumerate(report.findings[_IN_FULL:_IN_A_LINE], _IN_FULL + 1):
-        console.print(_title(report, finding, number, console.width))
+        _title(console, report, finding, number)
         if remark := _phrases.remark(finding):
             _wrapped(console, _text((remark, "dim")), 2, 1)
     if total > _IN_A_LINE:
@@ -191,29 +202,38 @@ def _findings(console: Console, report: Report, total: int, praise: list[str]) -
         console.print()
 
 
-def _title(report: Report, finding: Finding, number: int, width: int) -> Table:
+def _title(console: Console, report: Report, finding: Finding, number: int) -> None:
+    """Title, what it saves and a bar in a row; without the bar where the row would cut the title."""
     part, saves = report.share(finding), _phrases.saves(finding, report)
+    title = _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {_phrases.titled(finding, report)}", "bold"))
+    gained = _text((f"saves {saves}", "green") if saves else ("no gain expected", "dim"))
+    # A kernel's name may be cut, the finding's own words not.
+    own = title.cell_len - cell_len(_phrases.titled(finding, report)) + cell_len(finding.title)
+    width = min(console.width, _WIDTH)
+    if width < _NARROW or width < own + gained.cell_len + _GAIN_BAR + 4:
+        _wrapped(console, title.append(": ").append_text(gained), 0)
+        return
     filled = round(part * _GAIN_BAR) or int(part > 0)
     row = Table.grid(expand=True, padding=(0, 1))
-    row.width = min(width, 100)
+    row.width = width
     row.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
     row.add_column(no_wrap=True, justify="right")
     row.add_column(no_wrap=True, width=_GAIN_BAR)
     row.add_row(
-        _text((f"{number} ", "bold"), (finding.severity.upper(), _SEVERITY[finding.severity]), (f" {_phrases.titled(finding, report)}", "bold")),
-        _text((f"saves {saves}", "green") if saves else ("no gain expected", "dim")),
+        title,
+        gained,
         _text(("█" * filled, "green"), ("·" * (_GAIN_BAR - filled), "dim")),
     )
-    return row
+    console.print(row)
 
 
 def _finding(console: Console, report: Report, finding: Finding, number: int) -> None:
-    console.print(_title(report, finding, number, console.width))
-    _wrapped(console, _text(finding.summary + _phrases.aside(finding)), 2, 3)
+    _title(console, report, finding, number)
+    _wrapped(console, _text(finding.summary + _phrases.aside(finding)), 2, _SENTENCES)
     fix = _text(("Fix: ", "bold"), finding.fix.title)
     if finding.fix.steps[0] != finding.fix.title:
         fix.append(f". {finding.fix.steps[0]}" if finding.fix.title[-1:] not in ".:;" else f" {finding.fix.steps[0]}")
-    _wrapped(console, fix, 2)
+    _wrapped(console, fix, 2, _SENTENCES)
     first = finding.evidence[0]
     where = " · ".join(part for part in (_phrases.source_line(first), _phrases.place(first)) if part)
     about = " · ".join(part for part in (finding.rule, _phrases.confidence(finding), where) if part)
@@ -224,7 +244,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
     style = {"yes": "bold green", "partly": "bold yellow", "no": "bold red"}[report.headline.judged]
     _wrapped(console, _text((f"{_phrases.nothing_found(report)}. ", style), f"Of the rules: {_phrases.rules_run(report)}."), 0)
     for said in praise:
-        _wrapped(console, _text(("+ ", "green"), said), 2, 2)
+        _wrapped(console, _text(("+ ", "green"), said), 2)
     if report.kind in ("kernels", "tpu"):
         return
     if report.kernels:
@@ -253,7 +273,7 @@ def _measured(console: Console, report: Report) -> None:
     console.print()
 
 
-def _footer(console: Console, report: Report) -> None:
+def _footer(console: Console, report: Report, whole_commands: bool) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
         _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
     for told in _phrases.read_instead(report):
@@ -274,4 +294,9 @@ def _footer(console: Console, report: Report) -> None:
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))
     for at, (command, why) in enumerate(commands):
-        _wrapped(console, _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim")), 0, 4)
+        line = _text("Next: " if at == 0 else "      ", (command, "bold"), (f"   {why}", "dim"))
+        if not whole_commands or line.cell_len <= console.width:
+            _wrapped(console, line, 0, _SENTENCES)
+            continue
+        console.print(_text("Next: " if at == 0 else "      ", (command, "bold")), soft_wrap=True)
+        _wrapped(console, _text((why, "dim")), 8)

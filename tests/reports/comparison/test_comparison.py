@@ -8,7 +8,7 @@ from advisor.compare import compare
 from advisor.compare.model import Row, Table
 from advisor.report.step import Part
 from advisor.reports.comparison import _phrases as words
-from advisor.reports.comparison import formats
+from advisor.reports.comparison import formats, text
 from tests.compare.test_compare import sample
 from tests.reports.examples import NASTY
 
@@ -56,3 +56,10 @@ def test_names_stay_names(pair, name):
 def test_the_html_forbids_scripts_and_network(pair):
     shown = formats()["html"].render(compare([pair[0]], [pair[1]]))
     assert "default-src 'none'" in shown and "<script" not in shown and len(shown) < 200_000
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_text_keeps_to_the_terminal_that_it_goes_to(pair, width):
+    made = compare([pair[0]], [pair[1]])
+    assert max(map(len, text.render(made, width=width).splitlines())) <= width
+    assert text.render(made, width=400) == text.render(made), "a wide one changes nothing"

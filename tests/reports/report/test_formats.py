@@ -216,6 +216,20 @@ def test_text_keeps_to_its_width(name: str, width: int) -> None:
     assert max(map(len, text.render(EXAMPLES[name](), width=width).splitlines())) <= width
 
 
+def test_a_narrow_terminal_leaves_titles_and_sentences_whole() -> None:
+    report = launch_bound()
+    shown = " ".join(text.render(report, width=40).split())
+    for finding in report.findings[:3]:
+        assert f"{finding.title}: " in shown and (finding.folded_into or finding.summary in shown)
+
+
+def test_commands_are_whole_where_no_terminal_shows_them() -> None:
+    report = launch_bound()
+    report = msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, path="traces/" + "run" * 30 + ".json.gz"))
+    command = f"advisor analyze {report.source.path} -f perfetto -o step.json"
+    assert command in text.render(report) and command not in text.render(report, width=100)
+
+
 def test_text_ignores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, coloured = text.render(launch_bound()), text.render(launch_bound(), color=True)
     for name, value in {"NO_COLOR": "1", "COLUMNS": "20", "FORCE_COLOR": "1", "TERM": "dumb"}.items():
