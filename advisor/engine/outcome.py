@@ -38,7 +38,7 @@ def left_out(item: Judged) -> str:
         return "frees memory, not time"
     if saving.per != "step":
         return f"makes a {saving.per} shorter, not the step"
-    return "" if item.counted else "another way, not one more"
+    return "" if item.counted else "an alternative to other fixes"
 
 
 def counted(found: Iterable[Judged]) -> list[Judged]:

@@ -52,7 +52,7 @@ def test_a_possible_finding_adds_nothing_to_one_that_stands():
         ({}, {}, ""),
         (POSSIBLE, {}, "only possible"),
         ({}, {"acme/slow": "known"}, "allowed"),
-        ({"counted": False}, {}, "another way, not one more"),
+        ({"counted": False}, {}, "an alternative to other fixes"),
         ({"per": "request"}, {}, "makes a request shorter, not the step"),
     ],
 )
