@@ -73,6 +73,10 @@ _READS = re.compile(r"^(?:cuda|cu|hip)(StreamSynchronize|Memcpy\w*)$")
 
 
 _IN_INFERENCE = {
+    "aten::(item": Code(
+        before="scores.append(score.item())",
+        after="scores.append(score)  # stays on the GPU\n# after the loop, one wait for all of them:\nscores = torch.stack(scores).tolist()",
+    ),
     "aten::is_nonzero": Code(
         before="if ended.all():\n    break",
         after="if n % 16 == 0 and ended.all():  # a few passes too many cost less than a wait in each\n    break",
@@ -82,7 +86,7 @@ _IN_INFERENCE = {
         after="out = model(x)\nsend(out)\n# for timing use torch.cuda.Event(enable_timing=True)",
     ),
 }
-"""The same where nothing is trained: there is no gradient to spoil, and no optimizer to step."""
+"""The same where nothing is trained: there is no loss, no gradient to spoil, and no optimizer to step."""
 
 
 def fix_of_waits(names: list[str], ops: bool, training: bool) -> Fix:

@@ -73,5 +73,7 @@ def _widened(rule: Rule, weight: Weight) -> Weight:
     low = max(0.0, saving.low_us - below * weight.whole)
     # What the host alone is seen to lose is an estimate too, since recording stretches it.
     lost = weight.lost if {"kernels", "ranks"} & {*rule.relies_on} else inf
-    high = max(saving.high_us, min(weight.whole, lost, saving.high_us + above * weight.whole))
+    # A margin that is a share of the step says little of a step that is hardly there any more: it takes no more than half of what is left.
+    wider = min(above * weight.whole, max(weight.whole - saving.high_us, 0.0) / 2)
+    high = max(saving.high_us, min(lost, saving.high_us + wider))
     return replace(weight, saving=msgspec.structs.replace(saving, low_us=min(low, saving.expected_us), high_us=high))

@@ -124,10 +124,16 @@ def share(part: float, whole: float) -> float:
     return min(max(part / whole, 0.0), 1.0) if whole > 0 and isfinite(part / whole) else 0.0
 
 
+MOST_TIMES = 100
+"""Of a step that a fix makes shorter than a hundredth of what it was, what is left is known too badly for a number."""
+
+
 def speedup(before: float, after: float) -> str:
-    """`1.75×`, of two times; empty where there is none to speak of."""
+    """`1.75×`, of two times, up to `over 100×`; empty where there is none to speak of."""
     ratio = before / after if after > 0 else 0.0
-    return f"{three(ratio)}×" if isfinite(ratio) and ratio >= 1.005 else ""
+    if not isfinite(ratio) or ratio < 1.005:
+        return ""
+    return f"{three(ratio)}×" if ratio <= MOST_TIMES else f"over {MOST_TIMES}×"
 
 
 def at_rate(nbytes: float, us: float) -> str:

@@ -5,8 +5,11 @@ from html import unescape
 import msgspec
 import pytest
 
+from advisor.engine.grade import Weight, graded
 from advisor.engine.headline import judge, torn
+from advisor.engine.rule import Found
 from advisor.engine.run import run
+from advisor.report.finding import Evidence, Fix, Saving
 from advisor.report.recording import Health
 from advisor.reports import formats
 from advisor.views.health import TraceHealth
@@ -108,3 +111,10 @@ def test_only_a_check_that_touches_what_rules_rest_on_kept_them_from_looking(tou
     failed = Health(check="recording-cost", status="failed", detail="9 of 10 ms", touches=touches)
     judged, why = judge(Workspace(steps(), TraceHealth((failed,))), ())
     assert judged == "partly" and said in why and ("could not look" in why) == bool(touches)
+
+
+def test_no_margin_makes_a_saving_the_whole_step():
+    """The best that a fix may do leaves 1 of 100 µs: a margin that is a share of the step takes half of that."""
+    found = Found(summary="It is slow.", evidence=(Evidence("mm", 12.0, 4.0),), fix=Fix(title="Do less", steps=("Do less.",)))
+    judged = graded(ruled(halved()), found, Weight(Saving(90.0, 98.0, 99.0, "simulated"), 100.0), {})
+    assert judged.finding.saving.high_us == 99.5

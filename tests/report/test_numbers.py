@@ -48,6 +48,7 @@ def test_sizes_and_shares() -> None:
     assert [numbers.size(n) for n in (0, 999, 1_500, 1_040_222_118)] == ["0 bytes", "999 bytes", "1.50 kB", "1.04 GB"]
     assert [numbers.share(*p) for p in ((1, 2), (3, 2), (-1, 2), (1, 0), (1, float("nan")))] == [0.5, 1, 0, 0, 0]
     assert numbers.speedup(2, 1) == "2.00×"
+    assert numbers.speedup(331_000, 72.6) == "over 100×", "a ratio of a hundredth's error says nothing"
     assert numbers.speedup(1, 1) == numbers.speedup(1, 0) == ""
 
 
