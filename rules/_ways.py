@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted
 from advisor.views.trace.program import Program
@@ -83,17 +85,6 @@ def _ways(seen: Spellings) -> list[Way]:
             ),
             f"{_DOCS}torch.nn.{module}.html",
         ))  # fmt: skip
-    if seen.sliced:
-        found.append(Way(
-            "Multiply all slices in one batched product",
-            f"{seen.sliced:.0f} products a step take one slice (a head, an expert, a sample) after another: stack them and call torch.bmm once, "
-            "or scaled_dot_product_attention where they are attention's.",
-            Code(
-                before="out = [q[:, h] @ k[:, h].mT for h in range(heads)]",
-                after="out = torch.matmul(q, k.mT)  # (batch, heads, n, n) in one call",
-            ),
-            f"{_DOCS}torch.bmm.html",
-        ))  # fmt: skip
     if seen.grows:
         found.append(Way(
             "Keep the cache at a fixed size",
@@ -132,10 +123,22 @@ def _ways(seen: Spellings) -> list[Way]:
 
 def spelt(fix: Fix, seen: Spellings, *wanted: str) -> Fix:
     """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about."""
-    ways = _ways(Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))}))
+    seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
+    ways = _ways(seen)
+    steps = (*(way.step for way in ways), *fix.steps, *_beside(seen))
     if not ways:
-        return fix
-    return Fix(title=ways[0].title, steps=(*(way.step for way in ways), *fix.steps), code=ways[0].code, url=ways[0].url, risk=fix.risk)
+        return msgspec.structs.replace(fix, steps=steps)
+    return Fix(title=ways[0].title, steps=steps, code=ways[0].code, url=ways[0].url, risk=fix.risk)
+
+
+def _beside(seen: Spellings) -> list[str]:
+    """What leads no fix: a few products of many launches are little of what is gained, and no trace tells heads from time steps."""
+    if not seen.sliced:
+        return []
+    return [
+        f"{seen.sliced:.0f} products a step take one slice after another: where they are of heads, experts or samples, which do not wait for each other, "
+        "stack them and call torch.bmm once, or scaled_dot_product_attention where they are attention's."
+    ]
 
 
 _SERVERS = {

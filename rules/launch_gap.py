@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -209,4 +210,5 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
 
 def _fix(program: Program, optimizer: OptimizerStep, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
-    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, in_passes)), spellings, *ways)
+    seen = replace(spellings, cells=recurrent.cells)
+    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, in_passes)), seen, *ways)

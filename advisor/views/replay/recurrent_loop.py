@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +23,12 @@ OTHER = 0.1
 """Share of a loop's kernels that may be no cell's: pieces cut out of the input and joined again. With more in it, as attention over what was
 read before, the loop is no recurrence that a library has one call for."""
 
-HEAD = 1 / 3
-"""The same of products of the cells' state where nothing else is in the loop, and what they make is too wide or narrow to come back into a
-cell: all passes' can be made at once, behind it. One head beside one cell of three kernels is a quarter."""
+HEAD = 0.4
+"""The same of products of the cells' state, and their activations, where nothing else is in the loop, and what they make is too wide or narrow to come back into a
+cell: all passes' can be made at once, behind it. One head and its activation beside one cell of three kernels are two fifths."""
+
+LAYERS = 4
+"""Cells that one pass of a loop steps by turns, at the most: as much stands between its last one and the next pass as in the passes before and after."""
 
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
@@ -50,14 +54,13 @@ class RecurrentLoop:
             return none
         cell = work.ops.outermost_where(work.ops.named(CELL))
         of_cell = np.where(work.op >= 0, cell[work.op], -1)
-        edges = work.launched_by(_CELL_BACKWARD.match)
         # A forward and a backward pass each; a step that accumulates gradients has several.
-        passes = np.split(np.arange(len(work.rows)), np.flatnonzero((np.diff(work.step) != 0) | (np.diff(work.backward) != 0)) + 1)
-        loops = [
-            _loop(work, shapes, edges if backward else of_cell >= 0, at, not backward) for at in passes if len(at) for backward in [bool(work.backward[at[0]])]
-        ]
-        found = [loop for loop in loops if loop]
-        if all(work.backward[at[0]] for at, _ in found):
+        cuts = np.flatnonzero((np.diff(work.step) != 0) | (np.diff(work.backward) != 0)) + 1
+        passes = [at for at in np.split(np.arange(len(work.rows)), cuts) if len(at)]
+        found = [loop for at in passes if not work.backward[at[0]] for loop in _loops(work, shapes, of_cell >= 0, at, True)]
+        edges = _backward_of(work, np.concatenate([np.arange(0), *(at for at, _ in found)]))
+        found += [loop for at in passes if work.backward[at[0]] for loop in _loops(work, shapes, edges, at, False)]
+        if not found or work.backward[found[0][0][0]]:
             return none
         members = [at for at, _ in found]
         cells_at = (of_cell >= 0) | work.backward
@@ -73,17 +76,35 @@ class RecurrentLoop:
         )
 
 
-def _loop(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -> tuple[Ints, int] | None:
-    """Of some positions in a row those from the first to the last kernel of a cell, and how many passes there are; None where there is no loop.
+def _backward_of(work: GpuWork, forward: Ints) -> Mask:
+    """(n,) kernels of the backward pass of cells, but for such as are told to be of other cells than those of these positions."""
+    found = work.launched_by(_CELL_BACKWARD.match)
+    sequence = work.timeline.cpu_ops["sequence"].to_numpy()
+    of_forward = sequence[work.op[forward]]
+    backward = np.flatnonzero(found)
+    of_backward = sequence[work.ops.outermost[work.op[backward]]]
+    found[backward] = (of_backward < 0) | np.isin(of_backward, of_forward)
+    return found
+
+
+def _loops(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -> Iterator[tuple[Ints, int]]:
+    """Of some positions in a row those of each loop, from the first to the last kernel of its cells, and how many passes it has.
     only: whether it must be of cells alone, which the backward pass of such a loop is too."""
     at = part[cells[part]]
-    passes = len(np.unique(work.ops.outermost[work.op[at]])) if len(at) else 0
-    if passes < FEWEST:
-        return None
-    inside = part[work.kernel[part] & (part >= at[0]) & (part <= at[-1])]
-    if only and not _nothing_else(work, shapes, inside, cells[inside]):
-        return None
-    return inside, passes
+    if not len(at):
+        return
+    first = np.flatnonzero(np.diff(work.ops.outermost[work.op[at]], prepend=-1))
+    for loop in np.split(at, first[1:][_apart(np.diff(at)[first[1:] - 1])]):
+        passes = len(np.unique(work.ops.outermost[work.op[loop]]))
+        inside = part[work.kernel[part] & (part >= loop[0]) & (part <= loop[-1])]
+        if passes >= FEWEST and not (only and not _nothing_else(work, shapes, inside, cells[inside])):
+            yield inside, passes
+
+
+def _apart(between: Ints) -> Mask:
+    """Where one loop has ended or another begins: more stands between two cells than between those of the passes before, or of those after."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(between.astype(float), LAYERS, constant_values=np.inf), LAYERS).max(1)
+    return (between > windows[: len(between)]) | (between > windows[LAYERS + 1 :])
 
 
 def _library_us(work: GpuWork, cells: Mask, at: Ints) -> float:
@@ -96,11 +117,22 @@ def _nothing_else(work: GpuWork, shapes: Shapes, inside: Ints, cells: Mask) -> b
     others = inside[~cells]
     if len(others) <= OTHER * len(inside):
         return True
-    only_products = (work.launched_by(_PRODUCT.match) | work.of(Family.FILL))[others].all()
-    if len(others) > HEAD * len(inside) or not only_products:
-        return False
     taken, made = (_widths(work, shapes, at) for at in (inside[cells], others))
-    return bool(made) and not {width for _, width in made} & {width for width, _ in taken}
+    widths = {width for _, width in made}
+    return (
+        len(others) <= HEAD * len(inside)
+        and bool(made)
+        and not widths & {width for width, _ in taken}
+        and all(_of_head(work, shapes, at, widths) for at in others.tolist())
+    )
+
+
+def _of_head(work: GpuWork, shapes: Shapes, at: int, widths: set[int]) -> bool:
+    """Whether it is a head's product, its activation, or fills what it makes."""
+    if work.launched_by(_PRODUCT.match)[at] or work.of(Family.FILL)[at]:
+        return True
+    inputs = shapes.inputs(int(work.op[at]))
+    return bool(work.of(Family.ELEMENTWISE)[at]) and bool(inputs) and inputs[0][0][-1:] in [(width,) for width in widths]
 
 
 def _widths(work: GpuWork, shapes: Shapes, at: Ints) -> set[tuple[int, int]]:

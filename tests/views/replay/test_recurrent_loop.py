@@ -11,9 +11,9 @@ PASSES, EACH, KERNEL = 20, 100, 10
 PERIOD = (PASSES + 1) * EACH
 
 
-def loop(other=0, head=0):
+def loop(other=0, head=0, activated=0, pause=0):
     """Three steps of a cell called every 100 µs: two products and a pointwise kernel of 10 µs each; then a head. other: softmaxes beside each.
-    head: what a product beside each makes of its state."""
+    head: what a product beside each makes of its state; activated: how wide the sigmoid behind it is. pause: convolutions in the middle of each step."""
     trace = Trace()
     for s in range(4):
         trace.step(PERIOD * s, PERIOD - 1, s + 1)
@@ -29,6 +29,12 @@ def loop(other=0, head=0):
             if head:
                 t = at + 62
                 trace.op("aten::addmm", t, 9, [[head], [8, 64], [64, head]], ["float"] * 3).launch(t + 2, t + 5, t + 8, "gemm", dur=4)
+            if activated:
+                t = at + 72
+                trace.op("aten::sigmoid", t, 9, [[8, activated]], ["float"]).launch(t + 2, t + 5, t + 8, "vectorized_elementwise_kernel", dur=4)
+            for i in range(pause if k == PASSES // 2 - 1 else 0):
+                t = at + 62 + 3 * i
+                trace.op("aten::conv1d", t, 3, [[8, 64, 9]]).launch(t + 1, t + 2, t + 3, "implicit_convolve_sgemm", dur=1)
         t = PERIOD * s + EACH * PASSES
         trace.op("aten::addmm", t, 20, [[8], [8, 64], [64, 8]]).launch(t + 5, t + 10, t + 20, "gemm", dur=4)
     return trace
@@ -59,6 +65,19 @@ def test_a_loop_with_more_in_it_is_no_recurrence_of_the_librarys():
 def test_a_head_that_no_cell_takes_in_can_wait_until_the_loop_is_over():
     assert loop(head=1).get(RecurrentLoop).cells == PASSES
     assert loop(head=64).get(RecurrentLoop).cells == 0, "what is as wide as a cell's input may be the next one's"
+
+
+def test_its_activation_waits_with_it():
+    assert loop(head=1, activated=1).get(RecurrentLoop).cells == PASSES
+    assert loop(head=1, activated=64).get(RecurrentLoop).cells == 0, "of the state, which the next cell takes in"
+
+
+def test_loops_of_one_pass_are_told_apart_by_what_stands_between():
+    trace = loop(pause=10)
+    recurrent, before = trace.get(RecurrentLoop), trace.get(Replay).recorded
+    assert recurrent.cells == PASSES
+    left = (~recurrent.edit.apply(before).skip_op).sum() / before.steps
+    assert left == KERNELS_A_CELL * PASSES + 10 + 1, "the convolutions stay"
 
 
 def test_a_step_that_accumulates_gradients_has_a_loop_for_each_batch():
