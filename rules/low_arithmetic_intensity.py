@@ -16,6 +16,7 @@ from advisor.report.numbers import duration, percent, three
 from advisor.rules._batches import merged
 from advisor.rules._phrases import a_step
 from advisor.views.groups import distinct
+from advisor.views.replay.casts import Casts
 from advisor.views.replay.edits import Batched, Edit, Edits, WithDurations, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.grids import Grids, filled
@@ -60,6 +61,7 @@ def low_arithmetic_intensity(
     launches: Launches,
     grids: Grids | None,
     micro: MicroBatches | None,
+    casts: Casts | None,
     *,
     max_of_ridge: Share = 0.10,
     min_busy_share: float = 0.5,
@@ -79,7 +81,7 @@ def low_arithmetic_intensity(
 
     How it is measured
     FLOPs and bytes of each matrix product from the recorded shapes, intensity against `max_of_ridge` of the device's
-    ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels take
+    ridge point ({max_of_ridge}: a product closer to it gains little from batching; in FP32 that of TF32). Reported where such kernels, and casts of their weights, take
     `min_busy_share` of the time the GPU works (in training, where a larger batch changes what is learnt, a low finding; {min_busy_share}: where other work is the larger part, that is the bound; runs of 20 times their
     usual length were held up by something else and are left out) and `min_step_share` of the step ({min_step_share}).
     Where they take less, but for `min_launch_share` of an inference step ({min_launch_share}) whose launches no graph replays the GPU waits for launches or runs kernels that
@@ -102,7 +104,7 @@ def low_arithmetic_intensity(
     https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009
     """
-    outcome = _of_products(program.training, work, arguments, roofline, witness, max_of_ridge, min_busy_share, min_step_share)
+    outcome = _of_products(program.training, work, arguments, roofline, witness, casts, max_of_ridge, min_busy_share, min_step_share)
     if not isinstance(outcome, Found) and micro and micro.times > 1:
         return merged(work, micro, filled(work, grids), witness)
     if isinstance(outcome, Found) or program.training or not steps.repeats or not work.kernel.any():
@@ -121,8 +123,9 @@ def low_arithmetic_intensity(
 
 
 def _of_products(
-    training: bool, work: GpuWork, arguments: Arguments, roofline: Roofline, witness: Witness, max_of_ridge: float, min_busy_share: float, min_step_share: float
-) -> Found | Clear:
+    training: bool, work: GpuWork, arguments: Arguments, roofline: Roofline, witness: Witness, casts: Casts | None,
+    max_of_ridge: float, min_busy_share: float, min_step_share: float,
+) -> Found | Clear:  # fmt: skip
     """Of a step that products on few rows take much of."""
     rows, dur_us = work.rows, work.dur_us
     dense, devices = work.of(Family.GEMM) & ~work.held_up, work.column("device")
@@ -142,9 +145,12 @@ def _of_products(
         of = ", ".join(sorted({str(name) or "fp32" for name in precision[unknown]}))
         raise Unavailable(f"the device's rate in {of} is not known", ADD_DEVICE)
     starved = intensity < max_of_ridge * highest
-    share = float(dur_us[starved].sum()) / work.busy_us
     found = np.flatnonzero(starved)
-    if share < min_busy_share or work.us_a_step(found) < min_step_share * work.step_us or not len(found):
+    # What casts their weights does it once for all that share them.
+    cast = casts.of_weights(np.r_[work.op[found], work.ops.parent[work.op[found]]]) if casts else found[:0]
+    such = np.r_[found, cast]
+    share = float(dur_us[such].sum()) / work.busy_us
+    if share < min_busy_share or work.us_a_step(such) < min_step_share * work.step_us or not len(found):
         known = dense & ~np.isnan(intensity)
         typical = f", median intensity {three(float(np.median(intensity[known])))} FLOP/byte" if known.any() else ""
         of_step = f" and {min_step_share:.0%} of the step" if share >= min_busy_share else ""
@@ -155,7 +161,7 @@ def _of_products(
     ops = roofline.cost_op[rows[found]].tolist()
     return Found(
         summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
-        f"the device busy; such work takes {share:.0%} of its time, reading {three(reached)} GB/s.",
+        f"the device busy; such work{' and casting its weights' * bool(len(cast))} takes {share:.0%} of its time, reading {three(reached)} GB/s.",
         # More rows than the ridge point allows cost arithmetic.
         edits=Edits(*(Batched(max(1.0, min(items, limit / max(middle, 1e-9) * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",

@@ -709,6 +709,22 @@ def test_one_row_against_a_large_weight_is_found():
     assert finding.saving.low_us == widened("low-arithmetic-intensity", 30, 40, 40)[0], "four requests share a step"
 
 
+@pytest.mark.parametrize(("dims", "seen"), [((8192, 8192), True), ((8192, 4096), False)])
+def test_casting_its_weight_is_a_products_work_that_requests_share(dims, seen):
+    """16 µs of a product on one row in a step of 80, behind 60 of a cast to FP32: of its weight, or of something else."""
+
+    def body(trace, at):
+        shape = [list(dims)] * 2
+        trace.op("aten::copy_", at, 3, shape, ["float", "c10::BFloat16"]).launch(at + 1, at + 4, at + 64, "unrolled_elementwise_kernel_copy", dur=2)
+        trace.op("aten::mm", at + 4, 5, [[1, 8192], [8192, 8192]], ["float"] * 2).launch(at + 5, at + 64, at + 80, "ampere_sgemm_32x32", dur=2)
+
+    if not seen:
+        assert "take 21% of busy time" in clear("low-arithmetic-intensity", repeat(80, body))
+        return
+    finding = found("low-arithmetic-intensity", repeat(80, body))
+    assert finding.severity == "high" and "casting its weights takes 100% of its time" in finding.summary
+
+
 def test_a_run_that_something_else_held_up_is_not_a_products_work():
     def body(longest):
         def one(trace, at):

@@ -44,7 +44,7 @@ _SHORT = {"double": "FP64", "float": "FP32", "c10::Half": "FP16", "c10::BFloat16
 @dataclass(frozen=True)
 class Cast:
     """One cast kernel: its position in the schedule, the copy op, what it is for, types and shape, the ops between it
-    and the way back, and the op of the product that it is written out for, -1 without."""
+    and the way back, and the op of the product that it is for, -1 without."""
 
     position: int
     op: int
@@ -95,6 +95,12 @@ class Casts:
         following = _Following(work, arguments, {cast.position: cast for cast in found})
         return cls(tuple(_told(work, arguments, found, following)))
 
+    def of_weights(self, products: Ints) -> Ints:
+        """Positions of the forward casts that make the weight, or the largest operand, of a product. products: rows of `cpu_ops`."""
+        wanted = {*products.tolist()}
+        chosen = (cast for cast in self.all if cast.purpose in (Purpose.WEIGHT, Purpose.WIDENED) and not cast.backward)
+        return np.array([cast.position for cast in chosen if cast.product in wanted], np.int64)
+
 
 def _types_alone(types: Any, dims: Any, strides: Any) -> tuple[str, str, tuple[int, ...]] | None:
     """Source and target type and the shape of a `copy_(target, source)` that changes nothing but a floating type."""
@@ -125,7 +131,7 @@ def _told(work: GpuWork, arguments: Arguments, casts: Sequence[Cast], following:
         if cast.position in closed:
             done = replace(cast, purpose=Purpose.ISLAND)
         elif around.op >= 0 and op_family(ops.name(around.op)) in PRODUCTS:
-            done = replace(cast, purpose=_argument(arguments, cast, around.op, taken))
+            done = replace(cast, purpose=_argument(arguments, cast, around.op, taken), product=around.op)
         elif (end := following.way_back(cast)) is not None:
             done = replace(cast, purpose=Purpose.ISLAND, between=end[1])
             closed.add(end[0])
