@@ -31,7 +31,7 @@ with advisor.record("recording") as run:
 
 1. Ten steps and more, until compilation is over and the medians of two runs of five steps agree within 10 %. Where they
    do not within 100 steps, the recording says so.
-2. Twenty steps or 0.3 s are timed without a profiler: events on the device, synchronised at the ends alone.
+2. Twenty steps, and more until 0.3 s are over (500 at most), are timed without a profiler: events on the device, synchronised at the ends alone.
 3. Five steps with neither shapes nor stacks: `light.json.gz`.
 4. Three with shapes, stacks and memory: `deep.json.gz`.
 
@@ -41,6 +41,9 @@ takes times from the light trace and from the timed steps, lines, modules and sh
 
 A script's steps end where its optimizer has stepped; where there is none, at the end of the outermost module's forward without
 gradients (`--steps` says which). Its output and exit code stay its own; it ends once all is recorded, unless `--keep-going`.
+Steps that run in a thread of the program are recorded too, and the program runs to its own end: only where they run in its main thread is
+it ended. A program that profiles or records itself is refused (exit code 2), since two profilers cannot run at once: take its own one out
+while you record, or analyze what it writes.
 Each of several ranks records as many steps as the others into a directory of its own, `rank0` and so on. With `--nsys` Nsight Systems records instead; that way was tried with a stand-in for `nsys`, not yet with the real one.
 
 Frameworks:

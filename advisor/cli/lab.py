@@ -79,7 +79,7 @@ def record(
     The script stays as it is, and steps are timed without a profiler. The program's output and exit code are its own. It ends when enough is recorded. Then: advisor analyze DIRECTORY
     """
     from advisor.lab.find_steps import Steps
-    from advisor.lab.launch import launch
+    from advisor.lab.launch import launch, signal_of
     from advisor.lab.record import Options
 
     _check_steps(steps)
@@ -87,6 +87,8 @@ def record(
     code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going)
     for line in _recorded(output):
         say(f"advisor: {line}")
+    if killed := signal_of(code):
+        say(f"advisor: the program was killed by {killed}")
     if code:
         raise typer.Exit(code)
 

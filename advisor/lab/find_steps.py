@@ -14,11 +14,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from advisor.lab import profilers
 from advisor.lab.record import Options, Run
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 SPEC = "ADVISOR_RECORD"
-"""The environment variable with what to record, as JSON: directory, steps, keep_going and `Options`."""
+"""The environment variable with what to record, as JSON: directory, steps, keep_going, refused and `Options`."""
 
 Steps = Literal["auto", "optimizer", "forward"]
 
@@ -40,10 +42,10 @@ def install() -> None:
     if spec:
         asked = json.loads(spec)
         directory = _of_rank(Path(asked.pop("directory")))
-        steps, keep_going = asked.pop("steps"), asked.pop("keep_going")
+        steps, keep_going, refused = asked.pop("steps"), asked.pop("keep_going"), Path(asked.pop("refused"))
         directory.mkdir(parents=True, exist_ok=True)
         run = Run(directory, Options(**asked), warn=lambda text: None)
-        sys.meta_path.insert(0, _AfterImport("torch", lambda: StepFinder(run, steps, keep_going).watch()))
+        sys.meta_path.insert(0, _AfterImport("torch", lambda: StepFinder(run, steps, keep_going, refused).watch()))
 
 
 def _of_rank(directory: Path) -> Path:
@@ -52,15 +54,17 @@ def _of_rank(directory: Path) -> Path:
 
 
 class StepFinder:
-    """Tells a recording where the program's steps end."""
+    """Tells a recording where the program's steps end. In the file `refused` it leaves why nothing could be recorded."""
 
-    def __init__(self, run: Run, steps: Steps, keep_going: bool) -> None:
+    def __init__(self, run: Run, steps: Steps, keep_going: bool, refused: Path) -> None:
         self.run = run
+        self._refused = refused
         self._steps = steps
         self._keep_going = keep_going
         self._process = os.getpid()
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._handles: list[Any] = []
+        self._cut = False
 
     def watch(self) -> None:
         """Called once torch is imported."""
@@ -70,6 +74,7 @@ class StepFinder:
             self._handles.append(register_optimizer_step_post_hook(self._optimized))
         if self._steps != "optimizer":
             self._forwards = OutermostForwards(self._inference)
+        self.run.watch()
         atexit.register(self._ended)
 
     def _optimized(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -96,7 +101,8 @@ class StepFinder:
         self.run.step()
         if self.run.done:
             self._leave()
-            if not self._keep_going:
+            if not self._keep_going and not self.run.in_a_thread:  # there it would end the thread alone, and say nothing
+                self._cut = True
                 raise SystemExit(0)
 
     def _leave(self) -> None:
@@ -105,8 +111,15 @@ class StepFinder:
         self._handles.clear()
 
     def _ended(self) -> None:
-        if os.getpid() == self._process and self.run.begun:
+        if os.getpid() != self._process:
+            return
+        if self.run.begun:
             self.run.finish()
+        if self._cut:
+            profilers.end_all()
+        if self.run.gave_way and not self.run.holds_traces:
+            with suppress(OSError):
+                self._refused.write_text(json.dumps([self.run.gave_way.message, self.run.gave_way.hint]), encoding="utf-8")
 
 
 class OutermostForwards:

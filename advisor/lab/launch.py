@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from types import FrameType
 
 from advisor.errors import TraceError, UsageError
 from advisor.lab.find_steps import SPEC, Steps
-from advisor.lab.record import CAPTURES, FILE, Options, prepare
+from advisor.lab.record import CAPTURES, FILE, Options, prepare, remove_empty
 
 # Python runs a module of this name as it starts. Ours makes way for the one that it hides, and imports advisor from where it
 # stands: the command may run in an environment that has another one, or none.
@@ -36,48 +37,57 @@ from advisor.lab.find_steps import install
 install()
 """
 
+_STARTED = "Give a program that is on the PATH, and its arguments: python train.py, or env NAME=value python train.py."
+
 NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
 
-def launch(command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, quiet: bool = False) -> int:
+def launch(command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None) -> int:
     """Run `command` and record it into `directory`; returns its exit code, 128 + n where signal n ended it.
 
-    quiet: throw away what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
-    well but nothing was recorded.
+    log: the file that takes what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
+    well but nothing was recorded, or because it profiles itself.
     """
     if shutil.which(command[0]) is None:  # before an earlier recording is taken away
-        raise UsageError(f"{command[0]} cannot be started: there is no such command", "Give the command as the shell would run it, after --.")
+        raise UsageError(f"{command[0]} cannot be started: there is no such command", _STARTED)
     if options.nsys:
         command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
+    made = not directory.exists()
     prepare(directory)
     package = Path(__file__).resolve().parents[1]
     with TemporaryDirectory(prefix="advisor-") as folder:
         start = Path(folder, "sitecustomize.py")
         start.write_text(_AT_START.format(init=str(package / "__init__.py"), package=str(package)), encoding="utf-8")
-        asked = {"directory": str(directory.absolute()), "steps": steps, "keep_going": keep_going, **asdict(options)}
+        refused = Path(folder, "refused.json")
+        asked = {"directory": str(directory.absolute()), "steps": steps, "keep_going": keep_going, "refused": str(refused), **asdict(options)}
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-        code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, quiet)
+        code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, log)
+        why = json.loads(refused.read_text(encoding="utf-8")) if refused.exists() else []
     recorded = any(directory.glob(f"**/{FILE}"))
     if options.nsys and not recorded:  # nothing tells of them: the next run would take them for somebody's
         for name in CAPTURES:
             (directory / name).unlink(missing_ok=True)
+    if made and not recorded:
+        remove_empty(directory)
+    if code == 0 and why and not recorded:
+        raise UsageError(*why)
     if code == 0 and not recorded:
         raise TraceError(
             "the program ended and no step was found in it",
-            "Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script.",
+            "Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script and run it by itself.",
         )
     if options.nsys and code == 0:
         _export(directory)
     return code
 
 
-def _run(command: Sequence[str], environment: dict[str, str], quiet: bool) -> int:
+def _run(command: Sequence[str], environment: dict[str, str], log: Path | None) -> int:
     """Run to the end; signals that ask us to stop are the command's to answer."""
-    output = subprocess.DEVNULL if quiet else None
     try:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        with nullcontext() if log is None else log.open("wb") as output:
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     except OSError as error:
-        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "Give the command as the shell would run it, after --.") from None
+        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", _STARTED) from None
 
     def forward(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
@@ -91,6 +101,16 @@ def _run(command: Sequence[str], environment: dict[str, str], quiet: bool) -> in
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def signal_of(code: int) -> str:
+    """What killed a program that ended with this exit code, as "SIGSEGV (segmentation fault)"; "" where no signal did."""
+    try:
+        name = signal.Signals(code - 128)
+    except ValueError:
+        return ""
+    said = signal.strsignal(name)
+    return f"{name.name} ({said.lower()})" if said else name.name
 
 
 def _nsys() -> tuple[str, ...]:

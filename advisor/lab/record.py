@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet, ref
 
 from advisor.errors import UsageError
+from advisor.lab import profilers
 from advisor.lab.clock import (
     SETTLED_STEPS,
     StepClock,
@@ -26,7 +32,7 @@ from advisor.lab.clock import (
     synchronize,
 )
 from advisor.lab.export import export
-from advisor.report.numbers import interval
+from advisor.report.numbers import duration, interval
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -72,6 +78,13 @@ class Options:
             raise UsageError(f"{below[0]} is {getattr(self, below[0])} steps", "Give 0 or more, and time 1 at least.")
 
 
+_under_way: WeakSet[Run] = WeakSet()
+"""Recordings of this process that are not over."""
+
+_of_thread = threading.local()
+"""Its values are gone when their thread ends, while that thread still runs."""
+
+
 class Run:
     """One recording under way. Every call of `step` ends a step; what happens between them is the state of `_parts`."""
 
@@ -84,17 +97,41 @@ class Run:
         """Whether all is recorded; the program runs on as if nothing were there."""
         self.steady = False
         self.unprofiled_step_us: list[float] = []
+        self.gave_way: UsageError | None = None
+        """What profiled beside this recording, which ended there, and what to do."""
         self._warn = warn or _warn
         # Ranks wait for each other: one that counts its steps by its own clock would stop while another goes on.
         self._lockstep = int(os.environ.get("WORLD_SIZE") or 1) > 1
         self._traces: dict[str, str] = {}
+        self._profiler: profile | None = None
+        self._thread = 0
+        """The one that torch's profiler must be stepped and stopped in, as long as it is on: elsewhere that ends the program."""
+        self._made = False
+        self._step_us = 0.0
+        self._steps_before_timed = max(options.warmup, 2 * SETTLED_STEPS * (options.settle > 0)) + 2
         self._device = "cpu"
         self._peak_bytes = 0
         self._parts: Generator[None] | None = None
 
     def __enter__(self) -> Run:
+        if profilers.running():
+            raise UsageError("a profiler is on already, and two cannot run at once", "Record outside of it, or analyze the trace that it writes.")
+        for other in tuple(_under_way):
+            other.give_way(
+                UsageError(
+                    f"the program began a recording with advisor.record, into {self.directory}",
+                    f"Take one of the two out. Where that one is wanted, run the program by itself, then: advisor analyze {self.directory}",
+                )
+            )
+        self._made = not self.directory.exists()
         prepare(self.directory)
+        self.watch()
         return self
+
+    def watch(self) -> None:
+        """From here on the recording gives way to every other of the process, and to profilers of the program's own."""
+        _under_way.add(self)
+        profilers.watch(self._profiler_started)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # After an error of the program the device may be lost: what can still be written is, and the error goes on.
@@ -112,23 +149,65 @@ class Run:
         if self.done:
             return
         if self._parts is None:
+            if profilers.running():
+                self.give_way(_profiles_itself())
+                return
             self._parts = self._record()
+        if self._profiler is not None and not self._in_its_thread():
+            return
+        self._thread = threading.get_ident()
         next(self._parts, None)
+        if self.done:
+            self._leave()
 
     def finish(self) -> None:
         """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled."""
-        if self.done:
+        if self.done or not self._in_its_thread():
             return
-        self.done = True
-        if self._parts is not None:
-            self._parts.close()
+        self._end()
         missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
         if missing:
-            self._note(
-                f"the program ended before the {' and '.join(missing)} trace: {self.steps_needed} steps or more are needed, "
-                "or ask for fewer (warmup, timed, light, deep)"
-            )
+            self._note(f"the program ended before the {' and '.join(missing)} trace: {self._what_is_needed()}")
         self._save()
+
+    def give_way(self, to: UsageError) -> None:
+        """Something else profiles in this process: end here, and keep what was recorded if it can be analysed."""
+        if self.done or not self._in_its_thread():
+            return
+        self.gave_way = to
+        self._end()
+        self._note(f"{to.message}: the recording ended there. {to.hint}")
+        if self._traces:
+            self._save()
+        else:
+            self._remove_empty()
+
+    @property
+    def holds_traces(self) -> bool:
+        """Whether a trace was recorded."""
+        return bool(self._traces)
+
+    @property
+    def in_a_thread(self) -> bool:
+        """Whether the steps run in a thread of the program's, which ends by itself without the program."""
+        return self._thread not in (0, threading.main_thread().ident)
+
+    def _profiler_started(self, started: Any) -> None:
+        if self._profiler is None or started is not self._profiler.profiler:
+            self.give_way(_profiles_itself())
+
+    def _in_its_thread(self) -> bool:
+        return self._profiler is None or self._thread == threading.get_ident()
+
+    def _end(self) -> None:
+        self.done = True
+        self._leave()
+        if self._parts is not None:
+            self._parts.close()
+
+    def _leave(self) -> None:
+        _under_way.discard(self)
+        profilers.unwatch(self._profiler_started)
 
     @property
     def begun(self) -> bool:
@@ -137,10 +216,22 @@ class Run:
 
     @property
     def steps_needed(self) -> int:
-        """Steps that a recording takes where step times settle at once."""
+        """Steps that a recording takes, by what its steps have told so far; before the first, where they settle at once and take long."""
         o = self.options
         traces = [steps + o.profiler_warmup for steps in (o.light, o.deep, o.nsys) if steps]
-        return max(o.warmup, 2 * SETTLED_STEPS * (o.settle > 0)) + 2 + o.timed + sum(traces)
+        return self._steps_before_timed + self._steps_to_time() + sum(traces)
+
+    def _steps_to_time(self) -> int:
+        if self._lockstep or not self._step_us:
+            return self.options.timed
+        least, most = (math.ceil(seconds * 1e6 / self._step_us) for seconds in (TIMED_S, MAX_TIMED_S))
+        return min(max(self.options.timed, min(least, MAX_TIMED)), max(most, FEWEST_TIMED))
+
+    def _what_is_needed(self) -> str:
+        to_time, asked = self._steps_to_time(), self.options.timed
+        why = f" (steps of {duration(self._step_us)} are timed for {TIMED_S:g} s, {MAX_TIMED} at most)" if to_time > asked else ""
+        fewer = "warmup, light, deep" if to_time > asked else "warmup, timed, light, deep"
+        return f"{self.steps_needed} steps or more are needed{why}, or ask for fewer ({fewer})"
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -164,6 +255,7 @@ class Run:
         o = self.options
         clock = StepClock(device_in_use())
         graphs = [compilations()]
+        step = -1
         for step in range(o.warmup + (min(o.settle, LOCKSTEP_SETTLE) if self._lockstep else o.settle)):
             if clock.device == "cpu" != device_in_use():
                 clock = StepClock(device_in_use())
@@ -172,9 +264,12 @@ class Run:
             graphs.append(compilations())
             # Reading the times waits for the device: a host that runs far ahead would else see no time at all.
             compiled = graphs[-1] != graphs[max(0, len(graphs) - 1 - SETTLED_STEPS)]
-            self.steady = not compiled and settled(clock.step_us(2 * SETTLED_STEPS))
+            last = clock.step_us(2 * SETTLED_STEPS)
+            self._step_us = median(last) if last else 0.0
+            self.steady = not compiled and settled(last)
             if step + 1 >= o.warmup and self.steady and not self._lockstep:
                 break
+        self._steps_before_timed = step + 3
         self._device = device_in_use()
         if not self.steady and o.settle and (last := clock.step_us(2 * SETTLED_STEPS)):
             self._note(f"step times did not settle in {step + 1} steps: the last {len(last)} took {interval(min(last), max(last))}")
@@ -197,6 +292,7 @@ class Run:
                     break
         finally:
             self.unprofiled_step_us = [round(us, 3) for us in clock.step_us()]
+            self._step_us = sum(self.unprofiled_step_us) / len(clock) if len(clock) else self._step_us
             self._peak_bytes = peak_memory(self._device)
 
     def _trace(self, name: str, steps: int, deep: bool = False) -> Generator[None]:
@@ -215,17 +311,19 @@ class Run:
             export(profiler, self.directory / f"{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
-        with profile(
+        self._profiler = profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=warmup, active=steps, repeat=1),
             on_trace_ready=ready,
             record_shapes=deep,
             with_stack=deep,
             profile_memory=deep,
-        ) as profiler:
+        )
+        with _at_threads_end(self.finish), self._profiler as profiler:
             for _ in range(warmup + steps):
                 yield
                 profiler.step()
+        self._profiler = None
 
     def _ranges(self, steps: int) -> Generator[None]:
         """A range a step for nsys, which captures between the two calls of the CUDA profiler."""
@@ -259,6 +357,12 @@ class Run:
         if self.unprofiled_step_us or self._traces:
             text = json.dumps({"version": VERSION, **self.measured(), **self._traces, "notes": self.notes}, indent=1)
             (self.directory / FILE).write_text(text + "\n", encoding="utf-8")
+        else:
+            self._remove_empty()
+
+    def _remove_empty(self) -> None:
+        if self._made:
+            remove_empty(self.directory)
 
 
 def record(directory: str | os.PathLike[str], **options: int) -> Run:
@@ -276,8 +380,52 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
     return Run(directory, Options(**options))
 
 
+class _Guard:
+    """Calls back when it is thrown away."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self.then: Callable[[], None] | None = then
+
+    def __del__(self) -> None:
+        if self.then:
+            self.then()
+
+
+@contextmanager
+def _at_threads_end(then: Callable[[], None]) -> Iterator[None]:
+    """Call `then` where this thread ends inside of the block: a profiler that outlives the thread it was started in ends the program."""
+    _of_thread.guard = _Guard(then)
+    guard = ref(_of_thread.guard)  # the thread alone holds it
+    try:
+        yield
+    finally:
+        if held := guard():
+            held.then = None
+
+
+def _profiles_itself() -> UsageError:
+    return UsageError(
+        "the program started a profiler of its own before all was recorded, and two cannot run at once",
+        "Take that profiler out while you record, or analyze the traces that it writes.",
+    )
+
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
 def _warn(text: str) -> None:
-    warnings.warn(f"advisor: {text}", stacklevel=2)
+    """Warn of the line outside of advisor from which all began."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and os.path.realpath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"advisor: {text}", stacklevel=level)
+
+
+def remove_empty(directory: Path) -> None:
+    """Take away a directory that was made for a recording that did not come about, and those of its ranks."""
+    for folder in (*directory.glob("rank*/"), directory):
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
 
 
 def prepare(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.errors import TraceError, UsageError
+from advisor.errors import AdvisorError, TraceError, UsageError
 
 NO_DIFFERENCE = 0.02
 """Unprofiled step times repeat within about this share: a smaller gain counts as no difference, and a gain so near to an interval as inside."""
@@ -180,7 +181,7 @@ def verify_commands(
         for side in (0, 1) if turn % 2 == 0 else (1, 0):
             if progress:
                 progress(f"run {turn + 1} of {runs}, {('before', 'after')[side]}")
-            sides[side].append(_timed((before, after)[side], timed, warmup, steps))
+            sides[side].append(_timed(("before", "after")[side], (before, after)[side], timed, warmup, steps))
     memory = [[[float(run["peak_memory_bytes"])] for run in side if run.get("peak_memory_bytes")] for side in sides]
     first = sides[0][0]
     return Verification(
@@ -193,30 +194,52 @@ def verify_commands(
 
 
 def words(command: str) -> list[str]:
-    """A command as the shell would take it apart. Raises UsageError where it would not."""
+    """A command as the shell would take it apart. Raises UsageError where it would not, or would run more than one program."""
     try:
         found = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"{command} is no command: {error}", "Give it as the shell would run it.") from None
     if not found:
         raise UsageError("an empty command cannot be run", "Give it as the shell would run it.")
-    return found
+    if operator := _OPERATOR.search(_QUOTED.sub("", command)):
+        raise UsageError(f"{command} takes a shell, for its {operator[0]}, and none is started", f"Name one: sh -c {shlex.quote(command)}")
+    return ["env", *found] if _ASSIGNMENT.match(found[0]) else found
 
 
-def _timed(command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_OPERATOR = re.compile(r"[|&;<>()`]+|\$\(")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+LAST_LINES = 12
+"""Of what a program that failed printed: a traceback's end and its error."""
+
+
+def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict[str, Any]:
     """One run's recording: its step times and peak memory."""
-    from advisor.lab.launch import launch
+    from advisor.lab.launch import launch, signal_of
     from advisor.lab.record import FILE, Options
 
     with TemporaryDirectory(prefix="advisor-") as folder:
         options = Options(warmup=warmup, timed=timed, light=0, deep=0)
-        code = launch(words(command), Path(folder), options, steps=steps, quiet=True)
+        recording, log = Path(folder, "recording"), Path(folder, "log")
+        program = words(command)
+        try:
+            code = launch(program, recording, options, steps=steps, log=log)
+        except AdvisorError as error:
+            raise type(error)(f"{side}, {command}: {error.message}", error.hint) from None
         if code in STOPPED:
             raise SystemExit(code)
         if code:
-            raise UsageError(f"{command} ended with exit code {code}", "Run it alone to see why.")
-        saved: dict[str, Any] = json.loads(Path(folder, FILE).read_text(encoding="utf-8"))
+            why = f"exit code {code}{f', by {killed}' if (killed := signal_of(code)) else ''}"
+            raise UsageError(f"{side}, {command}: the program ended with {why}", _end_of(log) or "It printed nothing. Run it alone to see why.")
+        saved: dict[str, Any] = json.loads((recording / FILE).read_text(encoding="utf-8"))
     return saved
+
+
+def _end_of(log: Path) -> str:
+    """What a program printed last, "" where it printed nothing."""
+    printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return "\n  ".join(printed.strip().splitlines()[-LAST_LINES:])
 
 
 def prediction(where: str) -> Prediction:

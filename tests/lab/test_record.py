@@ -177,6 +177,86 @@ def test_objects_of_the_program_that_are_gone_do_no_harm(tmp_path):
     assert launch([PYTHON, written(tmp_path, gone + INFER.replace("range(200)", "range(10**6)"))], tmp_path, Options(**FEW)) == 0
 
 
+PROFILED = TRAIN.replace("for step in", "profiler = torch.profiler.profile(BY)\nprofiler.start()\nfor step in").replace('print("trained")', "profiler.stop()")
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+@pytest.mark.parametrize("by", ["", "schedule=torch.profiler.schedule(wait=0, warmup=10**6, active=1)"], ids=["recording", "warming up"])
+def test_a_program_that_profiles_itself_is_refused_and_neither_timed_nor_ended_by_it(tmp_path, keep_going, by):
+    script = written(tmp_path, PROFILED.replace("BY", by))
+    with pytest.raises(UsageError, match="a profiler of its own"):
+        launch([PYTHON, script, "40"], tmp_path / "out", Options(**FEW), keep_going=keep_going)
+    assert not (tmp_path / "out").exists(), "nothing was recorded"
+
+
+def test_a_program_that_records_itself_is_refused_and_its_own_recording_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loop = TRAIN.replace("for step", f"import advisor\nrun = advisor.record('own', **{FEW}).__enter__()\nfor step").replace(
+        "    optimizer.step()", "    optimizer.step(); run.step()"
+    )
+    with pytest.raises(UsageError, match=r"advisor\.record, into own"):
+        launch([PYTHON, written(tmp_path, loop), "600"], tmp_path / "out", Options(), keep_going=True)
+    assert (tmp_path / "own" / "deep.json.gz").exists()
+
+
+def test_a_recording_gives_way_to_one_that_begins_inside_of_it(tmp_path, train):
+    outer, inner = (advisor.record(tmp_path / name, **FEW) for name in ("outer", "inner"))
+    with pytest.warns(UserWarning, match=r"into .*inner: the recording ended there"), outer, inner:
+        for batch in inner.steps(outer.steps(batches(30))):
+            train(batch)
+    assert (tmp_path / "inner" / "deep.json.gz").exists() and not (tmp_path / "outer").exists()
+
+
+def test_a_recording_inside_of_a_profiler_is_refused(tmp_path):
+    with torch.profiler.profile(), pytest.raises(UsageError, match="a profiler is on already"), advisor.record(tmp_path):
+        pass
+
+
+def test_a_profiler_that_starts_during_a_trace_finds_its_way_clear(tmp_path, train):
+    with pytest.warns(UserWarning, match="profiler of its own"), advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(run.steps_needed - 1)):
+            train(batch)
+        with torch.profiler.profile() as own:
+            train(torch.ones(4, 8))
+    assert len(own.events()) and (tmp_path / "light.json.gz").exists()
+
+
+def test_steps_in_a_thread_are_recorded_and_the_program_goes_on(tmp_path, capfd, monkeypatch):
+    # As one of two ranks, which count steps and no time.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    threaded = (
+        TRAIN.replace("for step", "import threading\ndef loop():\n  for step").replace("    optimizer", "      optimizer").replace("    net", "      net")
+    )
+    threaded = threaded.replace('print("trained")', 'one = threading.Thread(target=loop); one.start(); one.join(); print("trained")')
+    # Once to the end, and once so short that the thread ends in a trace: a profiler that is left on there ends the program.
+    for steps, last in (("500", "deep"), ("9", "light")):
+        assert launch([PYTHON, written(tmp_path, threaded), steps], tmp_path / steps, Options(**FEW)) == 0
+        assert capfd.readouterr().out == "trained\n" and (tmp_path / steps / "rank0" / f"{last}.json.gz").exists()
+
+
+def test_what_is_needed_is_told_by_how_long_steps_take(tmp_path, train, monkeypatch):
+    monkeypatch.setattr("advisor.lab.record.TIMED_S", 60.0)
+    monkeypatch.setattr("advisor.lab.record.MAX_TIMED", 50)
+    with pytest.warns(UserWarning, match=r"61 steps or more are needed .*50 at most.*\(warmup, light, deep\)"), advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(20)):
+            train(batch)
+    assert run.steps_needed == 1 + 2 + 50 + 4 + 4
+
+
+def test_a_warning_points_at_the_program_and_nothing_empty_is_left(tmp_path):
+    with pytest.warns(UserWarning) as warned, advisor.record(tmp_path / "out"):
+        pass
+    assert warned[0].filename == __file__ and not (tmp_path / "out").exists()
+
+
+def test_a_program_that_a_signal_kills_says_which(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(sys, "argv", ["advisor", "record", "-o", str(tmp_path / "out"), "--", PYTHON, "-c", "import os; os.kill(os.getpid(), 11)"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 139 and "killed by SIGSEGV" in capfd.readouterr().err
+
+
 def test_a_program_without_steps_says_so(tmp_path):
     with pytest.raises(TraceError, match="no step was found"):
         launch([PYTHON, "-c", "print('hello')"], tmp_path, Options(**FEW))

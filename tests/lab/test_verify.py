@@ -1,4 +1,5 @@
 import json
+import shlex
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ import advisor
 from advisor.cli import main
 from advisor.errors import TraceError, UsageError
 from advisor.lab import accuracy
-from advisor.lab.verify import Gain, Prediction, Verification, against, append, gain, prediction, verify_commands
+from advisor.lab.verify import Gain, Prediction, Verification, against, append, gain, prediction, verify_commands, words
 from tests.lab.programs import TRAIN, written
 from tests.paths import ROOT
 
@@ -116,3 +117,21 @@ def test_who_is_told_to_stop_stops_and_a_program_that_breaks_is_named(monkeypatc
     monkeypatch.setattr("advisor.lab.launch.launch", lambda *args, **options: code)
     with pytest.raises(raised, match=str(code)):
         verify_commands("before", "after")
+
+
+def test_a_program_that_breaks_shows_its_error_and_which_side_it_is(tmp_path):
+    pytest.importorskip("torch")
+    fine, broken, empty = (f"{sys.executable} -c {shlex.quote(text)}" for text in (TRAIN.replace("sys.argv", "[0, '999']"), "1 / 0", "pass"))
+    with pytest.raises(UsageError, match=r"^before, .* exit code 1") as error:
+        verify_commands(broken, fine, runs=2)
+    assert "ZeroDivisionError" in error.value.hint
+    with pytest.raises(TraceError, match=r"^before, .* no step was found"):
+        verify_commands(empty, fine, runs=2)
+
+
+def test_what_only_a_shell_does_is_said_and_an_environment_is_given():
+    assert words("FOO=1 python a.py") == ["env", "FOO=1", "python", "a.py"]
+    assert words("python a.py --sep '|' \"a;b\" c\\&d")[-3:] == ["|", "a;b", "c&d"]
+    with pytest.raises(UsageError, match="takes a shell") as error:
+        words("python a.py | cat")
+    assert error.value.hint == "Name one: sh -c 'python a.py | cat'"
