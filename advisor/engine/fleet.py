@@ -121,7 +121,7 @@ def merged(found: Reduced, path: str, notes: Sequence[str] = (), chosen: str = "
     summaries = [RankSummary.from_bytes(data) for data in found.summaries]
     if not summaries:
         why = f": {found.unread[0].label}: {found.unread[0].why}" if found.unread else ""
-        raise TraceError(f"no rank of {path} could be read{why}", "Give a directory with one trace a rank.")
+        raise TraceError(f"no rank of {path} could be read{why}", "Give a directory with one trace a rank, or look at each trace by itself: --each.")
     said = [*notes, *(s.facts.conflict for s in summaries if s.facts.conflict)]
     ranks = _numbered(summaries, said)
     _check_one_job(ranks)

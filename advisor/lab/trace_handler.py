@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
-from advisor.lab.export import export
+from advisor.lab.export import METADATA_KEY, export
+from advisor.sources.ranks import head
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -22,7 +25,8 @@ def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None
     """For `torch.profiler.profile(on_trace_ready=advisor.trace_handler("out/"))`: writes each trace with the step time in it.
 
     Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand beside them, which the profiler
-    may already slow. Let it wait for ten steps or more.
+    may already slow. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
+    `advisor analyze out/` reads as one process, the latest; what an earlier run left under these names is replaced.
     """
     return _Handler(Path(directory))
 
@@ -37,12 +41,15 @@ class _Handler:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.written = 0
+        self._token = secrets.token_hex(8)
         self._spans: deque[tuple[str, StepClock]] = deque(maxlen=KEPT)
         self._open: StepClock | None = None
         self._cold = True
         _watch_profilers()
 
     def __call__(self, profiler: profile) -> None:
+        if not self.written:
+            _clear(self.directory)
         name = "trace.json.gz" if not self.written else f"trace-{self.written}.json.gz"
         export(profiler, self.directory / name, self._measured(profiler))
         self.written += 1
@@ -69,6 +76,8 @@ class _Handler:
 
         times = {kind: [us for action, clock in self._spans if action == kind for us in clock.step_us()] for kind in ("NONE", "WARMUP")}
         return {
+            "profiler": self._token,
+            "cycle": self.written,
             "unprofiled_step_us": [round(us, 3) for us in without_start_up(times["NONE"])],
             "warmup_step_us": [round(us, 3) for us in times["WARMUP"]],
             "device": device_name(device_in_use()),
@@ -77,6 +86,16 @@ class _Handler:
                 "record_shapes": profiler.record_shapes, "with_stack": profiler.with_stack, "profile_memory": profiler.profile_memory,
             },
         }  # fmt: skip
+
+
+_LATER = re.compile(r"trace-\d+\.json\.gz")
+
+
+def _clear(directory: Path) -> None:
+    """Take away the later cycles of an earlier run, which would be read as this one's; only what a handler wrote."""
+    for path in directory.iterdir():
+        if _LATER.fullmatch(path.name) and path.is_file() and f'"{METADATA_KEY}"'.encode() in head(str(path)):
+            path.unlink()
 
 
 def _watch_profilers() -> None:

@@ -33,6 +33,9 @@ _MACHINE_IN_NAME = re.compile(
 _NUMBER_IN_NAME = re.compile(r"(\d+)")
 _HOST_IN_NAME = re.compile(r"(?P<host>[^/]+)_\d+\.(?:\d+\.)?pt\.trace\.json(?:\.gz|\.zst)?")
 _CYCLE_IN_NAME = re.compile(r"(?P<process>.*_\d+)\.(?P<time>\d{10,})\.pt\.trace\.json(?:\.gz|\.zst)?")
+_CYCLE_OF_OURS = re.compile(r"(?P<process>(?:.*/)?trace)(?:-(?P<cycle>\d{1,18}))?\.json(?:\.gz)?")
+_CYCLE_INSIDE = re.compile(rb'\{"advisor_recording": \{"profiler": "(?P<profiler>[0-9a-f]{16})", "cycle": (?P<cycle>\d{1,18}),')
+_TIMES_OF_OURS = re.compile(rb'\{"advisor_recording": \{"unprofiled_step_us": \[[^\]]*\], "warmup_step_us":')
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 
 
@@ -91,7 +94,7 @@ _EVENTS = re.compile(rb'"(?:traceEvents|ph|schemaVersion)"\s*:')
 def _holds_no_events(path: str) -> bool:
     """Whether a file is whole, small JSON without events: settings, results, a saved report. What is cut off, large or far away may be
     a rank's trace, and is not left out unsaid."""
-    text = b"" if is_remote(path) else _head(path, _LARGEST_OTHER_BYTES)
+    text = b"" if is_remote(path) else head(path, _LARGEST_OTHER_BYTES)
     if len(text) == _LARGEST_OTHER_BYTES or _EVENTS.search(text):
         return False
     try:
@@ -103,15 +106,31 @@ def _holds_no_events(path: str) -> bool:
 
 def latest_among(traces: Sequence[str]) -> list[str]:
     """Of recordings of one process, one cycle of its profiler after the other, only the last: as torch's `tensorboard_trace_handler` names
-    them, by host, process and time. What says different ranks inside is of different processes all the same."""
-    named = {path: match for path in traces if (match := _CYCLE_IN_NAME.fullmatch(path))}
-    several = {name for name, count in Counter(match["process"] for match in named.values()).items() if count > 1}
+    them, by host, process and time, or as advisor's `trace_handler` says inside of them and by their names. What says different ranks inside
+    is of different processes all the same."""
+    cycles = {path: cycle for path in traces if (cycle := _cycle_by_name(path) or _cycle_inside(path))}
+    several = {process for process, count in Counter(process for process, _ in cycles.values()).items() if count > 1}
     latest: dict[tuple[str, int | None], str] = {}
-    for path, match in sorted(named.items(), key=lambda item: int(item[1]["time"])):
-        if match["process"] in several:
-            latest[match["process"], _rank_inside(path)] = path
+    for path, (process, _) in sorted(cycles.items(), key=lambda item: item[1][1]):
+        if process in several:
+            latest[process, _rank_inside(path)] = path
     kept = {*latest.values()}
-    return [path for path in traces if path in kept or path not in named or named[path]["process"] not in several]
+    return [path for path in traces if path in kept or path not in cycles or cycles[path][0] not in several]
+
+
+def _cycle_by_name(path: str) -> tuple[str, int] | None:
+    """The process of a recording and which of its cycles it is, as torch's handler names it."""
+    match = _CYCLE_IN_NAME.fullmatch(path)
+    return (match["process"], int(match["time"])) if match else None
+
+
+def _cycle_inside(path: str) -> tuple[str, int] | None:
+    """Likewise as advisor's handler writes it; one that wrote no more than its times named its files all the same."""
+    begin = b"" if is_remote(path) or not path.endswith(_JSON) else head(path)
+    if match := _CYCLE_INSIDE.match(begin):
+        return match["profiler"].decode(), int(match["cycle"])
+    named = _CYCLE_OF_OURS.fullmatch(path) if _TIMES_OF_OURS.match(begin) else None
+    return (named["process"], int(named["cycle"] or 0)) if named else None
 
 
 def job_of(paths: Sequence[str], path: str, chosen: str = "", run: str = "") -> Recording:
@@ -172,11 +191,11 @@ def holds_ranks(directory: str | os.PathLike[str]) -> bool:
 
 def _rank_inside(path: str) -> int | None:
     """The rank that the head of a Kineto trace says."""
-    match = _RANK_INSIDE.search(_head(path, _HEAD_BYTES))
+    match = _RANK_INSIDE.search(head(path))
     return int(match[1]) if match else None
 
 
-def _head(path: str, size: int) -> bytes:
+def head(path: str, size: int = _HEAD_BYTES) -> bytes:
     """The first bytes of a file, unpacked; b"" of one that cannot be read."""
     try:
         with open(path, "rb") as file:

@@ -67,6 +67,16 @@ def test_directories(tmp_path: Path) -> None:
     assert "of kind job" in str(refused(tmp_path))
 
 
+def test_cycles_of_a_handler_that_said_no_more_than_its_times_are_one_process(tmp_path):
+    old = b'{"advisor_recording": {"unprofiled_step_us": [1.0], "warmup_step_us": [2.0], "torch": "2"},' + TRACE.lstrip()[1:]
+    for name in ("trace", "trace-1", "trace-10", "trace-9"):
+        (tmp_path / f"{name}.json.gz").write_bytes(gzip.compress(old))
+    assert load(tmp_path).source.path.endswith("trace-10.json.gz")
+    for path in tmp_path.iterdir():
+        path.write_bytes(gzip.compress(TRACE))
+    assert read(tmp_path).kind == "job", "of others' files such names say nothing"
+
+
 def test_other_json_beside_traces_is_none_of_them(tmp_path: Path) -> None:
     for name, text in (("results.json", '{"accuracy": 1}'), ("report.json", '{"schema": 1, "advisor": "0.1.0"}'), ("a.sqlite", "")):
         (tmp_path / name).write_text(text)
