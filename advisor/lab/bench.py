@@ -13,7 +13,7 @@ import numpy as np
 from advisor.knowledge import devices
 from advisor.lab.clock import device_in_use, device_name, settled, synchronize
 from advisor.lab.intensity import bound
-from advisor.lab.measured import theirs
+from advisor.lab.measured import ran, theirs
 from advisor.lab.timing import Timing
 
 MIN_S = 0.2
@@ -51,6 +51,7 @@ def bench(
     """
     with theirs():
         result = fn(*args)
+    ran(result)
     device = device_of(result)
     call = waited_for(fn, args, device)
     steady = warm_up(call)
@@ -165,7 +166,10 @@ def _back_to_back(fn: Callable[..., object], args: Sequence[Any], calls: int, de
 
 def measure_calls(fn: Callable[[], object]) -> Callable[[float], list[float]]:
     """Warm a function up; returns what measures it for so many seconds: µs a call, each of some 1 ms of calls back to back."""
-    device = device_of(fn())
+    result = fn()
+    ran(result)
+    device = device_of(result)
+    del result
     once = waited_for(fn, (), device)
     warm_up(once)
     calls = max(1, round(1e-3 / max(min(host_times(once, 5)), 1e-7)))

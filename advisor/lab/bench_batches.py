@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.lab.bench import FEWEST, MIN_S, MOST, host_times, waited_for, warm_up
 from advisor.lab.clock import device_in_use
-from advisor.lab.measured import made, theirs
+from advisor.lab.measured import made, ran, theirs
 from advisor.lab.memory import measure_memory_usage
 
 
@@ -66,7 +66,7 @@ def bench_batches(make: Callable[[int], Callable[[], object]], batches: Sequence
     for batch in sorted(set(batches)):
         fn = made(make, batch)
         with theirs():
-            fn()
+            ran(fn())
         call = waited_for(fn, (), device_in_use())
         warm_up(call)
         estimate = max(min(host_times(call, 3)), 1e-7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,15 @@ def theirs() -> Iterator[None]:
 def is_theirs(error: BaseException) -> bool:
     """Whether an error was raised in what is measured."""
     return _MARK in vars(error)
+
+
+def ran(result: object) -> None:
+    """Raises UsageError where a call has only made a generator or coroutine, whose work begins when somebody asks for it."""
+    if isinstance(result, (Generator, AsyncGenerator, Coroutine)):
+        if isinstance(result, (Generator, Coroutine)):
+            result.close()  # else Python warns that nobody awaited it
+        what = "coroutine" if isinstance(result, Coroutine) else "generator"
+        raise UsageError(f"the call returns a {what} and has not run", "Give a function that does the work itself: list(f()) or asyncio.run(f()) in it.")
 
 
 def made(make: Callable[[Any], Callable[[], object]], size: object) -> Callable[[], object]:

@@ -229,3 +229,14 @@ def test_from_python_an_error_is_as_it_was_raised():
 def test_what_cannot_be_timed_is_said(command, capsys, arguments, said):
     assert command(*arguments) == 2
     assert said in capsys.readouterr().err
+
+
+async def _coroutine():
+    return 1
+
+
+@pytest.mark.parametrize(("fn", "what"), [(lambda: (i for i in range(3)), "generator"), (_coroutine, "coroutine")])
+def test_what_has_not_run_is_not_timed(fn, what):
+    for measure in (advisor.bench, lambda f: bench_batches(lambda size: f, [1]), lambda f: advisor.verify(f, f)):
+        with pytest.raises(UsageError, match=f"a {what} and has not run"):
+            measure(fn)
