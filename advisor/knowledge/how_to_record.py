@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+RECORD_ON_A_GPU = "advisor record, where the program works on a GPU: it records every device that the program uses"
 RECORD_LAUNCHES = "nsys profile --trace=cuda,nvtx: libraries such as TensorRT launch through the driver, which a profiler of the framework may not see"
 RECORD_LINES = {
     "kineto": "profile(with_stack=True), or advisor record, which records them beside a light trace",

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 import advisor  # noqa: E402
 from advisor.cli import main  # noqa: E402
 from advisor.errors import TraceError, UsageError  # noqa: E402
+from advisor.knowledge.how_to_record import RECORD_ON_A_GPU  # noqa: E402
 from advisor.lab.clock import settled, without_start_up  # noqa: E402
 from advisor.lab.launch import launch  # noqa: E402
 from advisor.lab.record import Options  # noqa: E402
@@ -137,8 +138,37 @@ def test_a_profiler_of_the_users_own_gets_the_steps_it_waits_for(tmp_path, train
     # Of five steps the first has nothing before it to begin at and the second is cold; in the next round one is.
     assert 1 <= len(first["unprofiled_step_us"]) <= 3 and len(first["warmup_step_us"]) == 2
     assert 4 <= len(second["unprofiled_step_us"]) <= 3 + 4
+    assert first["profiler"] == second["profiler"] and (first["cycle"], second["cycle"]) == (0, 1)
     assert first["options"] == {"record_shapes": True, "with_stack": False, "profile_memory": False}
     assert advisor.load(tmp_path / "trace.json.gz").source.shapes
+
+
+def test_cycles_of_one_handler_are_one_process_and_a_later_run_replaces_them(tmp_path, train):
+    from torch.profiler import profile, schedule
+
+    def run(cycles):
+        with profile(schedule=schedule(wait=3, warmup=1, active=2, repeat=cycles), on_trace_ready=advisor.trace_handler(tmp_path)) as profiler:
+            for batch in batches(6 * cycles):
+                train(batch)
+                profiler.step()
+
+    def names():
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    run(3)
+    (tmp_path / "trace-7.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert advisor.load(tmp_path).source.path.endswith("trace-2.json.gz")
+    (tmp_path / "trace-2.json.gz").rename(tmp_path / "a.json.gz")
+    assert advisor.load(tmp_path).source.path.endswith("a.json.gz"), "what stands inside counts, whatever the name"
+    run(1)
+    assert names() == ["a.json.gz", "trace-7.json.gz", "trace.json.gz"], "what no handler named or wrote stays"
+
+
+def test_a_recording_of_a_program_without_a_gpu_does_not_ask_for_another_profiler(tmp_path, train):
+    with advisor.record(tmp_path, **FEW) as run:
+        for batch in run.steps(batches(30)):
+            train(batch)
+    assert {s.record_with for s in advisor.analyze(tmp_path).skipped if "GPU work" in s.why} == {RECORD_ON_A_GPU}
 
 
 def test_a_script_is_recorded_unchanged_and_ends_when_enough_is(tmp_path, monkeypatch, capfd):

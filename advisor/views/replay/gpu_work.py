@@ -12,7 +12,7 @@ import pandas as pd
 
 from advisor.errors import Unavailable
 from advisor.intervals import Floats, Ints, Mask, Spans, within
-from advisor.knowledge.how_to_record import RECORD_BOTH
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_ON_A_GPU
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Device, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
@@ -142,7 +142,8 @@ class GpuWork:
     @classmethod
     def build(cls, timeline: Timeline, steps: Steps, launches: Launches, ops: Ops, kernels: Kernels, replay: Replay) -> GpuWork:
         if not len(timeline.gpu_ops):
-            raise Unavailable("the trace holds no GPU work", RECORD_BOTH)
+            # Its recorder leaves out no device: then the program used none.
+            raise Unavailable("the trace holds no GPU work", RECORD_ON_A_GPU if timeline.source.unprofiled_step_us else RECORD_BOTH)
         schedule = replay.recorded
         rows = schedule.op_row
         return cls(
