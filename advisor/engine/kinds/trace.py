@@ -137,9 +137,9 @@ def _of_a_part(found: Judged, step_us: float, apart: float) -> Judged:
 
 
 def _with_lines(found: Judged, timeline: Timeline) -> Judged:
-    """The finding with how to record the lines that it comes from, where no Python frames were recorded."""
+    """The finding with how to record the lines that it comes from, where no stacks were recorded."""
     finding = found.finding
-    if len(timeline.python_calls) or any(item.source for item in finding.evidence):
+    if timeline.source.stacks or len(timeline.python_calls) or any(item.source for item in finding.evidence):
         return found
     return found._replace(finding=msgspec.structs.replace(finding, lines_with=RECORD_LINES.get(timeline.source.format, "")))
 

@@ -1,4 +1,7 @@
-"""Where in the user's program a call was made: the innermost Python frame that is not the framework's."""
+"""Where in the user's program a call was made: the innermost Python frame that is not the framework's.
+
+Python frames are events of their own; torch 1.8 to 1.12 wrote them as text on the ops that they call, the innermost first.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def user_frame(name: str, scripts: frozenset[str] = frozenset()) -> SourceLine |
 
 @dataclass(frozen=True)
 class Sources:
-    """Python frames by thread; answers which one was running at a moment.
+    """Python frames by thread; answers which one was running at a moment, or by the stacks of ops where frames are no events.
 
     rows: by (pid, tid), rows of `python_calls` in order of start, outer frames first.
     """
@@ -105,6 +108,24 @@ class Sources:
         return np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)
 
     @cached_property
+    def _stacks(self) -> tuple[list[str], Ints]:
+        """The texts of all stacks, and which one each op has."""
+        stacks = self.timeline.cpu_ops["call_stack"].cat
+        return list(map(str, stacks.categories)), stacks.codes.to_numpy()
+
+    @cached_property
+    def _stack_lines(self) -> list[SourceLine | None]:
+        """The user's line of each of those texts."""
+        frames = [text.split(";") for text in self._stacks[0]]
+        scripts = frozenset(match["file"] for stack in frames if stack[-1].endswith("): <module>") and (match := _FRAME.match(stack[-1])))
+        return [next((line for name in stack if (line := user_frame(name, scripts))), None) for stack in frames]
+
+    @cached_property
+    def recorded(self) -> bool:
+        """Whether there are frames or stacks to look in."""
+        return bool(self.rows) or any(self._stacks[0])
+
+    @cached_property
     def _scripts(self) -> frozenset[str]:
         """The files that Python was started with: their module's frame has none around it, while an import is made by another."""
         names, codes = self._names
@@ -116,12 +137,12 @@ class Sources:
         """The user's line that made a runtime call; for a call of a backward pass, the line of its forward op."""
         if call < 0:
             return None
-        found = self._at(*(column[call].item() for column in self._calls))
-        return found or self._forward_line(int(self.ops.of_call[call]))
+        op = int(self.ops.of_call[call])
+        return self._at(*(column[call].item() for column in self._calls)) or self._stack_line(op) or self._forward_line(op)
 
     def most_common(self, calls: Iterable[int]) -> SourceLine | None:
         """The line that made most of these calls, None where no stacks were recorded."""
-        if not self.rows:
+        if not self.recorded:
             return None
         lines = Counter(line for call in calls if (line := self.line_of_call(int(call))))
         return lines.most_common(1)[0][0] if lines else None
@@ -138,7 +159,16 @@ class Sources:
         pid, tid, start = self._ops
         low, high = (int(np.searchsorted(sorted_sequences, sequence, side)) for side in ("left", "right"))
         forward = next((row for row in by_sequence[low:high].tolist() if tid[row] != tid[root]), None)
-        return None if forward is None else self._at(int(pid[forward]), int(tid[forward]), float(start[forward]))
+        return None if forward is None else self._at(int(pid[forward]), int(tid[forward]), float(start[forward])) or self._stack_line(forward)
+
+    def _stack_line(self, op: int) -> SourceLine | None:
+        """The line by the stack of the op, or of the innermost one around it that has any."""
+        if self.rows or not self.recorded:
+            return None
+        texts, codes = self._stacks
+        while op >= 0 and not (codes[op] >= 0 and texts[codes[op]]):
+            op = int(self.ops.parent[op])
+        return self._stack_lines[codes[op]] if op >= 0 else None
 
     def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
         mine = self.rows.get((pid, tid))

@@ -109,3 +109,18 @@ def test_the_line_that_made_most_of_the_calls():
 def test_without_stacks_there_is_no_line():
     sources = Trace().launch(0, 5, 10).get(Sources)
     assert sources.line_of_call(0) is None and sources.most_common([0]) is None and sources.line_of_call(-1) is None
+
+
+def test_a_stack_that_is_text_on_an_op_is_read_where_no_frames_were_recorded():
+    stack = "/opt/lib/python3.7/site-packages/torch/optim/optimizer.py(216): zero_grad;{}.py({}): <module>"
+    trace = Trace().op("Optimizer.zero_grad", 0, 90).op("aten::zero_", 10, 50).op("aten::fill_", 15, 40)
+    trace.rows["cpu_ops"][1]["call_stack"] = stack.format("queue", 49)
+    assert line(trace.launch(20, 30, 40)) == "queue.py:49"
+    frames = trace.python(MAIN, 0, 100)
+    assert line(frames) == "train.py:10"
+
+
+def test_the_backward_pass_has_the_stack_of_its_forward_op():
+    trace = Trace().op("aten::mm", 0, 10, sequence=7).op("MmBackward0", 20, 50, tid=9, sequence=7).launch(25, 60, 70, tid=9)
+    trace.rows["cpu_ops"][0]["call_stack"] = MODEL
+    assert line(trace) == "models/block.py:5"
