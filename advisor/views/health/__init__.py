@@ -44,7 +44,7 @@ class TraceHealth:
                 step_marks(timeline, steps),
                 start_up(steps, startup),
                 faster_than_possible(timeline, steps, roofline),
-                recording_cost(replay),
+                recording_cost(replay, steps),
                 replayed(timeline, replay),
                 *unnamed(timeline),
                 *open_ranges(timeline),

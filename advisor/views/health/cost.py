@@ -8,6 +8,7 @@ from advisor.report.recording import Health
 from advisor.views.health.grades import HOST, Status
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.simulate import period_us
+from advisor.views.trace.steps import Steps
 
 USELESS_ERROR = 0.5
 """A replay that is off by half reproduces nothing: no saving can be told from it, nor from a measured step that it misses so far."""
@@ -22,7 +23,7 @@ CALIBRATED = 0.10
 """How far the corrected step may stay from the step time that was given."""
 
 
-def recording_cost(replay: Replay) -> Health:
+def recording_cost(replay: Replay, steps: Steps) -> Health:
     """How much of the step recording added, and how much of it nobody can tell from the trace."""
     check, step = "recording-cost", replay.true_step
     recorded, true = duration(step.recorded_us), duration(step.expected_us)
@@ -32,7 +33,7 @@ def recording_cost(replay: Replay) -> Health:
         return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
-    detail = f"a step was recorded at {recorded}; without the recorder it takes an estimated {true}, {interval(step.low_us, step.high_us)}"
+    detail = f"{'a step' if steps.repeats else 'the run'} was recorded at {recorded}; without the recorder it takes an estimated {true}, {interval(step.low_us, step.high_us)}"
     if step.contradictory:
         first, second = map(duration, step.alone_us)
         detail += f"; what recording is seen to cost leaves {first}, what a host needs for as many events is {second}: only a measured step tells"

@@ -196,12 +196,13 @@ def _of_recording(main: DevicePartition, steps: Steps, step: TrueStep) -> tuple[
         return "", False
     least, likely, most = (max(1 - busy_us / us, 0.0) for us in (step.low_us, step.expected_us, step.high_us))
     seen = f" Recorded, the GPU is idle for {percent(recorded)}"
+    between = percent(least) if percent(least) == percent(most) else f"{percent(least)} to {percent(most)}"
     if most < NO_DOUBT:
         return f"{seen}: recording made that.", False
     if most < WORTH_SAYING:
-        return f"{seen}; recording made most of that: unrecorded it is idle for {percent(least)} to {percent(most)}.", False
+        return f"{seen}; recording made most of that: unrecorded it is idle for {between}.", False
     if step.basis == "estimated" and least < likely / 2:
-        return f"{seen}; recording may have made most of that: unrecorded it is idle for {percent(least)} to {percent(most)}.", True
+        return f"{seen}; recording may have made most of that: unrecorded it is idle for {between}.", True
     return f"{seen}: recording is part of that.", False
 
 

@@ -236,7 +236,12 @@ def test_recording_that_leaves_much_of_the_step_open_is_said_with_what_would_tel
     assert cost.status == "degraded" and "--step-ms" in cost.record_with
     assert cost.touches == ()  # each finding is held against it by itself
     (cost,) = (h for h in recorded_by_kineto(1).get(TraceHealth).results if h.check == "recording-cost")
-    assert "recorded at 100 µs" in cost.detail
+    assert "a step was recorded at 100 µs" in cost.detail
+    once = Trace(recorder="kineto")
+    for k in range(20):
+        once.op(f"aten::{'add' * (k + 1)}", 10.0 * k, 9).launch(10.0 * k + 3, 10.0 * k + 9, 10.0 * k + 10, name=f"kernel{k}", dur=5)
+    (cost,) = (h for h in once.get(TraceHealth).results if h.check == "recording-cost")
+    assert "the run was recorded at" in cost.detail, "where nothing repeats there is no step"
 
 
 def held(us):

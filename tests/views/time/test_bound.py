@@ -236,6 +236,8 @@ def test_what_recording_made_is_said_without_doubt_only_where_there_is_none():
             {"busy_us": 650.0 * steps.steps, "idle": (main.compute[0], main.compute[0] + 0.35 * (steps.end_us - steps.start_us) / len(main.compute[0]))},
         )
         assert said in _of_recording(idle, steps, step)[0]
+    measured = TrueStep(800.0, 800.0, 800.0, 1000.0, "measured")
+    assert "unrecorded it is idle for 19%." in _of_recording(idle, steps, measured)[0], "one step has one figure"
 
 
 @pytest.mark.parametrize(("copy_us", "said"), [(300, True), (60, False)])
