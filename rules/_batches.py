@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.engine.rule import Found
-from advisor.intervals import Floats, clip
+from advisor.intervals import Floats, clip, length, union
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import counted, duration
@@ -46,15 +46,25 @@ def made_anew(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActivit
         summary=f"{spent}; what they parse, tokenise or decode may be the same in every epoch.",
         edits=Edits(combine(), host_time.without(spans, OF_LOADER), host_time.without(spans)),
         removes="making each batch anew",
+        likely_at_most_us=_idle_us(timeline, steps, work),
         quiet=spent,
         evidence=folded(["the loop waits for its batch"] * len(spans[0]), spans[0], spans[1] - spans[0]),
         confidence=0.5,
         at_most="low",
         status="possible",
         possible_why="whether it is the same in every epoch is not in a trace",
-        decide_with="look at what __getitem__ does with the same index twice",
+        decide_with="look at what the data set or loader does for the same example in two epochs",
+        cause="batches",
         fix=_PREPARED,
     )
+
+
+def _idle_us(timeline: Timeline, steps: Steps, work: GpuWork) -> float:
+    """What the busiest device idles in a step, as it runs when nobody records: no batch that is there at once gains more."""
+    ops = timeline.gpu_ops
+    device, start, end = (column.to_numpy() for column in (ops["device"], ops["start_us"], ops["start_us"] + ops["dur_us"]))
+    busy = (length(clip(union(start[device == d], end[device == d]), steps.start_us, steps.end_us)) for d in np.unique(device))
+    return max(work.step_us - max(busy, default=0.0) / steps.steps, 0.0)
 
 
 _FEWER = Fix(

@@ -39,6 +39,9 @@ the first time. 1.6 to 2.3 ms for 6.2 MB, measured without a profiler and with o
 MORE_WORKERS = 2
 """Where workers are in use already, how many times as many are assumed at the most."""
 
+WORTH_SAYING = 0.01
+"""Of the step: what the device idles beside less is not said."""
+
 HALF = 0.5
 """A user's frame that takes this share of the loader's time is what the loader does."""
 
@@ -69,7 +72,7 @@ def data_loading(
     How it is measured
     The loader's time is the union of `enumerate(DataLoader)…__next__` ranges, and of the loader's own Python frames (the
     start of its workers among them) where stacks were recorded, on the threads that launch GPU work. The step is replayed
-    without it; what the GPU was busy through is thereby not counted. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
+    without it; what the GPU was busy through is thereby not counted, and no more is expected than the GPU idles. `expected`, single process: `workers` ({workers}: what a host has for each GPU) make batches
     while the step runs, so of a batch that takes L the time max(0.2 ms, L / workers - rest of the step) is still waited
     for, and 1.2 ms that taking batches from workers costs beside (`low`: 4.5). `low` keeps half of the loader's time, or if that is more those 4.5 and 0.35 ms for each MB that is copied, as where nothing pins what the workers send. Where workers are in use already, twice as many hide half of the wait
     (`expected`), or a quarter (`low`), or all of it (`high`); and as workers that are behind set the pace, other fixes are possible
@@ -102,6 +105,10 @@ def data_loading(
     # The device's window begins and ends later than the host's, and may hold a longer wait: it idles all the while then, and no longer is said.
     idle = gaps.share("data_loading")
     meanwhile = "all the while" if idle >= loader_us / work.step_us else f"through {idle:.0%} of the step meanwhile"
+    # What the device idles elsewhere goes too where the loader keeps the host from running ahead; no more than that was seen lost.
+    idle_us = float(gaps.causes.drop(columns="profiler").to_numpy().sum()) / steps.steps
+    if not meanwhile.startswith("all") and (in_all := idle_us * steps.steps / gaps.run_us) >= idle + WORTH_SAYING:
+        meanwhile += f", and {in_all:.0%} in all"
     slowest = _slowest_frame(timeline, spans)
     where = f", mostly in {slowest.label}" if slowest else ""
     kind = "worker processes deliver it too late" if multi else "the main process makes each batch itself"
@@ -110,6 +117,7 @@ def data_loading(
         summary=summary if len(summary) <= SUMMARY_CHARACTERS else summary.replace(where, ""),
         edits=_edits(host_time, loading, loader_us, work.step_us, multi, workers, _uploaded_mb(work)),
         removes="waiting for the next batch",
+        likely_at_most_us=idle_us,
         quiet=f"the loader takes {duration(loader_us)} of a step of {duration(work.step_us)} and the GPU idles {meanwhile}",
         evidence=_evidence(timeline, spans, slowest),
         confidence=0.9 * (0.8 if multi else 1.0),

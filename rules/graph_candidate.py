@@ -40,6 +40,9 @@ NEARLY_ALL = 0.8
 MOST = 0.5
 """Of a step's kernels, those in parts that are alike: for less nobody rewrites a step that differs."""
 
+SEVERAL_CALLS = 1.5
+"""Calls of JAX a step that launch something: with fewer the step is one executable."""
+
 FEW_PRODUCTS = 0.1
 """Of a step: a mask that picks one row in ten makes them ten times as large where it picks none."""
 
@@ -147,8 +150,16 @@ def graph_candidate(
         confidence=0.6 if shapes and not masks else 0.4,
         at_most="info",
         counted=False,  # its gain is launch-gap's
+        cause=_cause(work, program),
         fix=_capturing(program, None, *(what for what, there in before.items() if there)),
     )
+
+
+def _cause(work: GpuWork, program: Program) -> str:
+    """Whether a program of JAX launches a step's work by several calls, each an executable of its own: one of CUDA graphs holds no more than one of those."""
+    launching = work.op[work.kernel & (work.op >= 0)]
+    calls = len(np.unique(work.ops.outermost[launching])) / work.schedule.steps
+    return "several-calls" if program.framework == "jax" and calls >= SEVERAL_CALLS else ""
 
 
 def _capturing(program: Program, title: str | None, *first: str) -> Fix:
@@ -181,5 +192,6 @@ def _in_parts(parts: list[Part], loop: bool, differ: bool, program: Program, wor
         confidence=0.5,
         at_most="info",
         counted=False,
+        cause=_cause(work, program),
         fix=_capturing(program, title, first),
     )

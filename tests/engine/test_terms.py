@@ -96,3 +96,11 @@ def test_no_report_of_a_program_without_a_framework_speaks_of_torch(tmp_path):
     report = advisor.analyze(path)
     assert OF_TORCH.findall(msgspec.json.encode(report).decode()) == []
     assert "none shows in this program" in next(item.why for item in report.clear if item.rule == "weight-norm")
+
+
+def test_batches_of_jax_are_prepared_and_what_is_dispatched_op_by_op_is_jitted():
+    starved, by_op = (analysed(ROOT / "samples" / "jax" / f"{name}.slow.xplane.pb.gz") for name in ("starved", "op_by_op"))
+    batches = next(f for f in starved.findings if f.cause == "batches")
+    assert "Prepare" in batches.fix.title and "__getitem__" not in batches.decide_with
+    fixes = [f.fix for f in by_op.findings if f.rule == "graph-candidate"]
+    assert fixes and all("jax.jit" in fix.title and "XLA_FLAGS" not in fix.code.after for fix in fixes)
