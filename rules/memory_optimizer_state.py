@@ -28,6 +28,21 @@ _FUSED = Fix(
     url="https://docs.pytorch.org/docs/stable/optim.html",
     risk="Rounding differs in the last bits.",
 )
+_OF_ONES_OWN = Fix(
+    title="Make the update without temporaries",
+    steps=(
+        "Where your optimizer computes what one of torch.optim does, use that: torch.optim.AdamW(..., fused=True) is one kernel, without temporaries.",
+        "Else compile the update (torch.compile on the function that does it), or write it in place: one temporary, the root, is then left of a parameter at a time.",
+        _SHARD,
+    ),
+    code=Code(
+        before="m = b1 * m + (1 - b1) * p.grad\nv = b2 * v + (1 - b2) * p.grad**2\np.data -= lr * m / (torch.sqrt(v) + eps)",
+        after="m.lerp_(p.grad, 1 - b1)\nv.mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)\np.data.addcdiv_(m, v.sqrt().add_(eps), value=-lr)",
+    ),
+    url="https://docs.pytorch.org/docs/stable/optim.html",
+    risk="Rounding differs in the last bits. What is updated in place must not be used elsewhere.",
+)
+"""For an optimizer that is the program's own, which takes neither fused= nor foreach=."""
 _IN_8_BITS = Fix(
     title="Keep the state in 8 bits, or shard it",
     steps=("8-bit state: torchao.optim.AdamW8bit, or bitsandbytes. Or Adafactor, which keeps rows and columns of the second moment alone.", _SHARD),
@@ -92,7 +107,9 @@ def memory_optimizer_state(
             f"The optimizer's step makes {size(int(a.size[temporary & device.at_peak].sum()))} of temporaries beside {size(held)} of state "
             f"at the peak of {size(peak)}; a fused update frees {size(fused)}."
         )
-        rows, fix = temporary & device.at_peak, _FUSED
+        rows = temporary & device.at_peak
+        own = attribution.origins.column("own_update", a.stack).astype(bool)
+        fix = _OF_ONES_OWN if 2 * int(a.size[rows & own].sum()) > int(a.size[rows].sum()) else _FUSED
     elif held >= min_state_share * peak and small >= least_bytes:
         saving = saved(peak, 0.5 * small, small, held, "three quarters of the optimizer's state")
         summary = f"Optimizer state is {size(held)}, {held / peak:.0%} of the peak of {size(peak)}; in 8 bits it frees {size(small)}."

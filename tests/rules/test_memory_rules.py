@@ -8,7 +8,7 @@ from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.recordings.recording import Recording
 from tests.analysed import analysed
-from tests.memory_build import MIB, Memory, at, backward, optimizer, parameter, trained
+from tests.memory_build import MIB, Memory, at, backward, frame, optimizer, parameter, trained
 from tests.paths import ROOT
 
 GIB = 1 << 30
@@ -143,7 +143,7 @@ def test_batches_that_get_longer_are_no_growing_buffer():
     clear(m, "memory-growth")
 
 
-def _adam(temporaries):
+def _adam(temporaries, of=optimizer):
     m = Memory()
     parameters = 8
     for _ in range(parameters):
@@ -154,7 +154,7 @@ def _adam(temporaries):
         m.free(activation)
         for _ in range(2 * parameters if first else 0):
             m.alloc(256, optimizer())
-        m.free(*[m.alloc(256, optimizer("_foreach_sqrt")) for _ in range(parameters if temporaries else 0)])
+        m.free(*[m.alloc(256, of("_foreach_sqrt")) for _ in range(parameters if temporaries else 0)])
         m.free(*made)
     return m
 
@@ -163,6 +163,16 @@ def test_a_fused_update_has_no_temporaries():
     finding = one(_adam(temporaries=True), "memory-optimizer-state")
     # Without, the peak is at the end of the backward pass, beside 16 MiB of activations.
     assert finding.saving.expected == (8 * 256 - 16) * MIB and "fused" in finding.fix.title.lower()
+
+
+def test_an_optimizer_of_ones_own_is_not_told_to_pass_what_it_does_not_take():
+    wrapper = [frame("wrapper", "/venv/lib/python3.11/site-packages/torch/optim/optimizer.py", 493), *at(9)]
+    own, library = frame("step", "/home/me/model/optimizer.py", 78), frame("_multi_tensor_adam", "/venv/lib/python3.11/site-packages/torch/optim/adam.py", 5)
+    titles = [
+        one(_adam(temporaries=True, of=lambda _, innermost=innermost: [innermost, *wrapper]), "memory-optimizer-state").fix.title
+        for innermost in (own, library)
+    ]
+    assert titles == ["Make the update without temporaries", "Use the fused update"]
 
 
 def test_adams_state_alone_is_as_it_should_be():

@@ -39,6 +39,8 @@ class Origin:
     module: str = ""
     """Calls of `forward`, outermost first, as `model.py:attend > linear`."""
     phase: Phase = Phase.FORWARD
+    own_update: bool = False
+    """Made in the step of an optimizer that is the program's own, and no library's."""
     node: str = ""
     """The autograd node, as `AddmmBackward0`."""
     sets_up: bool = False
@@ -108,12 +110,19 @@ def _origin(stack: Stack) -> Origin:
         caller=f"{mine[1].file}:{mine[1].name}" if len(mine) > 1 else "",
         module=_module(python),
         phase=_phase(python, native, recomputes, stepping),
+        own_update=stepping and not any(_of_library_optimizer(frame, own) for frame in python),
         node=node,
         sets_up=any(frame.name in _SETS_UP for frame in python) and not stepping,
         recomputes=recomputes,
         checkpointed=any(_in_checkpoint(frame) for frame in python),
         workspace=any(_WORKSPACE.search(frame.name) for frame in native[:14]),
     )
+
+
+def _of_library_optimizer(frame: Frame, own: str) -> bool:
+    """Whether it is of an optimizer that came with a library; torch's class of all optimizers is around those of a program's own as well."""
+    mine = (own and frame.file.startswith(own)) or not _LIBRARY.search(frame.file)
+    return not mine and bool(_OPTIMIZER.search(frame.file)) and not frame.file.endswith("torch/optim/optimizer.py")
 
 
 def _started(python: list[Frame]) -> str:
