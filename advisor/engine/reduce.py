@@ -11,10 +11,11 @@ import msgspec
 
 from advisor.engine.evaluate import evaluate
 from advisor.engine.rule import catalog
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, TraceError
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import Timeline
 from advisor.sources import DEFAULT_MAX_BYTES, load
 from advisor.sources.ranks import RankTrace
 from advisor.views.ranks.summary import RankSummary
@@ -57,7 +58,7 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
     chosen = known.values() if judging.rules is None else [known[r] for r in judging.rules]
     measured = () if judging.kernels is None else (judging.kernels,)
     report = evaluate(Recording("trace", timeline.source.path, (timeline, *measured)), list(chosen), judging.options, {}, devices=judging.devices)
-    summary = Workspace(timeline).get(RankSummary)
+    summary = _summary(timeline)
     inside = summary.facts.rank
     named = inside if inside >= 0 else trace.named
     facts = msgspec.structs.replace(
@@ -77,6 +78,16 @@ def summarize(trace: RankTrace, judging: Judging) -> Outcome:
         health=tuple(check for check in report.health if check.status != "ok"),
     )
     return Outcome(replace(summary, facts=facts).to_bytes(), reports.formats()["html"].render(report) if judging.pages else "")
+
+
+def _summary(timeline: Timeline) -> RankSummary:
+    """Raises TraceError where there is none, with where the file stops if it was cut: what is missing may lie behind that."""
+    try:
+        return Workspace(timeline).get(RankSummary)
+    except TraceError as error:
+        if not timeline.source.cut:
+            raise
+        raise TraceError(f"{error.message}, as far as it could be read: {timeline.source.cut}", error.hint) from None
 
 
 def tried(trace: RankTrace, judging: Judging) -> Outcome:

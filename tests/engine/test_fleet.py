@@ -214,6 +214,14 @@ def test_a_rank_that_cannot_be_read_is_said_and_the_others_stand(tmp_path):
     assert isinstance(part, RankSummaries) and [s.rank for s in part.ranks] == [0, 1] and part.unread[0].label == "rank2.json.gz"
 
 
+def test_a_rank_whose_file_is_cut_before_its_kernels_is_said_to_be_cut(tmp_path):
+    shutil.copytree(JOB, tmp_path / "job")
+    whole = (tmp_path / "job" / "rank1.json.gz").read_bytes()
+    (tmp_path / "job" / "rank1.json.gz").write_bytes(whole[:20_000])
+    (unread,) = reduced(read(tmp_path / "job"), BARE, executor="serial").parts[0].unread
+    assert "stops at byte 20,000" in unread.why
+
+
 @pytest.fixture
 def log(tmp_path):
     """A log directory of a process a rank, each with two cycles of its profiler, as torch's trace handler names them."""

@@ -95,6 +95,7 @@ def test_what_may_be_waiting_for_a_rank_without_a_trace_is_no_transfer(name, jud
     report = run(reduced(read(tmp_path), Judging(rules=()), executor="serial"), RULES)
     assert report.headline.judged == judged and "The ranks recorded" in report.headline.summary
     assert ("no trace of 1 of 4 ranks" in report.headline.judged_why) == (judged == "partly")
+    assert (report.headline.bottleneck == "ranks missing") == ("keep step" not in report.headline.summary) == (judged == "partly")
     assert not [f for f in report.findings if f.status == "found" and f.severity in LOUD]
     after = report.headline.predicted_step_us
     assert after.low <= after.expected <= after.high

@@ -332,7 +332,7 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
-    bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, "The ranks recorded" if job.missing else "The ranks")
+    bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, "The ranks recorded" if job.missing else "The ranks", bool(_unseen(job)))
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
@@ -392,8 +392,9 @@ def _predicted(job: Job, found: list[Judged]) -> Prediction:
     return Prediction(low=step.expected_us - most, expected=step.expected_us - expected, high=step.expected_us - low)
 
 
-def _bound(parts: tuple[Part, ...], who: str) -> tuple[str, str]:
-    """What holds most of the mean rank's step, where no rank and no link stands out."""
+def _bound(parts: tuple[Part, ...], who: str, unseen: bool = False) -> tuple[str, str]:
+    """What holds most of the mean rank's step, where no rank and no link stands out. unseen: whether ranks of which there is no trace may be what is
+    waited for, so that nobody knows whether all keep step."""
     us = {part.name: part.us for part in parts}
     total = sum(us.values()) or 1.0
     # Ranks that wait by turns wait for what holds the others up: faster links help only where that is mostly data between them.
@@ -401,6 +402,8 @@ def _bound(parts: tuple[Part, ...], who: str) -> tuple[str, str]:
     most = max(held, key=held.__getitem__)
     compute, share = us["compute"] / total, held[most] / total
     waits = f"wait for each other or for data between them for {(us['transfer'] + us['wait']) / total:.0%}"
+    if unseen:
+        return "ranks missing", f"{who} compute for {compute:.0%} of the step and {waits.replace('each other', 'each other, for ranks that are missing,')}."
     if us["compute"] >= held[most] + us["wait"]:
         return "balanced", f"{who} keep step: they compute for {compute:.0%} of it and {waits}."
     name, why = {
