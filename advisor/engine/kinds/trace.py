@@ -48,6 +48,7 @@ from advisor.views.time.op_table import OpTable
 from advisor.views.time.step_work import StepWork
 from advisor.views.time.utilization import Utilization
 from advisor.views.trace.first_pass import FirstPass
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 from advisor.views.workspace import Workspace
 
@@ -72,6 +73,16 @@ def _same_run(workspace: Workspace) -> Health:
     same = beside.start_us < start_us + workspace.get(Steps).end_us and beside.end_us > start_us
     told = "the memory snapshot is of the same run" if same else "the memory snapshot is of another run: its causes carry over, its moments do not"
     unknown = "whether the memory snapshot is of the same run was not recorded"
+    program = workspace.get(Program)
+    if not (known and same) and len(timeline.cpu_ops) and beside.trains is not None and beside.trains != program.training:
+        one, other = ("snapshot", "timeline") if beside.trains else ("timeline", "snapshot")
+        return Health(
+            check="memory-joined",
+            status="degraded",
+            detail=f"the memory snapshot is of another program: the {one} shows training, the {other} does not",
+            touches=("memory",),
+            record_with="record the snapshot of the program that the trace shows",
+        )
     return Health(check="memory-joined", status="ok", detail=told if known else unknown, touches=())
 
 

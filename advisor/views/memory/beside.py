@@ -11,6 +11,7 @@ import numpy as np
 from advisor.recordings.snapshot import Action, SnapshotBeside
 from advisor.report.memory import Memory
 from advisor.views.memory.attribution import Attribution
+from advisor.views.memory.origins import Phase
 from advisor.views.memory.patterns import Growth, returned
 from advisor.views.memory.replay import MemoryReplay
 from advisor.views.memory.summary import MemorySummary
@@ -32,7 +33,8 @@ class _Cause(NamedTuple):
 @dataclass(frozen=True)
 class MemoryBeside:
     """workspace: of the snapshot alone, for its own rules. memory: what holds the peak and the curve. why, advice: of calls to the driver, "" where the snapshot shows no cause.
-    start_us, end_us: of its events, µs since the epoch; 0 where they were not recorded."""
+    start_us, end_us: of its events, µs since the epoch; 0 where they were not recorded. trains: whether it allocates in backward passes or updates, None
+    where no stacks tell."""
 
     workspace: Workspace
     memory: Memory
@@ -40,6 +42,7 @@ class MemoryBeside:
     advice: str
     start_us: float
     end_us: float
+    trains: bool | None = None
 
     @classmethod
     def build(cls, beside: SnapshotBeside) -> MemoryBeside:
@@ -48,7 +51,12 @@ class MemoryBeside:
         time = attribution.device.events.time_us
         start, end = (float(time[0]), float(time[-1])) if len(time) else (0.0, 0.0)
         cause = _cause(attribution, workspace.get(Growth), workspace.get(MemoryReplay))
-        return cls(workspace, workspace.get(MemorySummary).memory, cause.why, cause.advice, start, end)
+        return cls(workspace, workspace.get(MemorySummary).memory, cause.why, cause.advice, start, end, _trains(attribution))
+
+
+def _trains(attribution: Attribution) -> bool | None:
+    known = [origin for origin in attribution.origins.of if origin.known]
+    return any(origin.phase is not Phase.FORWARD for origin in known) if known else None
 
 
 def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _Cause:

@@ -79,3 +79,12 @@ def test_only_a_timeline_and_a_snapshot_join():
     for left, right in ((snapshot, snapshot), (read(TRACE), read(TRACE))):
         with pytest.raises(UsageError, match="kind"):
             with_memory(left, right)
+
+
+def test_a_snapshot_of_a_program_that_trains_says_nothing_of_one_that_does_not():
+    def joins(trace, snapshot):
+        both = with_memory(read(SNAPSHOTS.parent / trace), read(SNAPSHOTS / snapshot))
+        return next(c for c in advisor.analyze(both).health if c.check == "memory-joined")
+
+    assert joins("launch-gap/slow.json.gz", "adam_state.slow.pickle.gz").status == "degraded"
+    assert joins("optimizer-foreach/slow.json.gz", "adam_state.slow.pickle.gz").status == "ok"
