@@ -48,13 +48,15 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
 
             names, logged = names_in(path), nearest_runs(Path(path)) if os.path.isdir(path) else []
             traces = files_of(logged[-1]) if logged else traces_among(names)
-            if not traces and (snapshots := snapshots_among(names)):
+            snapshots = snapshots_among(names)
+            if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
+            beside = _of_snapshots_left(snapshots)
             if len(latest := latest_among(traces)) > 1:
-                told = _of_runs(logged) or _of_ranks_left(len(traces) - len(latest))
+                told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
             path = _only(latest, path)
-            told = _of_runs(logged) or _of_recordings(path, len(traces))
+            told = "; ".join(filter(None, (_of_runs(logged) or _of_recordings(path, len(traces)), beside)))
         file, size = open_binary(path)
         with file:
             one = _record(file, path, size, max_bytes, progress, processes)
@@ -122,6 +124,15 @@ def _of_recordings(path: str, given: int) -> str:
 def _of_ranks_left(earlier: int) -> str:
     """How many traces of a job are earlier recordings of its processes; "" where none is."""
     return f"of processes that were recorded several times the latest is taken: {counted(earlier, 'trace')} left out" if earlier else ""
+
+
+def _of_snapshots_left(snapshots: Sequence[str]) -> str:
+    """Which snapshots of memory lie beside traces and are not read; "" where none does."""
+    if not snapshots:
+        return ""
+    first = os.path.basename(snapshots[0])
+    many = f"{first}, a snapshot of memory, was" if len(snapshots) == 1 else f"{first} and {counted(len(snapshots) - 1, 'other')}, snapshots of memory, were"
+    return f"{many} not read: give one beside a trace with --memory"
 
 
 def _chosen(part: object, told: str) -> object:

@@ -87,6 +87,14 @@ def test_other_json_beside_traces_is_none_of_them(tmp_path: Path) -> None:
     assert [t.label for t in read(tmp_path).parts[0].traces] == ["cut.json", "t.json"]
 
 
+def test_a_snapshot_of_memory_beside_ranks_is_said_to_be_left_out(tmp_path: Path) -> None:
+    for name in ("rank0.json", "rank1.json"):
+        (tmp_path / name).write_bytes(TRACE)
+    assert not read(tmp_path).parts[0].chosen
+    (tmp_path / "peak.pickle.gz").write_bytes(b"")
+    assert "peak.pickle.gz" in read(tmp_path).parts[0].chosen and "--memory" in read(tmp_path).parts[0].chosen
+
+
 def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("results.json", "snapshot.pickle.gz")]
     Path(names[0]).write_text("{}")
