@@ -55,6 +55,9 @@ SPOKEN_OF = 0.1
 IDLE_RULES = frozenset(("allocator", "data-loading", "host-bound", "launch-gap", "sync-stall"))
 """Rules that speak of idle time. Where only others were run, their silence says nothing."""
 
+_RULE_OF = {BY_NAME["launch"].bound: "launch-gap", BY_NAME["data_loading"].bound: "data-loading"}
+"""The rule that speaks of what bounds the step, where that is one alone."""
+
 IDLE_BOUNDS = frozenset(cause.bound for cause in IDLE_CAUSES)
 """What is named where the device idles for longer than it does anything else."""
 
@@ -72,7 +75,9 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
-    return Headline(bottleneck=bound.name, summary=bound.summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
+    return Headline(
+        bottleneck=bound.name, summary=bound.summary + _not_reported(bound, outcomes), step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why
+    )
 
 
 def _predicted(step: float, together: tuple[float, float, float], each: Sequence[tuple[str, Saving]]) -> Prediction:
@@ -105,6 +110,13 @@ def _silent(bound: Bound, step_us: float, outcomes: Outcomes) -> str:
     if gained_us >= SPOKEN_OF * bound.shares.idle * step_us:
         return ""
     return f"the GPU is idle for {percent(bound.shares.idle)} of the time, and no finding says how to use that"
+
+
+def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
+    """Why the rule for what bounds the step found nothing, in a sentence; "" where it did, or was not asked."""
+    rule = _RULE_OF.get(bound.name, "")
+    why = next((item.why for item in outcomes.clear if item.rule == rule), "")
+    return f" {rule} finds nothing to do about that: {why.rpartition('; ')[2]}." if why else ""
 
 
 def torn(bound: Bound, step: TrueStep) -> str:

@@ -16,7 +16,9 @@ from advisor.views.health import TraceHealth
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
 from advisor.views.workspace import Workspace
+from tests.analysed import analysed
 from tests.engine.test_rule import halved, ruled, steps
+from tests.paths import ROOT
 
 # A kernel of 4 µs every 20 µs, all of it issuing: half of that is 10 µs.
 STEP_US, HALF_US = 20.0, 10.0
@@ -118,3 +120,9 @@ def test_no_margin_makes_a_saving_the_whole_step():
     found = Found(summary="It is slow.", evidence=(Evidence("mm", 12.0, 4.0),), fix=Fix(title="Do less", steps=("Do less.",)))
     judged = graded(ruled(halved()), found, Weight(Saving(90.0, 98.0, 99.0, "simulated"), 100.0), {})
     assert judged.finding.saving.high_us == 99.5
+
+
+def test_what_bounds_the_step_without_a_finding_that_speaks_of_it_says_why():
+    report = analysed(ROOT / "samples" / "public" / "gcn_cora.slow.json.gz")
+    assert report.headline.bottleneck == "launch-bound" and "launch-gap" not in {f.rule for f in report.findings}
+    assert "launch-gap finds nothing to do about that: the fix would gain" in report.headline.summary
