@@ -42,6 +42,10 @@ class Terminated(SystemExit):
     """A signal ends the command, whatever it is about: of code that is measured too."""
 
 
+STOPS = (KeyboardInterrupt, Terminated)
+"""What ends the command whoever's code runs; all else that a team's own code raises is that code's failure, `sys.exit` too."""
+
+
 class RuleError(AdvisorError):
     """A rule is malformed, or failed under `--strict`."""
 

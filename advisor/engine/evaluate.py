@@ -14,7 +14,7 @@ from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.engine.terms import in_terms_of_cuda, in_terms_of_jax, in_terms_of_one_run
-from advisor.errors import Unavailable
+from advisor.errors import STOPS, Unavailable
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
@@ -121,7 +121,9 @@ def _outcome(workspace: Workspace, kind: Judge, rule: Rule, options: dict[str, A
         return _graded(workspace, kind, rule, options, workspace.call(rule.function, **own))
     except Unavailable as missing:
         return Skipped(rule=rule.id, why=missing.message, record_with=missing.hint)
-    except Exception as error:  # the one place where anything is caught: a broken rule must not cost the others
+    except STOPS:
+        raise
+    except BaseException as error:  # the one place where anything is caught: a broken rule must not cost the others
         return Failed(rule=rule.id, error=f"{type(error).__name__}: {error}")
 
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 
-from advisor.errors import RuleError, UsageError, no_such
+from advisor.errors import STOPS, RuleError, UsageError, no_such
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
 
@@ -257,9 +257,9 @@ def _loaded(origin: str, load: Callable[[], Any]) -> Any:
     """What a team's own module or file holds. Whatever it raises while it is read is the team's to mend: say what."""
     try:
         return load()
-    except (RuleError, UsageError):
+    except (RuleError, UsageError, *STOPS):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise RuleError(f"{origin} cannot be loaded: {type(error).__name__}: {error}", "Mend it, or leave it out.") from error
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.engine.rule import SECTIONS, Found, Range, Rule, built_in, catalog, rule
 from advisor.engine.run import run
-from advisor.errors import RuleError, Unavailable, UsageError
+from advisor.errors import RuleError, Terminated, Unavailable, UsageError
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Evidence, Fix, Saving
@@ -136,6 +136,28 @@ def test_a_rule_that_returns_something_else_has_failed():
         return []
 
     assert "returns Found" in run(steps(), [ruled(function)]).failed[0].error
+
+
+class Own(BaseException):
+    """What no `except Exception` catches."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), Own("oh no")])
+def test_a_rule_that_ends_the_program_has_failed(error):
+    def function(timeline: Timeline):
+        raise error
+
+    report = run(steps(), [ruled(function)])
+    assert type(error).__name__ in report.failed[0].error and report.headline.judged != "yes"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Terminated(143)])
+def test_the_user_may_still_stop_a_rule(stop):
+    def function(timeline: Timeline):
+        raise stop
+
+    with pytest.raises(type(stop)):
+        run(steps(), [ruled(function)])
 
 
 def test_several_options_stand_in_the_order_of_the_function():
