@@ -38,6 +38,8 @@ def evaluate(
     devices: Sequence[Peaks] = (),
 ) -> Report:
     """What `run` says of a recording that holds no traces that are still to be reduced."""
+    for rule in rules:
+        rule.check()
     settled = {rule.id: rule.settled(options.get(rule.id, {})) for rule in rules}
     measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
     workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))

@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,13 +19,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from advisor.errors import STOPS, RuleError, UsageError, no_such
 from advisor.report.finding import AnySaving, Clear, Evidence, Finding, Fix, Per, Severity, Skipped
 from advisor.report.recording import TOUCHES
+from advisor.views.workspace import annotated, names_a_view
 
 SECTIONS = (
     "What it is",
@@ -35,6 +37,7 @@ SECTIONS = (
     "References",
 )
 _ID = re.compile(r"^([a-z0-9]+(-[a-z0-9]+)*/)?[a-z0-9]+(-[a-z0-9]+)*$")
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 UNIT = re.compile(r"_share$")
@@ -162,13 +165,30 @@ class Rule:
     @cached_property
     def ranges(self) -> dict[str, Range]:
         """What each option may be, by name: as its annotation says, else 0 to 1 for a share and 0 at least for a number."""
-        hints = get_type_hints(self.function, include_extras=True)
+        parameters = inspect.signature(self.function).parameters
         found = {}
         for name, default in self.options.items():
-            declared = next((m for m in getattr(hints.get(name), "__metadata__", ()) if isinstance(m, Range)), None)
+            hint = annotated(self.function, parameters[name]) if name in parameters else None
+            declared = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Range)), None)
             if declared or isinstance(default, (int, float)):
                 found[name] = declared or Range(most=1.0 if UNIT.search(name) else np.inf)
         return found
+
+    def check(self) -> None:
+        """Raises RuleError for a parameter that is neither a view nor an option: a rule that asks for what does not exist would never look.
+        Asked once the rule's module is whole, as an annotation may name what stands below it."""
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            try:
+                need = annotated(self.function, parameter)
+            except Exception:  # whatever a text in place of a type raises
+                need = None
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                if parameter.default is inspect.Parameter.empty:
+                    raise RuleError(f"option {name} of rule {self.id} has no default", f"give it one: {name}=…")
+                if need is None:
+                    raise RuleError(f"the annotation of option {name} of rule {self.id} names no type", "import what it names, or leave it out")
+            elif need is None or parameter.kind in _REST or not names_a_view(need):
+                raise RuleError(f"parameter {name} of rule {self.id} names no view", "annotate it with one of advisor.views; an option stands after a *")
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every option, the defaults where none is given. Raises UsageError where one is unknown, of another type or out of range."""
@@ -243,8 +263,19 @@ def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
                 raise RuleError(f"{origin} holds no rule", "mark a function with @advisor.rule('team/name')")
             if "/" not in item.id:
                 raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
+            if item.id in found and _place(item) != _place(found[item.id]):
+                raise RuleError(
+                    f"{origin} holds a second rule {item.id}: one stands at {':'.join(map(str, _place(found[item.id])))}", "give each an id of its own"
+                )
+            item.check()
             found[item.id] = item
     return found
+
+
+def _place(rule: Rule) -> tuple[str, int]:
+    """Where a rule's function stands: read twice, as installed and by its path, it is the same one."""
+    code = inspect.unwrap(rule.function).__code__
+    return os.path.realpath(code.co_filename), code.co_firstlineno
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from advisor.errors import Unavailable
@@ -16,9 +16,21 @@ T = TypeVar("T")
 @cache
 def needs_of(function: Any) -> dict[str, Any]:
     """The views a function takes: its positional parameters by name, with their annotated types, `View | None` among them."""
-    hints = get_type_hints(function)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {name: hints[name] for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
+    return {name: annotated(function, p) for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
+
+
+def annotated(function: Any, parameter: inspect.Parameter) -> Any:
+    """The type that a function's parameter is annotated with, with its `Annotated`; raises what a text that names none does."""
+    own = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    return get_type_hints(own, getattr(inspect.unwrap(function), "__globals__", {}), include_extras=True)[parameter.name]
+
+
+def names_a_view(need: Any) -> bool:
+    """Whether an annotation is a view or a part of a recording, or `View | None`."""
+    if get_origin(need) in (Union, UnionType) and sum(view is not NoneType for view in get_args(need)) != 1:
+        return False
+    return any(hasattr(_asked(need)[0], made) for made in ("build", "builds", "part_of"))
 
 
 class Workspace:

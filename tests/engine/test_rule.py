@@ -164,6 +164,52 @@ def test_several_options_stand_in_the_order_of_the_function():
     assert list(Rule("acme/slow", ruled(halved(), min_saving_share=0.1).function, min_saving_share=0.1).options) == ["max_calls", "min_saving_share"]
 
 
+SIGNATURES = {
+    "p": "parameter p of rule acme/slow names no view",
+    'q: "Nope"': "parameter q of rule acme/slow names no view",
+    "q: int": "parameter q of rule acme/slow names no view",
+    "t: Timeline, **more": "parameter more of rule acme/slow names no view",
+    "t: Timeline, *, k": "option k of rule acme/slow has no default",
+    't: Timeline, *, k: "Nope" = 3': "annotation of option k of rule acme/slow names no type",
+}
+
+
+def written(path, *functions):
+    """A file with a rule of a team's for each text of a function."""
+    head = "from advisor import Clear, rule\nfrom advisor.recordings.timeline import Timeline\n"
+    body = "".join(f"@rule('acme/slow')\n{function}:\n    {PAGE!r}\n    return Clear(why='')\n" for function in functions)
+    path.write_text(head + body)
+    return path
+
+
+@pytest.mark.parametrize("parameters", SIGNATURES)
+def test_a_parameter_that_is_no_view_and_no_option_is_an_error_of_the_rule(tmp_path, parameters):
+    path = written(tmp_path / "rules.py", f"def slow({parameters})")
+    with pytest.raises(RuleError, match=SIGNATURES[parameters]):
+        catalog([path])
+
+
+def test_a_rule_given_by_itself_is_checked_too():
+    def function(timeline, *, k: int = 3):
+        return Clear(why="")
+
+    with pytest.raises(RuleError, match="parameter timeline"):
+        run(steps(), [ruled(function)])
+
+
+def test_what_a_rule_is_said_to_return_need_not_be_there(tmp_path):
+    assert "acme/slow" in catalog([written(tmp_path / "rules.py", "def slow(t: 'Timeline | None') -> 'Nowhere'")])
+
+
+def test_two_rules_of_one_id_are_refused_and_one_file_may_be_given_twice(tmp_path):
+    one = written(tmp_path / "one.py", "def slow(t: Timeline)")
+    assert "acme/slow" in catalog([one, tmp_path / ".." / tmp_path.name / "one.py"])
+    with pytest.raises(RuleError, match="second rule acme/slow"):
+        catalog([written(tmp_path / "two.py", "def slow(t: Timeline)", "def other(t: Timeline)")])
+    with pytest.raises(RuleError, match="second rule acme/slow"):
+        catalog([one, written(tmp_path / "three.py", "def slow(t: Timeline)")])
+
+
 def test_a_file_of_rules_that_ends_the_program_is_an_error_of_the_file(tmp_path):
     (tmp_path / "rules.py").write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(RuleError, match="SystemExit"):
