@@ -93,7 +93,7 @@ def check(
 ) -> None:
     """Hold a trace against budgets; exit with 1 if one is crossed.
 
-    They stand in [tool.advisor.budgets]. One that cannot be told is no success either.
+    They stand in [tool.advisor.budgets]. One that cannot be told is no success either; regression_percent alone takes a --baseline.
     """
     from advisor.compare import budgets
     from advisor.engine import settings
@@ -107,6 +107,8 @@ def check(
     limits = budgets.parse(chosen.budgets, known.keys(), chosen.path)
     if baseline and budgets.REGRESSION not in limits:
         raise UsageError("--baseline is given, but no budget says how much slower is too slow", f"Set {budgets.REGRESSION} in [tool.advisor.budgets].")
+    if not baseline and [*limits] == [budgets.REGRESSION]:  # a check that holds nothing against anything is no success
+        raise UsageError(f"{budgets.REGRESSION} is the only budget, and nothing is given to hold the step against", "Give --baseline, or set another budget.")
     reports = _reports([trace], rules, config)
     against = _compared(_reports(baseline, rules, config), reports, anyway) if baseline else None
     verdicts = budgets.check_all(limits, dict(zip(saved.names(trace, is_one_capture), reports, strict=True)), against)

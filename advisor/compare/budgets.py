@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 from advisor.compare.model import Comparison
@@ -80,6 +81,7 @@ _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], Callable[[float]
 }
 """Of each budget what it limits, how its values are written, and of what they are."""
 
+_SHARES = [name for name, (_, write, _) in _MEASURES.items() if write is percent]
 REGRESSION = "regression_percent"
 FINDINGS = "findings"
 _ORDER: list[str] = [*SEVERITIES]
@@ -94,14 +96,16 @@ def parse(table: Mapping[str, Any], rules: Collection[str], where: object) -> di
             _check_findings(limit, rules, where)
         elif name not in (*_MEASURES, REGRESSION):
             raise no_such("budget", name, (*_MEASURES, REGRESSION, FINDINGS), where=f"{where}: ")
-        elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
+        elif isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < inf:
             raise UsageError(f"{where}: {name} = {limit!r} is no limit", "Give a number from 0 on.")
+        elif name in _SHARES and limit > 1:
+            raise UsageError(f"{where}: {name} = {limit!r} is no share, and would be kept by every trace", "Give 0 to 1: 0.10 is 10%.")
     return dict(table)
 
 
 def _check_findings(table: Any, rules: Collection[str], where: object) -> None:
-    if not isinstance(table, Mapping):
-        raise UsageError(f"{where}: budgets.findings is no table", f"It looks like this:{EXAMPLE}")
+    if not isinstance(table, Mapping) or not table:
+        raise UsageError(f"{where}: budgets.findings is {'an empty' if table == {} else 'no'} table", f"It looks like this:{EXAMPLE}")
     for name, limit in table.items():
         if name not in SEVERITIES and name not in rules:
             raise UsageError(f"{where}: budgets.findings names {name!r}, no severity and no rule", f"Rules are: {', '.join(sorted(rules))}.")

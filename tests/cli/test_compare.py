@@ -81,7 +81,15 @@ def test_check_against_a_baseline(tmp_path):
     assert advisor("check", FIXED, "--baseline", SLOW, cwd=tmp_path).returncode == 0
     done = advisor("check", SLOW, "--baseline", FIXED, cwd=tmp_path)
     assert done.returncode == 1 and b"fewer than three captures does not show the noise" in done.stdout
-    assert b"no --baseline" in advisor("check", SLOW, cwd=tmp_path).stdout
+
+
+def test_a_check_that_holds_nothing_is_no_success(tmp_path):
+    budgets(tmp_path, "regression_percent = 5")
+    done = advisor("check", SLOW, cwd=tmp_path)
+    assert done.returncode == 2 and not done.stdout and b"Give --baseline" in done.stderr
+    budgets(tmp_path, "regression_percent = 5\nstep_ms = 1000")
+    done = advisor("check", SLOW, cwd=tmp_path)
+    assert done.returncode == 0 and b"not checked  regression_percent: no --baseline" in done.stdout and b"1 of 2 budgets pass, 1 not checked" in done.stderr
 
 
 def test_check_without_budgets_is_an_error_not_a_success(tmp_path):

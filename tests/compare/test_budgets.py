@@ -148,7 +148,11 @@ def test_a_change_is_written_as_everywhere_and_how_far_it_is_over_in_points():
         ({"step_ms": -1}, "no limit"),
         ({"step_ms": True}, "no limit"),
         ({"step_ms": float("nan")}, "no limit"),
+        ({"step_ms": float("inf")}, "no limit"),
+        ({"idle_share": 10}, "no share"),
+        ({"wait_share": 1.001}, "no share"),
         ({"findings": 3}, "no table"),
+        ({"findings": {}}, "an empty table"),
         ({"findings": {"no-such-rule": 0}}, "no severity and no rule"),
         ({"findings": {"high": "low"}}, "no limit"),
         ({"findings": {"launch-gap": "awful"}}, "no limit"),
@@ -160,7 +164,7 @@ def test_what_is_no_budget_is_refused(table, message):
 
 
 def test_all_kinds_of_budgets_are_read():
-    table = {"step_ms": 25.0, "regression_percent": 0, "findings": {"high": 0, "sync-stall": 2, "launch-gap": "low"}}
+    table = {"step_ms": 25.0, "idle_share": 1, "regression_percent": 0, "findings": {"high": 0, "sync-stall": 2, "launch-gap": "low"}}
     assert parse(table, RULES, "pyproject.toml") == table
 
 

@@ -39,6 +39,16 @@ def test_each_budget_is_a_test(tmp_path: Path, parallel: list[str]) -> None:
     assert "over the limit of 10%" in done.stdout and "Traceback" not in done.stdout
 
 
+def test_a_budget_that_nothing_is_held_against_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.advisor.budgets]\nregression_percent = 5\n")
+    trace = ROOT / "samples" / "launch-gap" / "slow.json.gz"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "advisor.integrations.pytest_plugin", "-p", "no:cacheprovider", "-rs", f"--advisor-budgets={trace}", "."],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+    )  # fmt: skip
+    assert "1 skipped" in done.stdout and "no --baseline was given" in done.stdout, done.stdout + done.stderr
+
+
 def test_traces_are_held_with_the_rates_that_the_settings_say(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f'{PROJECT}[tool.advisor.devices."NVIDIA H200"]\nfp32_tflops = 1.5\nmemory_gbps = 12\n')
     held = _Held(ROOT / "samples" / "launch-gap" / "slow.json.gz", None, tmp_path)
