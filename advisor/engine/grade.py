@@ -17,22 +17,25 @@ from advisor.views.replay.true_step import TrueStep
 
 @dataclass(frozen=True)
 class Weight:
-    """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, and what was seen to be lost:
-    no error of a prediction makes more of it."""
+    """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
+    no error of a prediction makes more of it; and why it is no fix, "" where it may be one."""
 
     saving: AnySaving
     whole: float
     sure: float = 1.0
     lost: float = inf
+    amiss: str = ""
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
-    """The finding; `Clear` where it gains less than is asked for."""
+    """The finding; `Clear` where it gains less than is asked for. Raises ValueError where no fix does what it says."""
     weight = _widened(rule, weight)
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     if share < least:
         return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
+    if weight.amiss:
+        raise ValueError(weight.amiss)
     severity = severity_of(weight.saving, weight.whole)
     capped: Severity = "low" if found.status == "possible" else "high"
     at_most = max(found.at_most, capped, key=SEVERITIES.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -124,8 +125,8 @@ AnySaving: TypeAlias = Saving | BytesSaved | ShareSaved
 
 
 def _ordered(low: float, expected: float, high: float) -> None:
-    if not 0 <= low <= expected <= high:
-        raise ValueError(f"a saving is ordered, not {low}, {expected}, {high}")
+    if not 0 <= low <= expected <= high < inf:
+        raise ValueError(f"a saving is ordered and ends, not {low}, {expected}, {high}")
 
 
 HIGH_SHARE, MEDIUM_SHARE, LOW_SHARE = 0.20, 0.05, 0.01

@@ -12,7 +12,7 @@ from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Evidence, Fix, Saving
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import CheaperDispatch, Edits
+from advisor.views.replay.edits import CheaperDispatch, Edits, FewerLaunches, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from tests.build import Trace
 
@@ -111,6 +111,34 @@ def test_a_saving_that_is_given_is_not_replayed():
     (found,) = run(steps(), [ruled(halved(edits=None, saving=Saving(1.0, 2.0, 3.0, "bound")))]).findings
     assert found.saving.expected_us == 2.0 and not found.edits
     assert run(steps(), [ruled(halved(edits=None))]).failed
+
+
+ALL = np.arange(4)
+IMPOSSIBLE = {
+    "no number": (Edits.same(WithDurations(ALL, np.full(4, np.nan))), "no number"),
+    "negative": (Edits.same(WithDurations(ALL, np.full(4, -3.0))), "dur_us negative"),
+    "endless": (Edits.same(FewerLaunches(ALL, ALL[:0], np.full(4, np.inf))), "infinite"),
+    "less than none": (Edits.same(CheaperDispatch(-1.0)), "negative"),
+    "longer": (Edits.same(FewerLaunches(ALL, ALL[:0], np.full(4, 800.0))), "makes the step longer"),
+    "backwards": (Edits(*map(CheaperDispatch, (0.1, 0.5, 0.9))), "the least first"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_edits_that_no_fix_can_make_are_an_error_of_the_rule(case):
+    edits, said = IMPOSSIBLE[case]
+    report = run(steps(), [ruled(halved(edits=edits))])
+    assert not report.findings and said in report.failed[0].error
+
+
+def test_a_least_fix_may_gain_more_than_the_likely_one_where_the_best_gains_as_much():
+    edits = Edits(*map(CheaperDispatch, (0.4, 0.5, 0.5)))
+    assert run(steps(), [ruled(halved(edits=edits))]).findings
+
+
+def test_a_saving_without_end_is_none():
+    with pytest.raises(ValueError, match="ordered"):
+        Saving(0.0, 1.0, float("inf"), "bound")
 
 
 def test_a_rule_whose_view_is_unavailable_is_skipped_and_says_how_to_record_it():

@@ -113,7 +113,8 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
     else:
         raise TypeError("a finding has edits, or says what it saves")
     lost_us = found.at_most_us * replay.step_us / max(replay.true_step.expected_us, 1e-9)
-    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us)
+    amiss = replay.amiss(found.edits) if found.edits is not None else ""
+    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us, amiss)
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:

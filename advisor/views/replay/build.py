@@ -37,6 +37,16 @@ MAX_ERROR = 0.15
 """A replay further from the recording than this is no base for a figure: savings are then called bounds."""
 
 
+AMISS = 0.01
+"""Share of a step: fixes that are apart by less, or make the step longer by less, are so by what a replay rounds."""
+
+_TIMES = ("dur_us", "latency_us", "host_us", "dispatch_us", "call_us")
+"""Columns of a schedule that are never negative. Gaps and returns may be: clocks differ."""
+
+NANOSECOND_US = 1e-3
+"""A sum of times may fall short of 0 by less than clocks tell."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """`recorded` replays the trace as it is. `corrected` has the host's time as it is expected to be when nobody records,
@@ -110,12 +120,32 @@ class Replay:
             known[schedule] = 1 - period_us(edit.apply(schedule)) / before if before > 0 else 0.0
         return known[schedule]
 
+    def _check(self, edit: Edit) -> None:
+        """Raises ValueError for an edit after which something takes less than no time, or a time that is no number."""
+        after = edit.apply(self.corrected)
+        for name in _TIMES:
+            times = getattr(after, name)
+            if not (np.isfinite(times) & (times >= -NANOSECOND_US)).all():
+                raise ValueError(f"the edit {edit.name} makes {name} negative, infinite or no number")
+
+    def amiss(self, edits: Edits) -> str:
+        """Why edits are no fix, "" where they may be one: each makes the step longer, or they stand in the order most, expected, least. Of a fix
+        with a likely and a best end alone, the least may gain more than these: it leaves other things as they are."""
+        low, expected, high = (self._shorter(self.corrected, edit) for edit in edits)
+        if max(low, expected, high) < -AMISS:
+            return "each of its edits makes the step longer"
+        if min(low - expected, expected - high) > AMISS:
+            return "its edits gain less from one to the next: give the least first, then the expected, then the most"
+        return ""
+
     def saving(self, edits: Edits, removes: str, at_most_us: float = np.inf, likely_at_most_us: float = np.inf) -> Saving:
         """What a step gains, in the trace's own time: expected, and the ends over all that the host's time may be.
 
         at_most_us: what a step was seen to lose without recording; no fix gains more, whatever a replay makes of it. likely_at_most_us: the
         same of the expected fix, where the one at the high end takes more away.
         """
+        for edit in dict.fromkeys(edits):
+            self._check(edit)
         every = (self.corrected, self.fastest, self.slowest)
         middle = self.expected_share(edits.expected)
         bottom = min(middle, *(self.share(s, edits.low) for s in every))
