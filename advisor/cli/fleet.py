@@ -83,14 +83,14 @@ def prints_beside(format: str | None) -> bool:
     return format not in (None, "html")
 
 
-def reduced_job(recording: Recording, judging: Judging, how: JobOutput) -> Recording:
-    """The job with its ranks reduced, with a line or a bar of progress."""
+def reduced_job(recording: Recording, judging: Judging, how: JobOutput, named: bool = False) -> Recording:
+    """The job with its ranks reduced, with a line or a bar of progress, which names the job where it is one of several."""
     from advisor.engine.fleet import Kept, reduced
 
     if how.directory:
         make_directory(how.directory)
     kept = Kept(how.directory / SUMMARIES, how.directory / PAGES) if how.directory else None
-    with rank_progress() as progress:
+    with rank_progress(recording.path if named else "") as progress:
         return reduced(recording, judging, executor=how.executor, workers=how.workers, kept=kept, progress=progress)
 
 

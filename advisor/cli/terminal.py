@@ -310,11 +310,12 @@ class progress_of:
 
 
 @contextmanager
-def rank_progress() -> Iterator[Callable[[int, int, str], None]]:
+def rank_progress(job: str = "") -> Iterator[Callable[[int, int, str], None]]:
     """Called with how many ranks are done, of how many, and what is said of the last: a bar on a terminal's standard error, a line
-    for each elsewhere."""
+    for each elsewhere. job: which, where a command reads several."""
+    of = f" of {job}" if job else ""
     if not sys.stderr.isatty():
-        yield lambda done, count, said: say(f"{done} of {count}: {said}")
+        yield lambda done, count, said: say(f"{done} of {count}{of}: {said}")
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -323,7 +324,7 @@ def rank_progress() -> Iterator[Callable[[int, int, str], None]]:
         task = bar.add_task("ranks", total=None)
 
         def progress(done: int, count: int, said: str) -> None:
-            bar.update(task, completed=done, total=count, description=f"{done} of {count} ranks")
+            bar.update(task, completed=done, total=count, description=f"{done} of {count} ranks{of}")
             if " cannot be read: " in said:
                 bar.console.print(visible(said), markup=False, highlight=False)
 

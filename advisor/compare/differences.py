@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from advisor.compare.model import Difference
+from advisor.knowledge.collectives import Collective
 from advisor.report.model import Report
 from advisor.report.numbers import three
 
@@ -29,6 +30,8 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
 
     yield from told("device", lambda r: _devices(r) if _named(r) else "", "Record each on the same GPU.", serious=True)
     yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
+    split = len({ways for report in every if (ways := _split(report)) is not None}) > 1
+    yield from told("what ranks exchange", _exchanged, OTHER_SPLIT if split else OTHER_SHARDS, serious=split)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record each with the same number of GPUs.", serious=True)
     marked = {basis_of(report) == "whole" for report in every}
     steps = "Mark the steps of each in the same way: prof.step() after each."
@@ -66,6 +69,24 @@ def _between(values: Sequence[float], write: Callable[[float], str]) -> str:
 def basis_of(report: Report) -> str:
     """What said where a step begins; of a recording without steps its kind."""
     return report.window.basis if report.window else report.kind
+
+
+OTHER_SPLIT = "Ranks that share their work in other ways run two programs: compare jobs that share it alike."
+OTHER_SHARDS = "A model that is sharded where it was copied is another one to each rank: memory and links decide, not the step alone."
+
+_SPLITS = {Collective.POINT_TO_POINT.value, Collective.ALL_TO_ALL.value}
+"""Messages hand layers' results on, as in pipelines, and all-to-all hands samples to experts: what all ranks reduce or gather is how they average or
+shard the same model, which a fix may change."""
+
+
+def _exchanged(report: Report) -> str:
+    """The kinds of collectives of a job, "" where none are known."""
+    return ", ".join(sorted({row.kind for row in report.collectives}))
+
+
+def _split(report: Report) -> frozenset[str] | None:
+    """Those of them that tell how the work is split among ranks; None where nothing tells."""
+    return frozenset(row.kind for row in report.collectives) & _SPLITS if report.collectives else None
 
 
 def _named(report: Report) -> bool:

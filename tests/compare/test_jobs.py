@@ -14,6 +14,7 @@ from advisor.engine.fleet import reduced
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import catalog
 from advisor.engine.run import run
+from advisor.errors import UsageError
 from advisor.report.step import Part
 from advisor.reports.across import formats as across_formats
 from advisor.reports.comparison import formats
@@ -47,6 +48,35 @@ def test_jobs_of_other_numbers_of_ranks_are_not_comparable(sides):
     slow, fixed = sides
     fewer = msgspec.structs.replace(fixed, ranks=fixed.ranks[:1])
     assert any(d.what == "number of ranks" and d.serious for d in compare([slow], [fewer]).differences)
+
+
+def exchanging(report, *kinds):
+    (row,) = {row.kind: row for row in report.collectives}.values()
+    return msgspec.structs.replace(report, collectives=tuple(msgspec.structs.replace(row, kind=kind) for kind in kinds))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "serious"),
+    [
+        (["send/recv"], True),
+        (["all-to-all", "all-reduce"], True),
+        (["all-gather", "reduce-scatter"], False),
+        (["all-reduce"], None),
+        ([], None),
+    ],
+)
+def test_jobs_whose_work_is_split_in_other_ways_are_not_comparable(sides, kinds, serious):
+    """Averaging a model or sharding it is a choice that a fix may make; a pipeline or experts are another program."""
+    slow, fixed = sides
+    found = {d.what: d.serious for d in compare([slow], [exchanging(fixed, *kinds)]).differences}
+    assert found.get("what ranks exchange") is serious
+
+
+def test_the_command_refuses_jobs_of_two_programs_and_names_each_that_it_reads():
+    done = CliRunner().invoke(app, ["diff", str(JOBS / "pipeline_2_2"), str(JOBS / "ddp_even_2")])
+    assert isinstance(done.exception, UsageError) and "what ranks exchange is send/recv before and all-reduce after" in done.exception.message
+    for name in ("pipeline_2_2", "ddp_even_2"):
+        assert f"1 of 2 of {JOBS / name}: rank0.json.gz" in done.stderr
 
 
 def test_budgets_of_a_job(sides):
