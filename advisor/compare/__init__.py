@@ -17,12 +17,13 @@ from advisor.report.model import Kind, Report
 from advisor.report.numbers import duration, percent, three
 
 
-def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
-    """What changed from one side to the other, per step, without what recording cost. Captures of a side are averaged.
+def compare(before: Report | Sequence[Report], after: Report | Sequence[Report]) -> Comparison:
+    """What changed from one side to the other, per step, without what recording cost. A side is a report, or several captures, which are averaged.
 
-    Raises UsageError where a side is empty, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
+    Raises UsageError where a side is empty or holds no reports, where kinds differ or have no step, and where a report holds no breakdown (it was saved by an
     earlier version).
     """
+    before, after = _captures(before), _captures(after)
     kinds = sorted({report.kind for report in (*before, *after)})
     if len(kinds) > 1:
         raise UsageError(f"recordings of kind {' and '.join(kinds)} cannot be compared", "Give recordings of one kind.")
@@ -70,6 +71,16 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
         kernel_time=kernel_time(before, after, draws),
         findings=tuple(finding_changes(*typical)),
         applied=tuple(applied(*typical)),
+    )
+
+
+def _captures(side: Report | Sequence[Report]) -> Sequence[Report]:
+    """The captures of a side, of which one may be given by itself."""
+    several = (side,) if isinstance(side, Report) else side
+    if isinstance(several, Sequence) and all(isinstance(report, Report) for report in several):
+        return several
+    raise UsageError(
+        "a side to compare is no report, nor a list of reports", "Give what advisor.analyze made of each trace, or Report.from_json of a saved one."
     )
 
 

@@ -18,7 +18,7 @@ from advisor.report.numbers import counted
 from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
-from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary
+from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary, path_of
 from advisor.sources.ranks import JobTraces, holds_ranks, job_of, latest_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
@@ -32,9 +32,9 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
     What a file is, its content says, not its suffix. Files that hold more than `max_bytes` uncompressed are refused.
     `progress(done, size)` is called with bytes of the file as they are read; size is None where it is not known.
     `processes`: 1 or 2; a large Kineto trace is read by two where there are two cores. The recording is the same.
-    Raises TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
+    Raises UsageError where no path is given, TraceError where nothing can be read, where no source knows it or it holds nothing to analyse.
     """
-    path, told = os.fspath(path), ""
+    path, told = path_of(path), ""
     processes = processes or cores()
     if path == STDIN:
         if sys.stdin is None:
@@ -69,7 +69,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
 
 def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
     """The job whose ranks' traces these are, each a file. Raises TraceError where one is not there."""
-    named = [os.fspath(path) for path in paths]
+    named = [path_of(path) for path in paths]
     for path in named:
         if not is_remote(path) and not os.path.isfile(path):
             raise TraceError(f"there is no file {path}", "Give the traces of one job's ranks, or their directory alone.")

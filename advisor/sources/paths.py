@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from advisor.errors import TraceError
+from advisor.errors import TraceError, UsageError
 
 INSTALL = "Install the extra `fleet` with advisor (pip install '.[fleet]' in its checkout), and the package of the store, as s3fs or gcsfs."
+
+
+def path_of(given: object) -> str:
+    """A path as text. Raises UsageError where none is given: several paths, say, or what was read already."""
+    if isinstance(given, (str, os.PathLike)) and isinstance(path := os.fspath(given), str):
+        return path
+    raise UsageError(f"{given!r} is no path", "Give the path of one trace, as text or pathlib.Path; of a job's ranks their directory.")
 
 
 def is_remote(path: str) -> bool:

@@ -181,6 +181,14 @@ def test_a_snapshot_of_memory_has_no_step_to_compare():
         compare([snapshot], [snapshot])
 
 
+def test_a_side_is_a_report_or_several_and_nothing_else():
+    one = sample("low-arithmetic-intensity/slow.json.gz")
+    assert compare(one, [one]) == compare([one], [one])
+    for side in (3, "saved.json", ["saved.json"], [one, None]):
+        with pytest.raises(UsageError, match="no report"):
+            compare(one, side)
+
+
 def test_a_side_without_captures_or_without_a_breakdown_is_refused():
     report = sample("memcpy/slow.json.gz")
     with pytest.raises(UsageError, match="no capture after"):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import TraceError
+import advisor
+from advisor.errors import TraceError, UsageError
 from advisor.sources import load, read
 from advisor.sources.ranks import holds_ranks, rank_traces, traces_among
 from advisor.sources.stream import zstd
@@ -31,6 +32,13 @@ def refused(path: Path) -> TraceError:
         load(path)
     assert error.value.exit_code == 3 and error.value.hint and "\n" not in error.value.message
     return error.value
+
+
+@pytest.mark.parametrize("given", [42, None, [], ["a.json"], b"a.json"])
+@pytest.mark.parametrize("take", [advisor.analyze, advisor.load, advisor.read, advisor.schedule])
+def test_what_is_no_path_is_said_to_be_none(take, given):
+    with pytest.raises(UsageError, match="is no path"):
+        take(given)
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t", "t.sqlite"])
