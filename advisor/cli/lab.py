@@ -18,7 +18,7 @@ import typer
 
 from advisor.cli.outputs import check_target, make_directory, write
 from advisor.cli.streams import say, visible
-from advisor.cli.terminal import ForceOption, OutputOption, format_option, of_suffix, only_one
+from advisor.cli.terminal import ForceOption, OutputOption, format_into, format_option, only_one
 from advisor.errors import Terminated, UsageError, no_such
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ def check_measured(name: str | None, outputs: list[Path] | None, force: bool) ->
     target = None if output is None or str(output) == "-" else output
     if target:
         check_target(target, force, "")
-    return name or of_suffix(target, FORMATS), target
+    return format_into(name, target, FORMATS), target
 
 
 def write_measured(what: str, text: str, as_json: str, html: str, name: str, target: Path | None) -> None:

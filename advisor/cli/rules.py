@@ -12,12 +12,15 @@ from advisor.errors import no_such
 
 def rules(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the pages of all rules as Markdown.")] = False,
+    rules: RulesOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """List the rules, one a line."""
+    from advisor.engine import settings
     from advisor.engine.rule import catalog, pages_as_markdown
 
-    rules = sorted(catalog().values(), key=lambda r: r.id)
-    print(pages_as_markdown(rules) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in rules))
+    known = sorted(catalog((*settings.load(config).rules, *(rules or ()))).values(), key=lambda r: r.id)
+    print(pages_as_markdown(known) if markdown else "\n".join(f"{item.id:28} {item.title}" for item in known))
 
 
 def explain(

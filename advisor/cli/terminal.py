@@ -196,17 +196,19 @@ def check_format(name: str | None, formats: Mapping[str, Format[Any]]) -> None:
         raise no_such("format", name, formats)
 
 
-def format_of(path: Path | None, formats: Mapping[str, Format[Any]]) -> str:
-    """The format that a file's suffix asks for, the longest that fits; text where it has none. Raises UsageError for that of no format."""
-    return of_suffix(path, {name: form.SUFFIX for name, form in formats.items()})
+_HELD_TOO = {"json": ("perfetto", "sarif", "gitlab"), "text": ("markdown",)}
+"""Formats that are one of another kind too, whose suffix their files may have."""
 
 
-def of_suffix(path: Path | None, suffixes: Mapping[str, str]) -> str:
-    """The same, by the suffix of each format."""
-    fits = [(len(suffix), name) for name, suffix in suffixes.items() if path and path.name.endswith(suffix)]
-    if path and path.suffix and not fits:
+def format_into(name: str | None, path: Path | None, suffixes: Mapping[str, str]) -> str:
+    """The format that is asked for: by its name, else by the file's suffix, the longest that fits; text where neither says one. Raises UsageError
+    for a suffix of no format, and where name and suffix say two: one of them is not meant."""
+    said = max(((len(suffix), one) for one, suffix in suffixes.items() if path and path.name.endswith(suffix)), default=(0, ""))[1]
+    if name and said and said != name and name not in _HELD_TOO.get(said, ()):
+        raise UsageError(f"--format {name} contradicts {path}, whose suffix says {said}", f"Leave --format out, or name the file *{suffixes[name]}.")
+    if path and path.suffix and not (name or said):
         raise UsageError(f"{path} has the suffix of no format", f"Give it one of {', '.join(suffixes.values())}, or say with --format what is to be written.")
-    return max(fits)[1] if fits else "text"
+    return name or said or "text"
 
 
 def only_one(outputs: list[Path] | None) -> Path | None:
@@ -251,11 +253,11 @@ def destination(
 ) -> tuple[str, Path | None]:
     """The format, and the file it goes to, None for standard output: a page alone is never printed, but written to `page()`.
 
-    Raises UsageError for a format that does not exist and for a file that is not to be overwritten.
+    Raises UsageError for a format that does not exist or that the file's suffix contradicts, and for a file that is not to be overwritten.
     """
     check_format(name, formats)
     target = None if output is None or str(output) == "-" else output
-    chosen = name or format_of(target, formats)
+    chosen = format_into(name, target, {one: form.SUFFIX for one, form in formats.items()})
     if chosen == "html" and output is None:
         target = page()
     for source in sources:

@@ -62,6 +62,17 @@ def test_a_file_that_only_speaks_of_us_is_not_ours(head, tmp_path):
     assert done.returncode == 2 and target.read_bytes() == head
 
 
+@pytest.mark.parametrize(("asked", "target"), [("html", "x.json"), ("json", "x.html"), ("json", "x.sarif"), ("markdown", "x.perfetto.json")])
+def test_a_format_that_the_suffix_contradicts_is_refused(tmp_path, asked, target):
+    done = advisor("analyze", SLOW, "-f", asked, "-o", target, cwd=tmp_path)
+    assert done.returncode == 2 and "contradicts" in str(done.stderr) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("asked", "target"), [("sarif", "x.json"), ("gitlab", "x.json"), ("junit", "x.xml"), ("markdown", "x.txt"), ("html", "page.aspx")])
+def test_a_format_may_stand_under_a_suffix_of_its_kind_and_of_none(tmp_path, asked, target):
+    assert advisor("analyze", SLOW, "-f", asked, "-o", target, cwd=tmp_path).returncode == 0 and (tmp_path / target).is_file()
+
+
 def test_a_pipe_is_written_into_and_stays_one(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -48,8 +48,11 @@ def test_installed_it_is_listed_explained_and_run(installed):
     assert outcomes(advisor("analyze", OTHER, "-f", "json", path=installed)) == ["clear"]
 
 
-def test_as_a_file_it_runs_without_being_installed():
+def test_as_a_file_it_runs_without_being_installed(tmp_path):
     path = EXAMPLE / "acme_rules" / "use_our_kernel.py"
+    assert RULE.encode() in advisor("rules", "--rules", path).stdout and RULE.encode() in advisor("rules", "--markdown", "--rules", path).stdout
+    (tmp_path / "own.toml").write_text(f"[tool.advisor]\nrules = ['{path}']\n")
+    assert RULE.encode() in advisor("rules", "--config", tmp_path / "own.toml").stdout
     assert outcomes(advisor("analyze", SOFTMAX, "-f", "json", "--rules", path)) == ["findings"]
     assert b"acme/use-our-kernel fires" in advisor("explain", RULE, SOFTMAX, "--rules", path).stdout
 
