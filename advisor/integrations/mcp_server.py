@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, UsageError
-from advisor.integrations.mcp_tools import DATA, tools_of
+from advisor.integrations.mcp_tools import DATA, check_arguments, tools_of
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -24,8 +25,22 @@ def server(root: Path) -> MCPServer:
         raise UsageError(
             "the Model Context Protocol's SDK is not installed", "Install version 2 or later with advisor: pip install '.[mcp]' in its checkout"
         ) from None
-    made = MCPServer(
+    tools = {tool.__name__: tool for tool in tools_of(root)}
+
+    class Server(MCPServer):
+        """One that says plainly what is amiss with a call, before anything is read."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                if name in tools:
+                    check_arguments(tools[name], arguments)
+            except UsageError as error:
+                raise ToolError(f"{error.message}. {error.hint}") from None
+            return await super().call_tool(name, arguments, context)
+
+    made = Server(
         "advisor",
+        version=version("trace-advisor"),
         instructions=f"Reads GPU profiles: what makes the program slow, what to change, what that gains. Begin with analyze. {DATA}",
     )
 
@@ -41,6 +56,6 @@ def server(root: Path) -> MCPServer:
 
         return call
 
-    for tool in map(told, tools_of(root)):
+    for tool in map(told, tools.values()):
         made.tool(structured_output=False, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(tool)
     return made

@@ -6,10 +6,11 @@ like an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -183,6 +184,21 @@ class Tools:
         from advisor.report.saved import is_report, read_report
 
         return read_report(path) if is_report(path) else analyze(str(path))
+
+
+def check_arguments(tool: Callable[..., str], given: Mapping[str, object]) -> None:
+    """Raises UsageError for arguments that a tool does not take, lacks, or that are not what it takes: one that is ignored would answer another question."""
+    takes, types = inspect.signature(tool).parameters, get_type_hints(tool)
+    for name, value in given.items():
+        if name not in takes:
+            raise no_such("argument", name, takes, where=f"{tool.__name__}: ")
+        if types[name] is str and not isinstance(value, str):
+            raise UsageError(f"{tool.__name__}: {name} = {value!r} is no text", "Give it as a string.")
+        if types[name] is int and not (isinstance(value, (int, str)) and str(value).isdecimal()):
+            raise UsageError(f"{tool.__name__}: {name} = {value!r} is no count", "Give a whole number from 0 on.")
+    missing = [name for name, parameter in takes.items() if parameter.default is parameter.empty and name not in given]
+    if missing:
+        raise UsageError(f"{tool.__name__} needs {' and '.join(missing)}", f"It takes {', '.join(takes)}.")
 
 
 def tools_of(root: Path) -> list[Callable[..., str]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,16 @@ def test_why_a_job_has_no_kernels_is_said(tmp_path: Path) -> None:
     assert reply["count"] == 0 and "one rank" in reply["why"]
 
 
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("kernels", {"trace": "slow.json.gz", "top": -3}, "no argument 'top'"),
+    ("explain", {"rule": "launch-gap", "trace": "slow.json.gz"}, "no argument 'trace'"),
+    ("explain", {}, "explain needs rule"),
+    ("diff", {"before": "slow.json.gz"}, "diff needs after"),
+    ("findings", {"trace": "slow.json.gz", "skip": -1}, "skip = -1 is no count"),
+    ("findings", {"trace": 3}, "trace = 3 is no text"),
+]
+
+
 def test_the_official_client_gets_every_answer(root: Path) -> None:
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -45,7 +56,8 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
     async def ask() -> tuple[list[Any], dict[str, str]]:
         server = StdioServerParameters(command=sys.executable, args=["-m", "advisor", "mcp", "--root", str(root)], cwd=str(ROOT))
         async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
-            await session.initialize()
+            server = (await session.initialize()).server_info
+            assert server.version == version("trace-advisor")
             tools = (await session.list_tools()).tools
             said = {}
             for name, arguments in {
@@ -60,6 +72,9 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
                 said[name] = result.content[0].text
             outside = await session.call_tool("analyze", {"trace": "../secret.json"})
             assert outside.is_error and "outside" in outside.content[0].text
+            for name, arguments, plain in WRONG:
+                refused = await session.call_tool(name, arguments)
+                assert refused.is_error and plain in refused.content[0].text and "http" not in refused.content[0].text, refused
             return tools, said
 
     tools, said = asyncio.run(ask())
