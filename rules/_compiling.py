@@ -42,7 +42,8 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
                 *(_OF_PASSES if in_passes else ()),
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
                 *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
-                "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph: compiling alone gains little where most launches are a library's.",
+                "If shapes are fixed, capture the whole step in a torch.cuda.CUDAGraph, with what it reads, prints and copies from pageable memory outside of it "
+                "and capturable=True for Adam: compiling alone gains little where most launches are a library's.",
             ),
             code=Code(
                 before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
@@ -74,7 +75,8 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
         steps=(
             *(_OF_PASSES if in_passes else ()),
             'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
-            "Where the step is a loop over a small network, compile the function that holds the loop: a graph of one pass is launched anew in each.",
+            "Where the step is a loop over a small network, compile the function that holds the loop, if the host reads nothing between its passes: a graph of "
+            "one pass is launched anew in each. What is written into arguments in place keeps CUDA graphs away: return it.",
             "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
             "If requests can wait for each other, batch them.",
         ),

@@ -35,7 +35,7 @@ def copying(pageable_share: float, created: float, small: float, loader: bool, n
             steps=(
                 "Create each tensor with device=..., so that nothing is copied.",
                 "Hoist constants out of the loop: masks, position ids, index tables.",
-                "Data that must come from the host: pin it once and copy it with non_blocking=True.",
+                "Data that must come from the host: write all of a step's into one pinned buffer, and copy that once with non_blocking=True.",
                 *narrow,
             ),
             code=Code(

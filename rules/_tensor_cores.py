@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 
-_RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit."
+_RISK = "TF32 keeps 10 bits of mantissa, BF16 7: results differ in the third to fourth digit, and what a top-k, an argmax or a threshold picks from them may be another."
 _CHECK = "Hold the result against an FP32 run before you trust it."
 
 IN_KERNEL = Fix(

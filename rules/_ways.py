@@ -121,13 +121,14 @@ def _ways(seen: Spellings) -> list[Way]:
     return found
 
 
-def spelt(fix: Fix, seen: Spellings, *wanted: str) -> Fix:
-    """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about."""
+def spelt(fix: Fix, seen: Spellings, *wanted: str, leads: bool = True) -> Fix:
+    """The fix, led by the one call for what the trace shows written out; `wanted` are the fields of Spellings that this finding is about. leads: whether
+    most of what it gains is that call's, which is one more step where it is not."""
     seen = Spellings(**{name: getattr(seen, name) for name in (*wanted, *(("cells",) if "cell" in wanted else ()))})
     ways = _ways(seen)
+    if not (ways and leads):
+        return msgspec.structs.replace(fix, steps=(*fix.steps, *(way.step for way in ways), *_beside(seen)))
     steps = (*(way.step for way in ways), *fix.steps, *_beside(seen))
-    if not ways:
-        return msgspec.structs.replace(fix, steps=steps)
     return Fix(title=ways[0].title, steps=steps, code=ways[0].code, url=ways[0].url, risk=fix.risk)
 
 

@@ -207,9 +207,9 @@ def _fix(work: OwnWork, narrow: tuple[str, ...]) -> Fix:
         title="Take the work off the thread that launches",
         steps=(
             *narrow,
-            f"Look at {'why the host is ' if work.label.startswith('blocked in') else ''}{work.label}: do it in DataLoader workers or another process, every N steps, or as tensor ops on the GPU.",
+            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in DataLoader workers or another process, or every N steps.",
             "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
-            "Launch the step's kernels first and do the host's work while they run.",
+            "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
         ),
         code=Code(
             before="for batch in loader:\n    targets = build_targets(batch)  # Python on the main thread\n    step(batch, targets)",
@@ -218,3 +218,10 @@ def _fix(work: OwnWork, narrow: tuple[str, ...]) -> Fix:
         url=url,
         risk="Work that moves elsewhere must not change what the step reads.",
     )
+
+
+def _where(work: OwnWork) -> str:
+    """The work as something to look at."""
+    if work.kind == "unknown":
+        return "Find what the host does between launches (a recording with with_stack=True, or a sampling profiler, names it)"
+    return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"

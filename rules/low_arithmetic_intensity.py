@@ -159,11 +159,13 @@ def _of_products(
     middle, limit = float(np.median(intensity[found])), float(np.nanmedian(ridge[found]))
     reached = float(np.nansum(roofline.bytes[rows[found]]) / dur_us[found].sum() / 1e3)
     ops = roofline.cost_op[rows[found]].tolist()
+    # More rows than the ridge point allows cost arithmetic.
+    room = limit / max(middle, 1e-9)
+    together = max(2, round(min(LIKELY, room)))
     return Found(
         summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
         f"the device busy; such work{' and casting its weights' * bool(len(cast))} takes {share:.0%} of its time, reading {three(reached)} GB/s.",
-        # More rows than the ridge point allows cost arithmetic.
-        edits=Edits(*(Batched(max(1.0, min(items, limit / max(middle, 1e-9) * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
+        edits=Edits(*(Batched(max(1.0, min(items, room * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
         quiet=f"matrix products far below the ridge point take {percent(share)} of busy time",
         evidence=witness.of_gpu(
@@ -173,12 +175,12 @@ def _of_products(
         confidence=0.75,
         per="sample" if training else "request",
         at_most="low" if training else "high",
-        fix=_larger_batch(work.step_us)
+        fix=_larger_batch(together, work.step_us)
         if training
         else _fix(
-            LIKELY,
-            f"Serve several requests in one step: up to about {max(2, int(limit / max(middle, 1.0) / 4))} rows cost what one does. "
-            f"The saving is per request, with {LIKELY} in a step; a step of {duration(work.step_us)} itself does not shrink.",
+            together,
+            f"Serve several requests in one step: up to about {max(2, int(room / 4))} times as many rows cost what these do. "
+            f"The saving is per request, with {together} in a step; a step of {duration(work.step_us)} itself does not shrink.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),
     )
@@ -210,18 +212,18 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, 
         decide_with=f"run one step on {TOGETHER} of them",
         fix=_fix(
             TOGETHER,
-            f"Give a step several requests, or several pieces of one (windows, tiles, candidates). The saving is per request, with {TOGETHER} in a step; "
-            f"a step of {duration(work.step_us)} itself does not shrink.",
+            f"Give a step several requests. The saving is per request, with {TOGETHER} in a step; a step of {duration(work.step_us)} itself does not shrink. "
+            "Where a step goes through several already, or through pieces of one (windows, tiles, channels) in turn, take them all in one call: then it does.",
             "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
         ),
     )
 
 
-def _larger_batch(step_us: float) -> Fix:
+def _larger_batch(together: int, step_us: float) -> Fix:
     return Fix(
         title="Train on more samples at once",
         steps=(
-            f"Put more samples into a step, or into each micro-batch and take fewer of these. The saving is per sample, with {LIKELY} times as many in a step; "
+            f"Put more samples into a step, or into each micro-batch and take fewer of these. The saving is per sample, with {together} times as many in a step; "
             f"a step of {duration(step_us)} itself does not shrink.",
         ),
         code=Code(

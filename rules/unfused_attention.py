@@ -29,6 +29,11 @@ from advisor.views.trace.steps import Steps
 FUSED_AXES = 4
 """Axes of the tensors that fused kernels take: batch, heads, words, width."""
 
+_SHARED_MASKED = (
+    "Keys and values are repeated for the heads that share them: with a mask few fused kernels take them as they are. Time enable_gqa=True against repeating them; "
+    "where the mask is causal alone, is_causal=True has one."
+)
+
 _PLANNED = (
     "Lengths differ from step to step, and cuDNN, which the call prefers on this device, plans anew for each, for 50 ms and more: turn it off with "
     "torch.backends.cuda.enable_cudnn_sdp(False), or pad to few lengths."
@@ -124,7 +129,7 @@ def unfused_attention(
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
                 *((_MASKED,) if masked else ()),
-                *((SHARED_HEADS,) if len(shared) else ()),
+                *(((_SHARED_MASKED if masked else SHARED_HEADS),) if len(shared) else ()),
                 *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
                 *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),

@@ -38,6 +38,8 @@ WORTH_SAYING = 0.05
 """Of what the chains take: what is less changes no figure that is shown."""
 
 
+_LOSS = re.compile(r"log_?softmax")
+
 _SLOW_COMPILED = re.compile(r"^CumprodBackward")
 """Gradients that a compiler gets as a loop over elements: a step of 6.6 ms with a product of 384 factors a row took 40 when it was compiled."""
 
@@ -128,11 +130,13 @@ def unfused_elementwise(
     # What a first pass waits for launches, later ones need not.
     waiting_us = 0.0 if first.only or first.taken else gaps.waited_for_us(work.rows[members], steps)
     kinds = [tuple(_named(work, position) for position in chain) for chain in chains]
+    saved_us = np.array([work.dur_us[chain].sum() for chain in chains]) - durations[:, 1]
+    of_losses_us = saved_us[[any(_LOSS.search(name) for name in kind) for kind in kinds]].sum()
     return Found(
         summary=f"{count} stand in {counted(work.a_step(chains), 'chain')} of up to {max(len(c) for c in chains)} and take "
         f"{duration(spent)} of {duration(work.step_us)}; fused they would take {duration(fused)}, with "
         f"{counted(work.a_step(members) - work.a_step(chains), 'launch', 'launches')} fewer."
-        + _largest(kinds, np.array([work.dur_us[chain].sum() for chain in chains]) - durations[:, 1])
+        + _largest(kinds, saved_us)
         + _told(work, spent, np.intersect1d(members, attentions.members(work)), passed, beside_us, bool(attention.by_compiler.any())),
         edits=edits,
         removes="memory traffic between pointwise kernels, and their launches",
@@ -142,14 +146,16 @@ def unfused_elementwise(
         evidence=witness.of_gpu(work.rows[members], [_label(kind) for kind in kinds for _ in kind]),
         confidence=_confidence(work, measured, work.device_at(members[0]).id),
         at_most="low" if slow else "high",
-        fix=spelt(for_program(program, "unfused-elementwise", _AROUND if slow else _FIX), spellings, "picked"),
+        fix=spelt(for_program(program, "unfused-elementwise", _AROUND if slow else _FIX), spellings, "picked", leads=2 * of_losses_us > saved_us.sum()),
     )
 
 
 _FIX = Fix(
     title="Compile the functions that hold the chains",
     steps=(
-        "Put torch.compile on the model, or on each function or module that holds some of the chains: the saving is that of all of them.",
+        "Put torch.compile on the model, or on the function that calls all those that hold chains: the saving is that of all of them, and a chain that crosses "
+        "two compiled functions is cut there.",
+        "Hand in as tensors what changes from call to call: numbers and lists are constants to the compiler, and sizes that grow compile again.",
         "Check with TORCH_LOGS=graph_breaks that nothing splits it (prints, .item(), unsupported calls).",
     ),
     code=Code(

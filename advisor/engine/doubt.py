@@ -27,7 +27,7 @@ UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
 medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
-COSTS_THE_HOST = "the fix costs the host time, and a host as slow as it may be would be the bound"
+COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
 
 
 def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:

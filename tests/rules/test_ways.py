@@ -44,6 +44,11 @@ def test_what_is_written_out_is_told_the_one_call(seen, wanted, call):
     assert spelt(GENERAL, Spellings(), wanted) == GENERAL
 
 
+def test_what_little_of_the_gain_is_of_leads_no_fix():
+    fix = spelt(GENERAL, Spellings(picked=1), "picked", leads=False)
+    assert fix.title == GENERAL.title and fix.code == GENERAL.code and "cross_entropy" in fix.steps[-1]
+
+
 def test_products_of_slices_lead_no_fix():
     """They may be a few of thousands of launches, or time steps, of which each waits for the one before."""
     fix = spelt(GENERAL, Spellings(sliced=12), "sliced")
