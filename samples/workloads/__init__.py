@@ -59,6 +59,8 @@ from . import (
     public_models_41,
     public_models_42,
     public_models_43,
+    public_models_44,
+    public_models_45,
     recompilation,
     repeated_heads,
     small_grid,
@@ -115,6 +117,8 @@ from . import (
     written_43,
     written_44,
     written_45,
+    written_46,
+    written_47,
 )
 from .base import Setup, Workload
 
@@ -188,6 +192,8 @@ MODULES = (
     public_models_41,
     public_models_42,
     public_models_43,
+    public_models_44,
+    public_models_45,
     written_1,
     written_2,
     written_3,
@@ -233,6 +239,8 @@ MODULES = (
     written_43,
     written_44,
     written_45,
+    written_46,
+    written_47,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 
