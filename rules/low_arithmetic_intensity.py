@@ -147,7 +147,9 @@ def _of_products(
     starved = intensity < max_of_ridge * highest
     found = np.flatnonzero(starved)
     # What casts their weights does it once for all that share them.
-    cast = casts.of_weights(np.r_[work.op[found], work.ops.parent[work.op[found]]]) if casts else found[:0]
+    products = work.op[found[work.op[found] >= 0]]
+    cast = casts.of_weights(np.r_[products, work.ops.parent[products]]) if casts else found[:0]
+    cast = cast[~work.held_up[cast]]
     such = np.r_[found, cast]
     share = float(dur_us[such].sum()) / work.busy_us
     if share < min_busy_share or work.us_a_step(such) < min_step_share * work.step_us or not len(found):

@@ -89,6 +89,6 @@ def prepare(place: Path) -> None:
         (place / name).write_bytes(report)
     for command in ("init -q", "-c user.name=a -c user.email=a@example.com commit -q --allow-empty -m first"):  # for `history`
         subprocess.run(["git", *command.split()], cwd=place, check=True)
-    for name in ("mine.py", "acme_rules/use_our_kernel.py"):
+    for name, team in (("mine.py", "mine/"), ("acme_rules/use_our_kernel.py", "acme/")):  # of two files, two rules
         (place / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / OWN_RULE, place / name)
+        (place / name).write_text((ROOT / OWN_RULE).read_text().replace("acme/", team))

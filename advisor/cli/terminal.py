@@ -320,13 +320,14 @@ def rank_progress(job: str = "") -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, count, said: say(f"{done} of {count}{of}: {said}")
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("ranks", total=None)
 
         def progress(done: int, count: int, said: str) -> None:
-            bar.update(task, completed=done, total=count, description=f"{done} of {count} ranks{of}")
+            bar.update(task, completed=done, total=count, description=escape(visible(f"{done} of {count} ranks{of}")))
             if " cannot be read: " in said:
                 bar.console.print(visible(said), markup=False, highlight=False)
 

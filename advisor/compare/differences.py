@@ -31,7 +31,8 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     yield from told("device", lambda r: _devices(r) if _named(r) else "", "Record each on the same GPU.", serious=True)
     yield from told("number of ranks", lambda r: str(sum(not rank.failed for rank in r.ranks)), "Compare jobs of as many ranks.", serious=True)
     split = len({ways for report in every if (ways := _split(report)) is not None}) > 1
-    yield from told("what ranks exchange", _exchanged, OTHER_SPLIT if split else OTHER_SHARDS, serious=split)
+    sharded = len({frozenset(row.kind for row in report.collectives) & _SHARDS for report in every if report.collectives}) > 1
+    yield from told("what ranks exchange", _exchanged, OTHER_SPLIT if split else OTHER_SHARDS if sharded else OTHER_KINDS, serious=split)
     yield from told("number of devices", lambda r: str(len(r.devices)), "Record each with the same number of GPUs.", serious=True)
     marked = {basis_of(report) == "whole" for report in every}
     steps = "Mark the steps of each in the same way: prof.step() after each."
@@ -72,8 +73,10 @@ def basis_of(report: Report) -> str:
 
 
 OTHER_SPLIT = "Ranks that share their work in other ways run two programs: compare jobs that share it alike."
+OTHER_KINDS = "What ranks exchange beside, as buffers that are broadcast, takes time of its own."
 OTHER_SHARDS = "A model that is sharded where it was copied is another one to each rank: memory and links decide, not the step alone."
 
+_SHARDS = {Collective.ALL_GATHER.value, Collective.REDUCE_SCATTER.value}
 _SPLITS = {Collective.POINT_TO_POINT.value, Collective.ALL_TO_ALL.value}
 """Messages hand layers' results on, as in pipelines, and all-to-all hands samples to experts: what all ranks reduce or gather is how they average or
 shard the same model, which a fix may change."""
@@ -84,9 +87,9 @@ def _exchanged(report: Report) -> str:
     return ", ".join(sorted({row.kind for row in report.collectives}))
 
 
-def _split(report: Report) -> frozenset[str] | None:
-    """Those of them that tell how the work is split among ranks; None where nothing tells."""
-    return frozenset(row.kind for row in report.collectives) & _SPLITS if report.collectives else None
+def _split(report: Report) -> bool | None:
+    """Whether ranks hand work on to each other; None where nothing tells. Which way is not asked: NCCL runs all-to-all in kernels named for messages."""
+    return any(row.kind in _SPLITS for row in report.collectives) if report.collectives else None
 
 
 def _named(report: Report) -> bool:

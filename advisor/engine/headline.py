@@ -116,7 +116,8 @@ def _not_reported(bound: Bound, outcomes: Outcomes) -> str:
     """Why the rule for what bounds the step found nothing, in a sentence; "" where it did, or was not asked."""
     rule = _RULE_OF.get(bound.name, "")
     why = next((item.why for item in outcomes.clear if item.rule == rule), "")
-    return f" {rule} finds nothing to do about that: {why.rpartition('; ')[2]}." if why else ""
+    last = why.rpartition("; ")[2]
+    return f" {rule} finds nothing to do about that: {last if last.startswith('the fix would gain') else why}." if why else ""
 
 
 def torn(bound: Bound, step: TrueStep) -> str:

@@ -180,7 +180,9 @@ class Rule:
         for name, parameter in inspect.signature(self.function).parameters.items():
             try:
                 need = annotated(self.function, parameter)
-            except Exception:  # whatever a text in place of a type raises
+            except STOPS:
+                raise
+            except BaseException:  # whatever a text in place of a type raises
                 need = None
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 if parameter.default is inspect.Parameter.empty:
@@ -252,23 +254,27 @@ def built_in() -> dict[str, Rule]:
 
 
 def catalog(paths: Iterable[Path] = ()) -> dict[str, Rule]:
-    """Every rule by id: built in, installed by other packages, and those of the files given. Raises RuleError, and UsageError where there is no such file."""
+    """Every rule by id: built in, installed by other packages, and those of the files given, which take the place of installed ones.
+    Raises RuleError, and UsageError where there is no such file."""
     found = dict(built_in())
-    extra = [(p.name, _loaded(p.name, p.load)) for p in _installed()]
-    extra += [(str(path), _loaded(str(path), partial(_load_file, path))) for path in paths]
-    for origin, value in extra:
+    own: dict[str, Rule] = {}
+    extra = [(p.name, _loaded(p.name, p.load), False) for p in _installed()]
+    extra += [(str(path), _loaded(str(path), partial(_load_file, path)), True) for path in paths]
+    for origin, value, of_file in extra:
         items = list(rules_in(value)) if isinstance(value, ModuleType) else [getattr(value, "advisor_rule", None)]
         for item in items:
             if not isinstance(item, Rule):
                 raise RuleError(f"{origin} holds no rule", "mark a function with @advisor.rule('team/name')")
             if "/" not in item.id:
                 raise RuleError(f"the rule {item.id} of {origin} has no team in its id", "name it team/name")
-            if item.id in found and _place(item) != _place(found[item.id]):
+            if item.id in own and _place(item) != _place(own[item.id]):
                 raise RuleError(
-                    f"{origin} holds a second rule {item.id}: one stands at {':'.join(map(str, _place(found[item.id])))}", "give each an id of its own"
+                    f"{origin} holds a second rule {item.id}: one stands at {':'.join(map(str, _place(own[item.id])))}", "give each an id of its own"
                 )
             item.check()
             found[item.id] = item
+            if of_file:
+                own[item.id] = item
     return found
 
 

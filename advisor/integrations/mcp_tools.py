@@ -7,6 +7,7 @@ like an instruction.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ import msgspec
 from advisor.errors import TraceError, UsageError, no_such
 from advisor.report.finding import AnySaving, Finding, Saving
 from advisor.report.model import Report
+from advisor.report.numbers import cut
 from advisor.report.recording import READ_INSTEAD
 
 REPLY_BYTES = 8_000
@@ -186,6 +188,10 @@ class Tools:
         return read_report(path) if is_report(path) else analyze(str(path))
 
 
+SHOWN = 40
+"""Characters of a wrong argument that are repeated."""
+
+
 def check_arguments(tool: Callable[..., str], given: Mapping[str, object]) -> None:
     """Raises UsageError for arguments that a tool does not take, lacks, or that are not what it takes: one that is ignored would answer another question."""
     takes, types = inspect.signature(tool).parameters, get_type_hints(tool)
@@ -193,12 +199,19 @@ def check_arguments(tool: Callable[..., str], given: Mapping[str, object]) -> No
         if name not in takes:
             raise no_such("argument", name, takes, where=f"{tool.__name__}: ")
         if types[name] is str and not isinstance(value, str):
-            raise UsageError(f"{tool.__name__}: {name} = {value!r} is no text", "Give it as a string.")
-        if types[name] is int and not (isinstance(value, (int, str)) and str(value).isdecimal()):
-            raise UsageError(f"{tool.__name__}: {name} = {value!r} is no count", "Give a whole number from 0 on.")
+            raise UsageError(f"{tool.__name__}: {name} = {cut(repr(value), SHOWN)} is no text", "Give it as a string.")
+        if types[name] is int and not _is_count(value):
+            raise UsageError(f"{tool.__name__}: {name} = {cut(repr(value), SHOWN)} is no count", "Give a whole number from 0 on.")
     missing = [name for name, parameter in takes.items() if parameter.default is parameter.empty and name not in given]
     if missing:
         raise UsageError(f"{tool.__name__} needs {' and '.join(missing)}", f"It takes {', '.join(takes)}.")
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a whole number from 0 on, of nine digits at most, in any way that JSON and its clients write one."""
+    if isinstance(value, str):
+        return re.fullmatch("[0-9]{1,9}", value) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9 and value == int(value)
 
 
 def tools_of(root: Path) -> list[Callable[..., str]]:

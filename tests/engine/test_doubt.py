@@ -94,7 +94,7 @@ def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_t
     # What costs it nothing gains the mean of that and of what is left where recording cost most: the GPU's half, and the gaps between its ops.
     assert free.status == "found" and free.saving.expected_us == pytest.approx(((94 - 78) + (90 / 2)) / 2, abs=1)
     assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(94 - 78 - 4 * 2, abs=1)
-    assert "costs the host" in dear.possible_why and "--step-ms" in dear.decide_with
+    assert "takes time of the host" in dear.possible_why and "--step-ms" in dear.decide_with
 
 
 def test_a_fix_that_costs_a_host_far_below_the_gpu_stands():

@@ -198,6 +198,7 @@ SIGNATURES = {
     "q: int": "parameter q of rule acme/slow names no view",
     "t: Timeline, **more": "parameter more of rule acme/slow names no view",
     "t: Timeline, *, k": "option k of rule acme/slow has no default",
+    't: "exit(0)"': "parameter t of rule acme/slow names no view",
     't: Timeline, *, k: "Nope" = 3': "annotation of option k of rule acme/slow names no type",
 }
 

@@ -45,6 +45,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("explain", {}, "explain needs rule"),
     ("diff", {"before": "slow.json.gz"}, "diff needs after"),
     ("findings", {"trace": "slow.json.gz", "skip": -1}, "skip = -1 is no count"),
+    ("findings", {"trace": "slow.json.gz", "skip": "9" * 5000}, "is no count"),
+    ("findings", {"trace": "slow.json.gz", "skip": 0.5}, "skip = 0.5 is no count"),
     ("findings", {"trace": 3}, "trace = 3 is no text"),
 ]
 
@@ -56,8 +58,8 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
     async def ask() -> tuple[list[Any], dict[str, str]]:
         server = StdioServerParameters(command=sys.executable, args=["-m", "advisor", "mcp", "--root", str(root)], cwd=str(ROOT))
         async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
-            server = (await session.initialize()).server_info
-            assert server.version == version("trace-advisor")
+            info = (await session.initialize()).server_info
+            assert info.version == version("trace-advisor")
             tools = (await session.list_tools()).tools
             said = {}
             for name, arguments in {

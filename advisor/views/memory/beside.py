@@ -55,8 +55,11 @@ class MemoryBeside:
 
 
 def _trains(attribution: Attribution) -> bool | None:
+    """Whether the program trains; None where nothing tells: a backward pass has no stack where only Python's frames were recorded."""
     known = [origin for origin in attribution.origins.of if origin.known]
-    return any(origin.phase is not Phase.FORWARD for origin in known) if known else None
+    if any(origin.phase is not Phase.FORWARD for origin in known):
+        return True
+    return False if known and attribution.origins.native else None
 
 
 def _cause(attribution: Attribution, growth: Growth, replay: MemoryReplay) -> _Cause:

@@ -30,6 +30,9 @@ cell: all passes' can be made at once, behind it. One head and its activation be
 LAYERS = 4
 """Cells that one pass of a loop steps by turns, at the most: as much stands between its last one and the next pass as in the passes before and after."""
 
+CELLS = 10
+"""Cells of a loop, in the mean, from which several loops are told apart: fewer, with more between each, are the layers of one pass."""
+
 KERNELS_A_CELL = 2
 """cuDNN launches a product and a pointwise kernel for each pass where it keeps none of the state on the chip."""
 
@@ -103,8 +106,11 @@ def _loops(work: GpuWork, shapes: Shapes, cells: Mask, part: Ints, only: bool) -
 
 def _apart(between: Ints) -> Mask:
     """Where one loop has ended or another begins: more stands between two cells than between those of the passes before, or of those after."""
+    if not len(between):
+        return between > 0
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(between.astype(float), LAYERS, constant_values=np.inf), LAYERS).max(1)
-    return (between > windows[: len(between)]) | (between > windows[LAYERS + 1 :])
+    apart = (between > windows[: len(between)]) | (between > windows[LAYERS + 1 :])
+    return apart & (apart.mean() * CELLS <= 1)
 
 
 def _library_us(work: GpuWork, cells: Mask, at: Ints) -> float:

@@ -80,6 +80,21 @@ def test_loops_of_one_pass_are_told_apart_by_what_stands_between():
     assert left == KERNELS_A_CELL * PASSES + 10 + 1, "the convolutions stay"
 
 
+@pytest.mark.parametrize("layers", [1, 4, 5, 9])
+def test_layers_of_a_pass_with_more_behind_them_are_no_loops_of_their_own(layers):
+    """A decoder that looks at what was read before, behind each pass of its cells."""
+    trace, pass_us = Trace(), 40 * layers + 100
+    for s in range(4):
+        trace.step(PASSES * pass_us * s, PASSES * pass_us - 1, s + 1)
+        for k in range(PASSES * layers):
+            t = PASSES * pass_us * s + 40 * k + 100 * (k // layers)
+            trace.op("aten::lstm_cell", t, 30).op("aten::_thnn_fused_lstm_cell", t + 1, 28).launch(t + 5, t + 9, t + 19, "lstm_cell_forward", dur=4)
+            for i in range(10 * ((k + 1) % layers == 0)):
+                at = t + 41 + 9 * i
+                trace.op("aten::_softmax", at, 8, [[8, 64]]).launch(at + 2, at + 5, at + 8, "softmax_warp_forward", dur=2)
+    assert trace.get(RecurrentLoop).cells == 0
+
+
 def test_a_step_that_accumulates_gradients_has_a_loop_for_each_batch():
     """Forward and backward of two batches, with 6 ms of the program's own between: those stay."""
     trace = Trace()
