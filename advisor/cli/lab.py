@@ -88,7 +88,7 @@ def record(
     for line in _recorded(output):
         say(f"advisor: {line}")
     if killed := signal_of(code):
-        say(f"advisor: the program was killed by {killed}")
+        say(f"advisor: the program ended with exit code {code}, which {killed} leaves")
     if code:
         raise typer.Exit(code)
 

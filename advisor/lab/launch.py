@@ -104,7 +104,7 @@ def _run(command: Sequence[str], environment: dict[str, str], log: Path | None) 
 
 
 def signal_of(code: int) -> str:
-    """What killed a program that ended with this exit code, as "SIGSEGV (segmentation fault)"; "" where no signal did."""
+    """The signal that leaves this exit code, as "SIGSEGV (segmentation fault)"; "" where none does. A program may end with such a code by itself."""
     try:
         name = signal.Signals(code - 128)
     except ValueError:

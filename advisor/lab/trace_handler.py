@@ -26,7 +26,8 @@ def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None
 
     Steps that the schedule waits for are timed, less the program's start-up; warm-up steps stand beside them, which the profiler
     may already slow. Let it wait for ten steps or more. Later cycles of the schedule are `trace-1.json.gz` and so on, which
-    `advisor analyze out/` reads as one process, the latest; what an earlier run left under these names is replaced.
+    `advisor analyze out/` reads as one process, the latest; what another handler left under these names is replaced, so
+    give each a directory of its own.
     """
     return _Handler(Path(directory))
 
@@ -92,9 +93,13 @@ _LATER = re.compile(r"trace-\d+\.json\.gz")
 
 
 def _clear(directory: Path) -> None:
-    """Take away the later cycles of an earlier run, which would be read as this one's; only what a handler wrote."""
+    """Take away the later cycles of an earlier handler, which would be read as this one's; only what a handler wrote."""
     for path in directory.iterdir():
-        if _LATER.fullmatch(path.name) and path.is_file() and f'"{METADATA_KEY}"'.encode() in head(str(path)):
+        if not _LATER.fullmatch(path.name) or not path.is_file():
+            continue
+        begins = head(str(path))
+        # `advisor record` writes no times of warm-up steps.
+        if f'"{METADATA_KEY}"'.encode() in begins and b'"warmup_step_us"' in begins:
             path.unlink()
 
 

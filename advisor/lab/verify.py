@@ -206,10 +206,12 @@ def words(command: str) -> list[str]:
     return ["env", *found] if _ASSIGNMENT.match(found[0]) else found
 
 
-_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
-_OPERATOR = re.compile(r"[|&;<>()`]+|\$\(")
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\$`])*\"""", re.DOTALL)
+"""What a shell takes as it stands; in double quotes it still looks for names and commands to put in their place."""
+_OPERATOR = re.compile(r"[|&;<>()`]+|\$\(|[$*?]|(?<!\S)[~#]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
+LAST_BYTES = 1 << 16
 LAST_LINES = 12
 """Of what a program that failed printed: a traceback's end and its error."""
 
@@ -230,7 +232,7 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
         if code in STOPPED:
             raise SystemExit(code)
         if code:
-            why = f"exit code {code}{f', by {killed}' if (killed := signal_of(code)) else ''}"
+            why = f"exit code {code}{f', which {killed} leaves' if (killed := signal_of(code)) else ''}"
             raise UsageError(f"{side}, {command}: the program ended with {why}", _end_of(log) or "It printed nothing. Run it alone to see why.")
         saved: dict[str, Any] = json.loads((recording / FILE).read_text(encoding="utf-8"))
     return saved
@@ -238,7 +240,11 @@ def _timed(side: str, command: str, timed: int, warmup: int, steps: Any) -> dict
 
 def _end_of(log: Path) -> str:
     """What a program printed last, "" where it printed nothing."""
-    printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - LAST_BYTES, 0))
+        printed = file.read().decode("utf-8", "replace")
     return "\n  ".join(printed.strip().splitlines()[-LAST_LINES:])
 
 

@@ -135,3 +135,10 @@ def test_what_only_a_shell_does_is_said_and_an_environment_is_given():
     with pytest.raises(UsageError, match="takes a shell") as error:
         words("python a.py | cat")
     assert error.value.hint == "Name one: sh -c 'python a.py | cat'"
+
+
+@pytest.mark.parametrize("command", ["python a.py $HOME", 'python a.py "$(date)"', "python a.py *.txt", "python ~/a.py", "python a.py  # fast"])
+def test_what_only_a_shell_puts_in_place_is_said_to_take_one(command):
+    with pytest.raises(UsageError, match="takes a shell"):
+        words(command)
+    assert words(f"sh -c {shlex.quote(command)}") == ["sh", "-c", command]
