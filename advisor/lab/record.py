@@ -53,6 +53,9 @@ MAX_TIMED = 500
 MAX_TIMED_S = 20.0
 FEWEST_TIMED = 5
 
+PATIENCE_S = 60.0
+"""A thread that ends the recording waits at most so long for what the steps' own thread writes between two steps."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -104,6 +107,10 @@ class Run:
         self._lockstep = int(os.environ.get("WORLD_SIZE") or 1) > 1
         self._traces: dict[str, str] = {}
         self._profiler: profile | None = None
+        self._over = False
+        """Whether what was recorded is written: nothing more is."""
+        self._between_steps = threading.RLock()
+        """Held while a step ends, since a program may end the recording from another thread."""
         self._thread = 0
         """The one that torch's profiler must be stepped and stopped in, as long as it is on: elsewhere that ends the program."""
         self._made = False
@@ -114,8 +121,7 @@ class Run:
         self._parts: Generator[None] | None = None
 
     def __enter__(self) -> Run:
-        if profilers.running():
-            raise UsageError("a profiler is on already, and two cannot run at once", "Record outside of it, or analyze the trace that it writes.")
+        # A trace of theirs is a profiler that is on, until they have given way.
         for other in tuple(_under_way):
             other.give_way(
                 UsageError(
@@ -123,6 +129,8 @@ class Run:
                     f"Take one of the two out. Where that one is wanted, run the program by itself, then: advisor analyze {self.directory}",
                 )
             )
+        if profilers.running():
+            raise UsageError("a profiler is on already, and two cannot run at once", "Record outside of it, or analyze the trace that it writes.")
         self._made = not self.directory.exists()
         prepare(self.directory)
         self.watch()
@@ -146,23 +154,24 @@ class Run:
 
     def step(self) -> None:
         """One step ends here. Does nothing once all is recorded."""
-        if self.done:
-            return
-        if self._parts is None:
-            if profilers.running():
+        with self._between_steps:
+            if self.done:
+                self._close()
+            elif self._parts is None and profilers.running():
                 self.give_way(_profiles_itself())
-                return
-            self._parts = self._record()
-        if self._profiler is not None and not self._in_its_thread():
-            return
-        self._thread = threading.get_ident()
-        next(self._parts, None)
-        if self.done:
-            self._leave()
+            elif self._in_its_thread():
+                self._parts = self._parts or self._record()
+                self._thread = threading.get_ident()
+                next(self._parts, None)
+                if self.done:
+                    self._leave()
 
     def finish(self) -> None:
-        """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled."""
-        if self.done or not self._in_its_thread():
+        """Write what was recorded so far. Warns where the program ended before all was, or where steps never settled.
+
+        A trace that another thread is recording is lost; its profiler goes off at that thread's next step, or at its end.
+        """
+        if self.done:
             return
         self._end()
         missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
@@ -172,7 +181,7 @@ class Run:
 
     def give_way(self, to: UsageError) -> None:
         """Something else profiles in this process: end here, and keep what was recorded if it can be analysed."""
-        if self.done or not self._in_its_thread():
+        if self.done:
             return
         self.gave_way = to
         self._end()
@@ -202,8 +211,21 @@ class Run:
     def _end(self) -> None:
         self.done = True
         self._leave()
-        if self._parts is not None:
-            self._parts.close()
+        self._close()
+        self._over = True
+
+    def _close(self) -> None:
+        """End the part under way, unless it is a trace in another thread, which does so itself."""
+        if self._between_steps.acquire(timeout=PATIENCE_S):
+            try:
+                if self._parts is not None and self._in_its_thread():
+                    self._parts.close()
+            finally:
+                self._between_steps.release()
+
+    def _thread_ends(self) -> None:
+        self.finish()
+        self._close()
 
     def _leave(self) -> None:
         _under_way.discard(self)
@@ -308,6 +330,8 @@ class Run:
         warmup = self.options.profiler_warmup
 
         def ready(profiler: profile) -> None:
+            if self._over:
+                return
             export(profiler, self.directory / f"{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
@@ -319,7 +343,7 @@ class Run:
             with_stack=deep,
             profile_memory=deep,
         )
-        with _at_threads_end(self.finish), self._profiler as profiler:
+        with _at_threads_end(self._thread_ends), self._profiler as profiler:
             for _ in range(warmup + steps):
                 yield
                 profiler.step()
@@ -410,7 +434,7 @@ def _profiles_itself() -> UsageError:
     )
 
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def _warn(text: str) -> None:

@@ -1,6 +1,7 @@
 import gzip
 import json
 import sys
+import threading
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ import advisor  # noqa: E402
 from advisor.cli import main  # noqa: E402
 from advisor.errors import TraceError, UsageError  # noqa: E402
 from advisor.knowledge.how_to_record import RECORD_ON_A_GPU  # noqa: E402
+from advisor.lab import profilers  # noqa: E402
 from advisor.lab.clock import settled, without_start_up  # noqa: E402
 from advisor.lab.launch import launch  # noqa: E402
 from advisor.lab.record import Options  # noqa: E402
@@ -265,6 +267,84 @@ def test_steps_in_a_thread_are_recorded_and_the_program_goes_on(tmp_path, capfd,
     for steps, last in (("500", "deep"), ("9", "light")):
         assert launch([PYTHON, written(tmp_path, threaded), steps], tmp_path / steps, Options(**FEW)) == 0
         assert capfd.readouterr().out == "trained\n" and (tmp_path / steps / "rank0" / f"{last}.json.gz").exists()
+
+
+@pytest.fixture
+def in_a_trace(tmp_path, train):
+    """A recording whose light trace a living thread is in the midst of; a call lets that thread go on, to its end."""
+    run, reached, go_on = advisor.record(tmp_path / "out", **FEW), threading.Event(), threading.Event()
+
+    def loop():
+        for _ in range(run.steps_needed - 5):
+            train(torch.ones(4, 8))
+            run.step()
+        reached.set()
+        go_on.wait(60)
+        for _ in range(5):
+            train(torch.ones(4, 8))
+            run.step()
+
+    thread = threading.Thread(target=loop, daemon=True)
+
+    def rest():
+        go_on.set()
+        thread.join(60)
+        assert not thread.is_alive() and not profilers.running()
+
+    with warnings.catch_warnings(record=True) as run.said:
+        warnings.simplefilter("always")
+        with run:
+            thread.start()
+            reached.wait(60)
+            assert profilers.running()
+            yield run, rest
+
+
+def test_a_recording_that_ends_while_a_thread_goes_on_is_written_and_says_what_is_missing(in_a_trace):
+    run, rest = in_a_trace
+    run.finish()
+    assert run.done and "before the light and deep trace" in str(run.said[-1].message)
+    saved = (run.directory / "recording.json").read_text()
+    assert len(json.loads(saved)["unprofiled_step_us"]) == 3
+    rest()
+    assert [path.name for path in run.directory.iterdir()] == ["recording.json"], "nothing is written once it is over"
+    assert (run.directory / "recording.json").read_text() == saved
+
+
+def test_a_trace_in_another_thread_gives_way_at_its_next_step(in_a_trace):
+    run, rest = in_a_trace
+    run.give_way(UsageError("another", "Take it out."))
+    assert run.done and run.gave_way and profilers.running(), "only its own thread can end it"
+    rest()
+    assert not run.directory.exists(), "no trace was recorded"
+
+
+def test_a_recording_gives_way_in_the_midst_of_a_trace(tmp_path, train):
+    outer, inner = (advisor.record(tmp_path / name, **FEW) for name in ("outer", "inner"))
+    with pytest.warns(UserWarning, match=r"into .*inner: the recording ended there"), outer:
+        for batch in outer.steps(batches(outer.steps_needed - 1)):
+            train(batch)
+        with inner:
+            for batch in inner.steps(batches(30)):
+                train(batch)
+    assert (tmp_path / "inner" / "deep.json.gz").exists() and (tmp_path / "outer" / "light.json.gz").exists()
+
+
+def test_a_recording_that_ends_while_a_step_ends_elsewhere_waits_for_it(tmp_path, train, monkeypatch):
+    run, inside, ended = advisor.record(tmp_path, **FEW), threading.Event(), threading.Event()
+
+    def compilations():
+        inside.set()
+        ended.wait(0.2)
+        return 0
+
+    monkeypatch.setattr("advisor.lab.record.compilations", compilations)
+    thread = threading.Thread(target=run.step)
+    with pytest.warns(UserWarning, match="before the light and deep trace"), run:
+        thread.start()
+        inside.wait(60)
+    thread.join()
+    assert run.done
 
 
 def test_what_is_needed_is_told_by_how_long_steps_take(tmp_path, train, monkeypatch):
