@@ -43,7 +43,7 @@ A script's steps end where its optimizer has stepped; where there is none, at th
 gradients (`--steps` says which). Its output and exit code stay its own; it ends once all is recorded, unless `--keep-going`.
 Steps that run in a thread of the program are recorded too, and the program runs to its own end: only where they run in its main thread is
 it ended. A program that profiles or records itself is refused (exit code 2), since two profilers cannot run at once: take its own one out
-while you record, or analyze what it writes.
+while you record, or analyze what it writes. Where it begins with that only once a trace was recorded, that trace is kept and the recording says why it ends there.
 Each of several ranks records as many steps as the others into a directory of its own, `rank0` and so on. With `--nsys` Nsight Systems records instead; that way was tried with a stand-in for `nsys`, not yet with the real one.
 
 Frameworks:
