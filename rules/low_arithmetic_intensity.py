@@ -163,10 +163,10 @@ def _of_products(
     ops = roofline.cost_op[rows[found]].tolist()
     # More rows than the ridge point allows cost arithmetic.
     room = limit / max(middle, 1e-9)
-    together = max(2, round(min(LIKELY, room)))
+    together, alike = max(2, round(min(LIKELY, room))), int(room / 4)
     return Found(
         summary=f"{a_step(work.a_step(found), 'matrix product', 'do', 'does')} {three(middle)} FLOP per byte where {limit:.0f} would keep "
-        f"the device busy; such work{' and casting its weights' * bool(len(cast))} takes {share:.0%} of its time, reading {three(reached)} GB/s.",
+        f"the device busy; such work{', with the casts of its weights,' * bool(len(cast))} takes {share:.0%} of its time, reading {three(reached)} GB/s.",
         edits=Edits(*(Batched(max(1.0, min(items, room * part)), shared) for items, part in ((FEW, 0.25), (LIKELY, 1.0), (MANY, 2.0)))),
         removes="reading the same weights again for every request",
         quiet=f"matrix products far below the ridge point take {percent(share)} of busy time",
@@ -181,7 +181,7 @@ def _of_products(
         if training
         else _fix(
             together,
-            f"Serve several requests in one step: up to about {max(2, int(room / 4))} times as many rows cost what these do. "
+            f"Serve several requests in one step{f': up to about {alike} times as many rows cost what these do' * (alike > 1)}. "
             f"The saving is per request, with {together} in a step; a step of {duration(work.step_us)} itself does not shrink.",
             "If a request must run alone, quantise the weights (INT8 or FP8 halve the bytes of BF16, INT4 quarters them).",
         ),

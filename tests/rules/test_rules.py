@@ -722,7 +722,7 @@ def test_casting_its_weight_is_a_products_work_that_requests_share(dims, seen):
         assert "take 21% of busy time" in clear("low-arithmetic-intensity", repeat(80, body))
         return
     finding = found("low-arithmetic-intensity", repeat(80, body))
-    assert finding.severity == "high" and "casting its weights takes 100% of its time" in finding.summary
+    assert finding.severity == "high" and "with the casts of its weights, takes 100% of its time" in finding.summary
 
 
 def test_a_run_that_something_else_held_up_is_not_a_products_work():
