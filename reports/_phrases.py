@@ -379,6 +379,12 @@ def steps(report: Report) -> str:
     return f"{counted(report.window.steps, 'step')} of {duration(report.step_us or report.window.step_us)}"
 
 
+def of_steps(report: Report) -> str:
+    """`in 3 recorded steps`, what counts and times of evidence are of; empty where the recording is one step, or knows none."""
+    several = report.window is not None and report.window.steps > 1 and report.kind != "memory"
+    return f"in {report.traced.steps:,} recorded steps" if several else ""
+
+
 def rules_run(report: Report) -> str:
     """How many rules looked, and what became of them."""
     with_findings = len({finding.rule for finding in report.findings})

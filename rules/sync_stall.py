@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
 from advisor.intervals import Ints, overlap_with
+from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step
@@ -110,7 +111,8 @@ def sync_stall(
     main = partition.main
     full = main is not None and main.busy_us >= POWER_LIMITED_SHARE * steps.steps * work.step_us
     rows = calls.rows[waits]
-    names = [_label(work.ops, op, name) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
+    to_host = {*work.op[work.column("copy_kind") == CopyKind.DTOH.value].tolist()}
+    names = [_label(work.ops, op, name, op in to_host) for op, name in zip(calls.op[waits].tolist(), calls.names(waits), strict=True)]
     evidence = witness.of_calls(rows, names)
     lost = (_lost_us(main) / steps.steps, _usually_lost_us(main, steps))
     # Without an `if` the work of both ways is done, which may take what the wait took.
@@ -156,13 +158,15 @@ def _lost_us(main: DevicePartition | None) -> float:
     return float(total(main.idle).sum() + total(main.copy).sum()) if main else 0.0
 
 
-def _label(ops: Ops, op: int, name: str) -> str:
-    """The op that waits, as the user knows it, and the call it made."""
+def _label(ops: Ops, op: int, name: str, to_host: bool) -> str:
+    """The op that waits, as the user knows it, which way it copies where it says only that it does, and the call it made."""
     chain = [n for n in ops.chain(op) if n.startswith("aten::")]
     if not chain:
         return name
     waiting = next((n for n in reversed(chain) if WAITING_OPS.search(n)), chain[-1])
-    return f"{waiting} in {chain[-1]} ({name})" if waiting != chain[-1] else f"{waiting} ({name})"
+    if waiting != chain[-1]:
+        return f"{waiting} in {chain[-1]} ({name})"
+    return f"{waiting} ({name}{', to the host' if to_host and not WAITING_OPS.search(waiting) else ''})"
 
 
 def _usually_lost_us(main: DevicePartition | None, steps: Steps) -> float:

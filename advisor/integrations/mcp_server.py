@@ -20,7 +20,7 @@ def server(root: Path) -> MCPServer:
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.types import ToolAnnotations
+        from mcp.types import Tool, ToolAnnotations
     except ImportError:
         raise UsageError(
             "the Model Context Protocol's SDK is not installed", "Install version 2 or later with advisor: pip install '.[mcp]' in its checkout"
@@ -37,6 +37,11 @@ def server(root: Path) -> MCPServer:
             except UsageError as error:
                 raise ToolError(f"{error.message}. {error.hint}") from None
             return await super().call_tool(name, arguments, context)
+
+        async def list_tools(self) -> list[Tool]:
+            # What `check_arguments` refuses is not in the SDK's schema.
+            tools = await super().list_tools()
+            return [tool.model_copy(update={"input_schema": {**tool.input_schema, "additionalProperties": False}}) for tool in tools]
 
     made = Server(
         "advisor",

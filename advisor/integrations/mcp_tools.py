@@ -88,7 +88,8 @@ class Tools:
             return _fitted(
                 {}, "outcome", quiet or [{"rule": self._known(rule), "not_run": f"it is turned off, or not for a recording of kind {report.kind}"}], ""
             )
-        return _fitted({"count": len(found)}, "findings", found[skip:], f"findings(trace, skip={skip} + those shown)")
+        steps = {"evidence_is_of_steps": report.window.steps} if report.window else {}
+        return _fitted({"count": len(found), **steps}, "findings", found[skip:], f"findings(trace, skip={skip} + those shown)")
 
     def explain(self, rule: str) -> str:
         """A rule's page: what it is, why it costs time, how it is measured, how to fix it, when to ignore it."""

@@ -48,6 +48,7 @@ def _found(finding: Finding, report: Report) -> list[str]:
         f"  It {removes}{gain(finding, report) or 'nothing'} of the {whole_noun(finding, report)}, likely {likely(saving)}.",
     ]
     lines += [f"  {said}"] if (said := phrases.aside(finding).strip()) else []
+    lines += [f"  Seen {said}:"] if (said := phrases.of_steps(report)) else []
     for item in finding.evidence:
         at = f", {item.source.file}:{item.source.line}" if item.source else ""
         lines.append(f"  {item.count} x {item.label}, {duration(item.dur_us) if item.bytes is None else size(item.bytes)}{at}")

@@ -61,6 +61,7 @@ def test_the_official_client_gets_every_answer(root: Path) -> None:
             info = (await session.initialize()).server_info
             assert info.version == version("trace-advisor")
             tools = (await session.list_tools()).tools
+            assert not any(tool.input_schema["additionalProperties"] for tool in tools)
             said = {}
             for name, arguments in {
                 "analyze": {"trace": "slow.json.gz"},
