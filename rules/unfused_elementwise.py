@@ -76,13 +76,13 @@ def unfused_elementwise(
 
     How it is measured
     Kernels that follow each other on a stream: pointwise, casts, copies, random numbers, reductions, norms and softmaxes, at
-    least `min_chain` pointwise ones or norms among them ({min_chain}), or one and casts of as many elements; or, where nothing is computed, what joins tensors and what then moves them; those of an optimizer step are left out. A compiler makes one
+    least `min_chain` pointwise ones or norms among them ({min_chain}), or one and casts of as many elements, or what is fetched or added by index for it; or, where nothing is computed, what joins tensors and what then moves them; those of an optimizer step are left out. A compiler makes one
     kernel of them that reads what they did not make themselves and writes the last result: by the recorded shapes, each
     size once, and half of the further operands of that size; what a norm over the batch and a softmax over long rows need is read
     twice, where nothing is trained by the softmax alone; random numbers at the rate at which they can be made. Its time is 1.5
     times these bytes at the bandwidth that the device reaches (devices.toml). `low`: 2.5 times, every operand from memory, and
     150 µs for the host where each chain is a compiled function by itself; `expected` is the whole model compiled, and of a loop without
-    products its body, called for 150 µs in every pass, counted where six launches of it fuse (25 µs in inference, counted always): gathers and scatters beside the chains take what their bytes need (half of it next to pointwise work or a chain, which they are handed on to and which then reads and leaves the less; next to nothing where shapes do not tell) and at most half, pointwise work next to them goes, what interpolates moves its bytes, attention
+    products its body, called for 150 µs in every pass, counted where six launches of it fuse (25 µs in inference, counted always): gathers and scatters beside the chains take what their bytes need (half of it next to pointwise work or a chain, which they are handed on to and which then reads and leaves the less; next to nothing where shapes do not tell) and at most half, pointwise work next to them goes, of sums that are gradients of biases 6 µs are left, what interpolates moves its bytes, attention
     whose spelling Inductor knows is one kernel with its products, other products off
     alignment take half, images stay in channels_last (of a training step where Inductor would choose so; in FP32 nothing but their turning goes), and a compiled training step
     costs the host 500 µs and 2.5 a kernel; `high`: the same, no operand twice, and copies beside take half too. Without shapes a

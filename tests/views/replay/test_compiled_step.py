@@ -8,7 +8,7 @@ import pytest
 from advisor.knowledge.shortest_kernel import SHORTEST_US
 from advisor.views.replay.build import Replay
 from advisor.views.replay.capturable import Capturable
-from advisor.views.replay.compiled_step import COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, FUSED_BY_A_BODY, FUSED_BY_A_PART, CompiledStep
+from advisor.views.replay.compiled_step import BIAS_US, COMPILED_CALL_US, COMPILED_KERNEL_US, COMPILED_PART_US, FUSED_BY_A_BODY, FUSED_BY_A_PART, CompiledStep
 from advisor.views.replay.fusion import Fusion
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.loops import FEWEST_PASSES
@@ -179,6 +179,38 @@ def test_messages_of_a_graph_network_are_never_written(between, passed):
     after = compiled.beside.apply(schedule).dur_us[:3]
     assert after[[0, 2]] == pytest.approx(76.8 / 4.27 / (2 if passed else 1), rel=0.02)
     assert after[1] == pytest.approx(SHORTEST_US if passed else 100)
+
+
+ROWS_OF = [[50_000, 128], [50_000, 128]]
+
+
+@pytest.mark.parametrize(
+    ("maker", "functions", "left_us"),
+    [
+        (("aten::threshold_backward", "vectorized_elementwise_kernel"), 8, BIAS_US),
+        (("aten::threshold_backward", "vectorized_elementwise_kernel"), 7, 40),
+        (("aten::mm", "gemm"), 8, 40),
+    ],
+)
+def test_the_gradient_of_a_bias_is_summed_where_its_rows_are_made(maker, functions, left_us):
+    """ReLU's gradient, two products of it and its sum of 40 µs, backward: compiled, a few µs of the sum are left; not if a product made the gradient, nor
+    where as little fuses as in one function that is compiled by itself."""
+    trace = Trace()
+    for s in range(3):
+        t = 5000 * s
+        trace.step(t, 4999, s + 1)
+        for name, kernel, dur in [*[("aten::mul", "vectorized_elementwise_kernel", 4)] * 2, ("aten::mm", "gemm", 4)] * functions:
+            trace.op(name, t, 18, ROWS_OF, ["float"] * 2).launch(t + 5, t + 20, t + 20 + dur, kernel, dur=4)
+            t += 20
+        for name, kernel, dur in [maker + (10,), ("aten::mm", "gemm", 10), ("aten::mm", "gemm", 10), ("aten::sum", "reduce_kernel", 40)]:
+            trace.op("autograd::engine::evaluate_function: AddmmBackward0", t, 60)
+            trace.op(name, t + 1, 50, ROWS_OF[: 1 + (name != "aten::sum")], ["float"] * (1 + (name != "aten::sum"))).launch(
+                t + 5, t + 20, t + 20 + dur, kernel, dur=4
+            )
+            t += 100
+    work = trace.get(GpuWork)
+    after = trace.get(CompiledStep).beside.apply(work.schedule).dur_us
+    assert after[work.launched_by("aten::sum".__eq__)] == pytest.approx(left_us)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ from tests.rules.test_rules import clear, found, queued
 WHOLE, HALF, WEIGHT = [4096, 4096], [4096, 2048], [512, 512]
 BYTES = 4096 * 4096 * 2
 TYPES = {"gelu": ["float"], "layer_norm": ["float"], "cat": ["TensorList", "Scalar"]}
-KERNELS = {"cat": "CatArrayBatchedCopy", "copy_": "direct_copy_kernel", "layer_norm": "vectorized_layer_norm_kernel", "mm": "nvjet_sm90_tst"}
+KERNELS = {
+    "gather": "vectorized_gather_kernel",
+    "sum": "reduce_kernel",
+    "cat": "CatArrayBatchedCopy",
+    "copy_": "direct_copy_kernel",
+    "layer_norm": "vectorized_layer_norm_kernel",
+    "mm": "nvjet_sm90_tst",
+}
 WIDER, NARROWER, SAME = ["float", "c10::BFloat16"], ["c10::BFloat16", "float"], ["c10::BFloat16"] * 2
 
 
@@ -40,6 +47,8 @@ def joined(*parts):
     return "cat", [list(parts), []], ["TensorList", "Scalar"]
 
 
+FETCH = "gather", [[512, 4096], [], WHOLE, [], WHOLE], ["float", "Scalar", "long int", "Scalar", "float"]
+TIMES, SUM = ("mul", [WHOLE, WHOLE], ["float"] * 2), ("sum", [WHOLE, [], [], []], ["float", "ScalarList", "Scalar", ""])
 GELU, NORM = ("gelu", [WHOLE], ["float"]), ("layer_norm", [WHOLE], ["float"])
 
 
@@ -48,6 +57,7 @@ GELU, NORM = ("gelu", [WHOLE], ["float"]), ("layer_norm", [WHOLE], ["float"])
     [
         ([wider(), GELU, narrower()], "copy_ → gelu → copy_"),
         ([NORM, narrower()], "layer_norm → copy_"),
+        ([FETCH, TIMES, SUM], "mul → sum"),
         ([joined(HALF, HALF), moved()], "cat → copy_"),
         ([moved(), joined(HALF, HALF), moved()], "copy_ → cat → copy_"),
     ],
@@ -67,6 +77,7 @@ def test_one_op_between_casts_and_what_is_joined_and_moved_on_are_chains(ops, la
         ([moved(), joined(HALF, HALF)], "nothing moves what was joined"),
         ([joined(HALF, HALF), NORM], "what is joined is computed with: one norm is none"),
         ([joined(HALF, HALF), ("sum", [WHOLE], ["float"])], "nor is one sum"),
+        ([TIMES, SUM], "one op and the sum of it: nothing is fetched for them"),
     ],
 )
 def test_look_alikes_are_no_chains(ops, why):
