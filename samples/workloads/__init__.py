@@ -1,6 +1,7 @@
 """Every sample program: slow and fixed pairs by the rule they are for, and healthy controls."""
 
 from . import (
+    advised,
     amp_scaler_sync,
     data_loading,
     dtype_casts,
@@ -241,6 +242,7 @@ MODULES = (
     written_45,
     written_46,
     written_47,
+    advised,
 )
 REGISTRY: dict[str, Workload] = {workload.name: workload for module in MODULES for workload in module.WORKLOADS}
 

@@ -202,7 +202,7 @@ def test_the_gradient_of_a_bias_is_summed_where_its_rows_are_made(maker, functio
         for name, kernel, dur in [*[("aten::mul", "vectorized_elementwise_kernel", 4)] * 2, ("aten::mm", "gemm", 4)] * functions:
             trace.op(name, t, 18, ROWS_OF, ["float"] * 2).launch(t + 5, t + 20, t + 20 + dur, kernel, dur=4)
             t += 20
-        for name, kernel, dur in [maker + (10,), ("aten::mm", "gemm", 10), ("aten::mm", "gemm", 10), ("aten::sum", "reduce_kernel", 40)]:
+        for name, kernel, dur in [(*maker, 10), ("aten::mm", "gemm", 10), ("aten::mm", "gemm", 10), ("aten::sum", "reduce_kernel", 40)]:
             trace.op("autograd::engine::evaluate_function: AddmmBackward0", t, 60)
             trace.op(name, t + 1, 50, ROWS_OF[: 1 + (name != "aten::sum")], ["float"] * (1 + (name != "aten::sum"))).launch(
                 t + 5, t + 20, t + 20 + dur, kernel, dur=4
