@@ -106,8 +106,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
     unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
-    families = np.asarray([FAMILIES[f] for f in work.kernels.family[work.rows[at]].tolist()], object)
-    spent = {f: float(dur_us[families == f].sum()) for f in dict.fromkeys(families.tolist())}
+    most = FAMILIES[int(np.bincount(work.kernels.family[work.rows[at]], dur_us).argmax())]
     typical = (
         f"{_blocks(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
@@ -123,7 +122,7 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
-        fix=for_program(found.program, "small-grid", divided(max(spent, key=lambda f: spent[f]), not few[worst], work.kernel_name(worst))),
+        fix=for_program(found.program, "small-grid", divided(most, not few[worst], work.kernel_name(worst))),
     )
 
 

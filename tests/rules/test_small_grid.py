@@ -44,6 +44,17 @@ def test_a_softmax_of_few_long_rows_is_found():
     assert "torch.compile" in finding.fix.code.after
 
 
+def test_the_fix_is_of_what_takes_the_time():
+    """A short softmax of few blocks comes first, a long running sum after it."""
+
+    def body(trace, host, gpu):
+        for k, (op, name, us) in enumerate([("_softmax", SOFTMAX, 100.0), ("cumsum", "tensor_kernel_scan_outer_dim<float>", 900.0)]):
+            trace.op(f"aten::{op}", host + 5 * k, 4, [ROWS, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+            trace.launch(host + 5 * k + 1, gpu + 100 * k, gpu + 100 * k + us, name, grid_blocks=8, block_threads=1024, registers=32, shared_bytes=0)
+
+    assert "running sums" in found("small-grid", queued(body, gpu=1001)).fix.steps[0]
+
+
 @pytest.mark.parametrize(
     ("kind", "after"),
     [("bilinear2d_out_frame", "channels_last"), ("bicubic2d_out_frame", "torch.compile(F.interpolate)"), ("nearest2d_out_frame", "torch.stack")],
