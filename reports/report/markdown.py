@@ -219,7 +219,10 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines += [f"Risk: {prose(fix.risk)}", ""]
     if re.fullmatch(r"https?://[^\s<>()\[\]|`\"\\]+", fix.url):
         lines += [f"Read more: <{fix.url}>", ""]
-    lines += [f"| {' '.join(('Evidence', of_steps(report))).rstrip()} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |", "| :-- | --: | --: | :-- | :-- |"]
+    lines += [
+        f"| {' '.join(('Evidence', of_steps(report))).rstrip()} | Count | {'Bytes' if report.kind == 'memory' else 'Time'} | Where | Source |",
+        "| :-- | --: | --: | :-- | :-- |",
+    ]
     for item in finding.evidence:
         label, source = prose(cut(item.label, 160)), code(cut(source_line(item), 160))
         lines.append(f"| {label} | {item.count:,} | {duration(item.dur_us) if item.bytes is None else size(item.bytes)} | {place(item)} | {source} |")
