@@ -42,7 +42,7 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
                 *(_OF_PASSES if in_passes else ()),
                 "Compile the model, so that forward and backward launch fewer, larger kernels.",
                 *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
-                "That is what is saved here. If shapes are fixed, going on to capture the whole step in a torch.cuda.CUDAGraph gains more (graph-candidate says how much), with what it "
+                "That is what is saved here. If shapes are fixed, going on to capture the whole step in a torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
                 "reads, prints and copies from pageable memory outside of it and capturable=True for Adam: compiling alone gains little where most launches are a library's.",
             ),
             code=Code(
