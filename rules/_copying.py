@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent, size
+from advisor.rules._waits import VALUE_OF_THE_DEVICE
 from advisor.views.replay.widened import Widened
 
 _TORCH_NAMES = {
@@ -24,11 +25,20 @@ def sent_narrow(widened: Widened) -> tuple[str, ...]:
     )
 
 
-def copying(pageable_share: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
-    """What to do about copies between host and device. pageable_share: of them; created: of those to the device, made on the host by the op just
-    before; small: below the size from which bytes count; loader: whether a data loader makes the batches; narrow: see `sent_narrow`; where the
-    host's own work is that, host-bound counts what it saves."""
+def copying(pageable_share: float, given: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
+    """What to do about copies between host and device. pageable_share: of them; given: of them, numbers that an op is given; created: of those to the
+    device, made on the host by the op just before; small: below the size from which bytes count; loader: whether a data loader makes the batches;
+    narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
+    if given >= 0.5:
+        code, why = VALUE_OF_THE_DEVICE
+        return Fix(
+            title="Write values that are on the GPU already",
+            steps=(why, *narrow),
+            code=code,
+            url="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html",
+            risk="A tensor that holds the value is shared by all who write it: nothing may change it in place.",
+        )
     if created >= 0.5:
         return Fix(
             title="Build the tensors on the GPU",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from advisor.knowledge.kernel_names import Family
 from advisor.report.finding import Code, Fix
@@ -50,11 +51,22 @@ _TAILS = {
 """What shortens the last wave beside another size."""
 
 
+_KINDS = {
+    Family.GEMM: "products", Family.ATTENTION: "attention", Family.SORT_SCAN: "running sums and sorts", Family.NORM: "norms", Family.SOFTMAX: "softmax",
+    Family.REDUCTION: "reductions", Family.CONV: "convolutions",
+}  # fmt: skip
+"""What a step is about that comes after that of the kind which takes longest."""
+
+LEAST_CHANNELS = 4
+"""From as many PyTorch has a kernel of its own for channels_last that interpolates."""
+
+
 _BY_PLACES = re.compile(r"upsample_(linear1d|bilinear2d|bicubic2d|trilinear3d)_out_frame")
 """PyTorch's kernels that enlarge images with a thread for each place of the result. For channels_last only that of bilinear2d has another."""
 
 
-def _interpolated(in_channels_last: bool) -> Fix:
+def _interpolated(in_channels_last: bool, training: bool) -> Fix:
+    atomics = " In training measure both passes: the compiled backward one adds by atomics and can be slower than PyTorch's." * training
     return Fix(
         title="Interpolate in channels_last, or compile it" if in_channels_last else "Compile what interpolates",
         steps=(
@@ -66,12 +78,13 @@ def _interpolated(in_channels_last: bool) -> Fix:
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
         risk="In channels_last the result stays so: what needs another order copies it."
         if in_channels_last
-        else "The last bits differ. The first call compiles.",
+        else f"The last bits differ. The first call compiles.{atomics}",
     )
 
 
-def divided(family: Family, tail: bool, kernel: str = "") -> Fix:
-    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name."""
+def divided(family: Family, tail: bool, kernel: str = "", also: Sequence[Family] = (), channels: int = LEAST_CHANNELS, training: bool = False) -> Fix:
+    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name; also: other families of such kernels;
+    channels: of what it reads."""
     if tail:
         batch = "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing."
         return Fix(
@@ -82,8 +95,9 @@ def divided(family: Family, tail: bool, kernel: str = "") -> Fix:
             risk="Another batch size changes training: adapt the learning rate.",
         )
     if of_places := _BY_PLACES.search(kernel):
-        return _interpolated(in_channels_last=of_places[1] == "bilinear2d")
-    steps = (_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."),)
+        return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
+    steps = [_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors.")]
+    steps += [f"For the {_KINDS[of]} among them: {_STEPS[of][0].lower()}{_STEPS[of][1:]}" for of in also if of in _STEPS]
     rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",

@@ -6,6 +6,15 @@ import re
 
 from advisor.report.finding import Code, Fix
 
+VALUE_OF_THE_DEVICE = (
+    Code(
+        before="seen[row, index] = True  # sends True, and waits",
+        after="seen.index_put_((row, index), yes)  # yes = torch.tensor(True, device=seen.device), made once",
+    ),
+    "Write values at indices from a tensor on the GPU, or by index_fill_, scatter_ or masked_fill_, which take numbers: x[index] = 1.0 sends the value and waits.",
+)
+"""What to write, and why, where an op is given a number that it has to send."""
+
 _CODE = (
     (
         re.compile(r"^\w*Synchronize$"),
@@ -30,14 +39,7 @@ _CODE = (
         Code(before="y = x[mask]  # its size must be known on the host", after="y = torch.where(mask, x, 0.0)  # same shape, no wait"),
         "Replace boolean indexing and nonzero() by torch.where or a mask of fixed shape.",
     ),
-    (
-        re.compile(r"^aten::index_put_ "),
-        Code(
-            before="seen[row, index] = True  # sends True, and waits",
-            after="seen.index_put_((row, index), yes)  # yes = torch.tensor(True, device=seen.device), made once",
-        ),
-        "Write values at indices from a tensor on the GPU, or by index_fill_, scatter_ or masked_fill_, which take numbers: x[index] = 1.0 sends the value and waits.",
-    ),
+    (re.compile(r"^aten::index_put_ "), *VALUE_OF_THE_DEVICE),
     (
         re.compile(r"aten::(to|_to_copy|copy_|cpu)"),
         Code(

@@ -31,7 +31,7 @@ JIT = Fix(
 CAPTURE = Fix(
     title="Capture the step once and replay it",
     steps=(
-        "Make the step read from and write to tensors that stay where they are; Adam and its family need capturable=True.",
+        "Make the step read from and write to tensors that stay where they are; Adam and its family need capturable=True, and a learning rate that changes has to be a tensor, filled in place.",
         "Capture it after a few warm-up runs on a side stream, then copy each batch in and replay.",
     ),
     code=Code(

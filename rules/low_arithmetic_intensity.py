@@ -214,7 +214,7 @@ def _of_little(work: GpuWork, witness: Witness, fill: Floats, of_network: Mask, 
         decide_with=f"run one step on {TOGETHER} of them",
         fix=_fix(
             TOGETHER,
-            f"Give a step several requests. The saving is per request, with {TOGETHER} in a step; a step of {duration(work.step_us)} itself does not shrink. "
+            f"Give a step several times as many requests. The saving is per request, with {TOGETHER} in a step; a step of {duration(work.step_us)} itself does not shrink. "
             "Where a step goes through several already, or through pieces of one (windows, tiles, channels) in turn, take them all in one call: then it does.",
             "Where one request must run alone, only fewer launches help: compile the model, or replay it from a CUDA graph.",
         ),

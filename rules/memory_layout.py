@@ -54,7 +54,7 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
 
     How to fix it
     `model.to(memory_format=torch.channels_last)` and the same for the input. Shapes and indexing stay as they are: only
-    strides change, and each op hands the layout on.
+    strides change, and convolutions, norms and pointwise ops hand the layout on.
 
     When to ignore it
     When most of the time goes to ops without a channels_last kernel: these go back to NCHW, and the conversions stay.
@@ -175,7 +175,7 @@ def _image(work: GpuWork, at: Ints) -> str:
 def _fix(partly: bool, image: str) -> Fix:
     volume = image.count("×") == 4
     layout = "torch.channels_last_3d" if volume else "torch.channels_last"
-    steps = [f"Convert the model and its input once to {layout}; every op hands the layout on."]
+    steps = [f"Convert the model and its input once to {layout}; convolutions, norms and pointwise ops hand the layout on; torch.stack and LayerNorm do not."]
     if partly:
         steps = [
             "Part of the step runs in channels_last already. Find what leaves it: inputs that were not converted, view, flatten or "

@@ -13,7 +13,7 @@ from advisor.knowledge.kernel_names import Family, family
 from advisor.knowledge.occupancy import SCHEDULERS, WARP
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._grids import divided
+from advisor.rules._grids import LEAST_CHANNELS, divided
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import DIVIDED_IN_CUDA, for_program
@@ -33,6 +33,9 @@ SECOND_PASS_US = 5.0
 
 LIKELY_RATE, LEAST_RATE = 0.5, 0.25
 """Share of the limit by traffic or FLOPs that the split kernel reaches: two passes over the data instead of one, four."""
+
+WORTH_A_WORD = 0.25
+"""Of the time of all such kernels, from which what is done about those of one kind is said too."""
 
 UNKNOWN_FILL = 0.5
 """Where the limit is not known: no more than half of the kernel's time is likely to be idle multiprocessors'; all that they could do is possible."""
@@ -106,7 +109,11 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     dur_us = work.dur_us[at]
     worst = int(at[np.argmax(dur_us)])
     unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
-    most = FAMILIES[int(np.bincount(work.kernels.family[work.rows[at]], dur_us).argmax())]
+    families = work.kernels.family[work.rows[at]]
+    of_family = np.bincount(families, dur_us)
+    most, *also = (FAMILIES[n] for n in np.argsort(-of_family).tolist() if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9))
+    longest = int(at[np.argmax(np.where(families == FAMILIES.index(most), dur_us, 0.0))])
+    maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())
     typical = (
         f"{_blocks(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
         if few[worst]
@@ -122,7 +129,11 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         evidence=witness.of_gpu(work.rows[at], [_label(work, grids, p, not few[p]) for p in at.tolist()]),
         confidence=0.4 + 0.45 * float(dur_us[known[at]].sum()) / float(dur_us.sum()),
         at_most="medium" if float(dur_us[unsure].sum()) > 0.5 * float(dur_us.sum()) else "high",
-        fix=for_program(found.program, "small-grid", divided(most, not few[worst], work.kernel_name(worst))),
+        fix=for_program(
+            found.program,
+            "small-grid",
+            divided(most, not few[longest], work.kernel_name(longest), also, maps[1] if len(maps) > 1 else LEAST_CHANNELS, found.program.training),
+        ),
     )
 
 

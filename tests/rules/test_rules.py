@@ -396,6 +396,18 @@ def test_pageable_copies_before_compute_are_found():
     assert finding.saving.expected_us == pytest.approx(400, rel=0.15)
 
 
+@pytest.mark.parametrize(("op", "told"), [("index_put_", "index_put_((row, index), yes)"), ("copy_", "pinned")])
+def test_numbers_that_an_op_is_given_are_told_to_be_on_the_gpu_already(op, told):
+    """Eight times x[i] = 1.0, each of which waits, before the kernel."""
+
+    def body(trace, at):
+        for k in range(at, at + 240, 30):
+            trace.op(f"aten::{op}", k, 28).op("aten::to", k + 2, 24).copy(k + 3, 2, k + 10, k + 11, size=4).call("cudaStreamSynchronize", k + 6, 18)
+        trace.op("aten::mm", at + 240, 20).launch(at + 250, at + 256, at + 300, dur=4)
+
+    assert told in found("memcpy", repeat(310, body)).fix.code.after
+
+
 def test_what_goes_up_and_then_comes_down_is_not_both_at_once_for_sure():
     def there_and_back(trace, at):
         for k, (kind, stream) in enumerate((("HtoD", 22), ("DtoH", 20))):

@@ -55,20 +55,38 @@ def test_the_fix_is_of_what_takes_the_time():
     assert "running sums" in found("small-grid", queued(body, gpu=1001)).fix.steps[0]
 
 
+def test_kinds_that_take_a_quarter_of_the_time_have_their_own_step():
+    def body(trace, host, gpu):
+        for k, (op, name, us) in enumerate([("_softmax", SOFTMAX, 400.0), ("cumsum", "tensor_kernel_scan_outer_dim<float>", 500.0)]):
+            trace.op(f"aten::{op}", host + 5 * k, 4, [ROWS, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+            trace.launch(host + 5 * k + 1, gpu + 400 * k, gpu + 400 * k + us, name, grid_blocks=8, block_threads=1024, registers=32, shared_bytes=0)
+
+    first, second, *_ = found("small-grid", queued(body, gpu=1001)).fix.steps
+    assert "running sums" in first and second.startswith("For the softmax among them: divide each row")
+
+
+def enlarging(kind, channels=768):
+    """PyTorch's kernel for NCHW has a thread for each of 64 x 48 places: 3 blocks. The bytes of 32 x 768 maps take 40 µs."""
+    name = f"void at::native::(anonymous namespace)::upsample_{kind}<c10::Half, float>"
+    enlarged = kernel(us=8000.0, blocks=3, name=name, op="aten::upsample_bilinear2d", dims=[32, channels, 16, 12], second="[64, 48]")
+    enlarged.rows["cpu_ops"] = [
+        row | {"types": row["types"].replace('["c10::BFloat16", "Scalar"', '["c10::BFloat16", "ScalarList"')} for row in enlarged.rows["cpu_ops"]
+    ]
+    return found("small-grid", enlarged)
+
+
 @pytest.mark.parametrize(
     ("kind", "after"),
     [("bilinear2d_out_frame", "channels_last"), ("bicubic2d_out_frame", "torch.compile(F.interpolate)"), ("nearest2d_out_frame", "torch.stack")],
 )
 def test_maps_enlarged_place_by_place_are_found(kind, after):
-    """PyTorch's kernel for NCHW has a thread for each of 64 x 48 places: 3 blocks. The bytes of 32 x 768 maps take 40 µs."""
-    name = f"void at::native::(anonymous namespace)::upsample_{kind}<c10::Half, float>"
-    enlarged = kernel(us=8000.0, blocks=3, name=name, op="aten::upsample_bilinear2d", dims=[32, 768, 16, 12], second="[64, 48]")
-    enlarged.rows["cpu_ops"] = [
-        row | {"types": row["types"].replace('["c10::BFloat16", "Scalar"', '["c10::BFloat16", "ScalarList"')} for row in enlarged.rows["cpu_ops"]
-    ]
-    finding = found("small-grid", enlarged)
+    finding = enlarging(kind)
     assert finding.saving.expected_us == pytest.approx(8000 - 8000 * 3 / 132 - 5, abs=2)
     assert after in finding.fix.code.after and finding.severity == "high"
+
+
+def test_fewer_than_four_channels_have_no_kernel_of_their_own_in_channels_last():
+    assert "torch.compile(F.interpolate)" in enlarging("bilinear2d_out_frame", channels=3).fix.code.after
 
 
 def test_a_run_that_something_else_held_up_is_not_the_grids_doing():

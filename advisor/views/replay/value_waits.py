@@ -61,13 +61,13 @@ def value_waits(work: GpuWork, calls: HostCalls) -> Ints:
     do those that pinned memory would not have."""
     kind = work.column("copy_kind")
     small = work.column("bytes") <= BIG_READ_BYTES
-    transfer = ((kind == CopyKind.HTOD.value) & ~_given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
+    transfer = ((kind == CopyKind.HTOD.value) & ~given(work)) | ((kind == CopyKind.DTOH.value) & ~small)
     of_copy = calls.waits_of_copies(np.unique(work.schedule.op_call[transfer]))
     reading = calls.launching((kind == CopyKind.DTOH.value) & small) & ~calls.held_unasked(work.pageable)
     return np.flatnonzero(calls.waits & ((calls.of(cuda_api.ApiRole.SYNC) & ~of_copy) | reading))
 
 
-def _given(work: GpuWork) -> Mask:
+def given(work: GpuWork) -> Mask:
     """(n,) copies to the device of a value that an op is given, as in x[i] = 1: nobody wrote these as copies."""
     size, known = work.column("bytes"), work.op >= 0
     found = (work.column("copy_kind") == CopyKind.HTOD.value) & (size >= 0) & (size <= SCALAR_BYTES) & known
