@@ -12,6 +12,10 @@ _ROWS = Code(
     before="weights = torch.softmax(scores, -1)  # few long rows: a block each",
     after="weights = torch.compile(torch.softmax)(scores, -1)  # divides long rows",
 )
+_NORM = Code(
+    before="x = block(x)  # holds the norm: a block for each channel or row",
+    after="block = torch.compile(block)\nx = block(x)  # its sums are divided",
+)
 _SCAN = Code(
     before="sums = x.cumsum(-1)  # few long rows: a block each",
     after="sums = torch.compile(torch.cumsum)(x, -1)  # divides long rows\n# or by hand\n"
@@ -82,9 +86,18 @@ def _interpolated(in_channels_last: bool, training: bool) -> Fix:
     )
 
 
-def divided(family: Family, tail: bool, kernel: str = "", also: Sequence[Family] = (), channels: int = LEAST_CHANNELS, training: bool = False) -> Fix:
-    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name; also: other families of such kernels;
-    channels: of what it reads."""
+def _among(family: Family, kernel: str) -> str:
+    """What is done about kernels of a family that comes after another."""
+    if _BY_PLACES.search(kernel):
+        return "For what interpolates among them: compile it, which divides all elements and not the places alone."
+    return f"For the {_KINDS[family]} among them: {_STEPS[family][0].lower()}{_STEPS[family][1:]}" if family in _STEPS else ""
+
+
+def divided(
+    family: Family, tail: bool, kernel: str = "", also: Sequence[tuple[Family, str]] = (), channels: int = LEAST_CHANNELS, training: bool = False
+) -> Fix:
+    """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name; also: other families of such kernels, and
+    the longest of each; channels: of what it reads."""
     if tail:
         batch = "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing."
         return Fix(
@@ -97,8 +110,8 @@ def divided(family: Family, tail: bool, kernel: str = "", also: Sequence[Family]
     if of_places := _BY_PLACES.search(kernel):
         return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
     steps = [_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors.")]
-    steps += [f"For the {_KINDS[of]} among them: {_STEPS[of][0].lower()}{_STEPS[of][1:]}" for of in also if of in _STEPS]
-    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _ROWS, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
+    steps += [told for of, longest in also if (told := _among(of, longest))]
+    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",
         steps=(*steps, "Or give the kernel more rows at once: batch what the program does one after the other."),

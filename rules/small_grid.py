@@ -111,8 +111,9 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
     families = work.kernels.family[work.rows[at]]
     of_family = np.bincount(families, dur_us)
-    most, *also = (FAMILIES[n] for n in np.argsort(-of_family).tolist() if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9))
-    longest = int(at[np.argmax(np.where(families == FAMILIES.index(most), dur_us, 0.0))])
+    kinds = [n for n in np.argsort(-of_family).tolist() if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9)]
+    longest, *others = (int(at[np.argmax(np.where(families == n, dur_us, 0.0))]) for n in kinds)
+    also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())
     typical = (
         f"{_blocks(work, grids, worst)} for {int(grids.sms[worst])} multiprocessors"
@@ -132,7 +133,9 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
         fix=for_program(
             found.program,
             "small-grid",
-            divided(most, not few[longest], work.kernel_name(longest), also, maps[1] if len(maps) > 1 else LEAST_CHANNELS, found.program.training),
+            divided(
+                FAMILIES[kinds[0]], not few[longest], work.kernel_name(longest), also, maps[1] if len(maps) > 1 else LEAST_CHANNELS, found.program.training
+            ),
         ),
     )
 

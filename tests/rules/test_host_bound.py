@@ -326,3 +326,24 @@ def test_an_op_of_many_that_each_take_long_and_launch_nothing_is_the_hosts_work(
     assert "mostly aten::split_with_sizes on the host" in finding.summary and finding.saving.expected_us == pytest.approx(3000, rel=0.03)
     clear("host-bound", splitting(10))
     clear("host-bound", splitting(40))
+
+
+def between(before, after):
+    """Without stacks: an op, 3 ms of nothing, another op and its kernel."""
+
+    def body(trace, at):
+        trace.op(before, at, 10)
+        trace.op(after, at + 3010, 20).launch(at + 3015, at + 3022, at + 3122)
+
+    return repeat(3150, body)
+
+
+def test_work_that_nothing_names_is_told_by_the_ops_around_it_as_their_author_knows_them():
+    finding = found("host-bound", between("aten::resolve_neg", "aten::lift_fresh"))
+    assert "mostly host code between .numpy() and torch.from_numpy();" in finding.summary
+
+
+def test_gathering_gradients_to_clip_them_is_the_frameworks_own():
+    accumulated = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    clear("host-bound", between(accumulated, "aten::_foreach_norm"))
+    assert found("host-bound", between(accumulated, "aten::add"))

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Device
+from advisor.rules._grids import divided
 from tests.build import H200, Trace
 from tests.rules.test_rules import clear, found, queued, skipped
 
@@ -63,6 +65,7 @@ def test_kinds_that_take_a_quarter_of_the_time_have_their_own_step():
 
     first, second, *_ = found("small-grid", queued(body, gpu=1001)).fix.steps
     assert "running sums" in first and second.startswith("For the softmax among them: divide each row")
+    assert "what interpolates" in divided(Family.NORM, False, also=[(Family.ELEMENTWISE, "upsample_bilinear2d_out_frame<float>")]).steps[1]
 
 
 def enlarging(kind, channels=768):

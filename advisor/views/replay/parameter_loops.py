@@ -71,7 +71,12 @@ class ParameterLoops:
         fills = np.isin(names, ("aten::zero_", "aten::fill_"))
         return cls(
             _loop(timeline, work, [run for run in _runs(work, own & fills) if _zeroes(work, run, parameters)], parameters),
-            _loop(timeline, work, [run for run in _runs(work, own & ~fills) if _goes_over(work, run, parameters)], parameters),
+            _loop(
+                timeline,
+                work,
+                [run for whole in _runs(work, own & ~fills) if _goes_over(work, run := _of_parameters(work, whole, parameters), parameters)],
+                parameters,
+            ),
         )
 
 
@@ -112,6 +117,12 @@ def _runs(work: GpuWork, chosen: Mask) -> Iterator[Ints]:
     for run in np.split(at, np.flatnonzero((np.diff(at) > 1) | (np.diff(work.step[at]) != 0)) + 1):
         if len(run) >= FEWEST:
             yield run
+
+
+def _of_parameters(work: GpuWork, run: Ints, parameters: Counter[Shape]) -> Ints:
+    """A run without what comes before the first op that takes a parameter and behind the last: metrics, and what reads them."""
+    at = np.flatnonzero([_shape(work, op) in parameters for op in work.op[run].tolist()])
+    return run[at[0] : at[-1] + 1] if len(at) else run[:0]
 
 
 def _taken(work: GpuWork, run: Ints) -> dict[str, Counter[Shape]]:

@@ -32,6 +32,7 @@ HALF = 0.5
 
 _FRAMEWORK_RANGE = re.compile(r"^Optimizer\.|^## Call|^Torch-Compiled")
 """Ranges in which all is the framework's own; that of a wrapped model's forward pass holds the model's."""
+_STEP = re.compile(r"^ProfilerStep#")
 _GENERATED = re.compile(r"^## Call")
 """The range in which code that a compiler generated launches one kernel after the other."""
 _AROUND_GENERATED = re.compile(r"^## Call|^Torch-Compiled|^CompiledFunction|CompiledFunctionBackward|^autograd::engine::evaluate_function")
@@ -45,6 +46,15 @@ _WRITES_NOTHING = re.compile(
     r"|resolve_(conj|neg)|result_type|select|set_|size|slice|(unsafe_)?(split|chunk)\w*|squeeze_?|stride|(swap|trans)(axes|dims|pose)_?|sym_\w+|tensor_split|to|unbind|unflatten|unfold"
     r"|unsqueeze_?|view|view_as\w*)$"
 )
+_BACKWARD = "the backward pass"
+_CLIPPED = "aten::_foreach_norm"
+"""What clip_grad_norm_ launches first. Before that it gathers all gradients, in Python."""
+_WRITTEN = (
+    (re.compile(r"autograd::engine::"), _BACKWARD),
+    (re.compile(r"aten::(resolve_(conj|neg)|numpy_T)$"), ".numpy()"),
+    (re.compile(r"aten::lift_fresh$"), "torch.from_numpy()"),
+)
+"""Ops that stand for what nobody wrote as such."""
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
 _SLEEP = re.compile(r"<built-in (function|method) sleep\b")
 
@@ -76,7 +86,7 @@ def own_work(
     found: list[tuple[float, float, OwnWork]] = []
     longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[: MOST_PAUSES if named else MOST_UNNAMED])
     for start, end in zip(pauses[0][longest].tolist(), pauses[1][longest].tolist(), strict=True):
-        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, program, start, end)
+        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, ops, program, start, end)
         if work:
             found.append((start, end, work))
     computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
@@ -114,21 +124,39 @@ def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launc
     return joined((between[0][own], between[1][own]), pauses)
 
 
-def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, program: Program, start_us: float, end_us: float) -> OwnWork | None:
-    """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step. Without
-    one, and where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
-    unknown = OwnWork("work between launches", None, "unknown")
+def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, ops: Ops, program: Program, start_us: float, end_us: float) -> OwnWork | None:
+    """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step, or else of the
+    ops around it, between which it may be the framework's own: None. Where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
     seen = len(timeline.cpu_ops) > 0
     if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
     notes = timeline.annotations
     start, dur = notes["start_us"].to_numpy(), notes["dur_us"].to_numpy()
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
-    rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes))
+    rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
     if not len(rows):
-        return unknown if seen or program.framework == "cuda" else None
+        label = _beside(timeline, host, ops, end_us) if seen or program.framework == "cuda" else ""
+        return OwnWork(label, None, "unknown") if label else None
     name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
+
+
+def _beside(timeline: Timeline, host: HostActivity, ops: Ops, end_us: float) -> str:
+    """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" where it is the framework's own."""
+    names = timeline.cpu_ops["name"]
+    outer = np.flatnonzero((ops.parent < 0) & host.on_threads(timeline.cpu_ops))
+    behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
+    before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
+    if (before, after) == (_BACKWARD, _CLIPPED):
+        return ""
+    if before and after:
+        return f"host code between {before} and {after}"
+    return f"host code before {after}" if after else f"host code after {before}" if before else "work between launches"
+
+
+def _as_written(op: str) -> str:
+    """An op as its author knows it."""
+    return next((written for pattern, written in _WRITTEN if pattern.match(op)), op)
 
 
 def _blocked_in(timeline: Timeline, host: HostActivity, start_us: float, end_us: float) -> str:

@@ -54,6 +54,19 @@ def test_a_running_mean_of_the_weights_is_a_loop():
     assert found.spans[0].tolist() == [2005, 6005]
 
 
+def test_what_is_measured_beside_a_loop_is_no_part_of_it():
+    """A mean before the loop, and another behind it that is read: no tensor of theirs is a parameter's."""
+
+    def body(trace, at):
+        trace.op("aten::mean", at - 40, 16, [[8, 64]]).launch(at - 35, at - 30, at - 28, "reduce_kernel")
+        each()(trace, at)
+        trace.op("aten::mean", at + 400, 16, [[8, 64]]).launch(at + 405, at + 412, at + 414, "reduce_kernel")
+        trace.op("aten::item", at + 420, 20).copy(at + 422, 5, at + 430, at + 431, "Pinned", 4, kind="DtoH").call("cudaStreamSynchronize", at + 428, 10)
+
+    found = loops(body).updating
+    assert found.tensors == 10 and len(found.ops) == 2 * 20 and not len(found.waits)
+
+
 @pytest.mark.parametrize("passes", [1, 3])
 def test_several_backward_passes_do_not_hide_it(passes):
     assert loops(each(), passes=passes).updating.tensors == 10
