@@ -44,6 +44,9 @@ SOME_CAPTURE = 7 / 8
 """What is left of issuing after compiling where a step could be captured. Compiling alone gained, beside a fused optimizer, -15 to 23 % of
 seven models that launch bound; capturing, which leaves next to nothing of it, 89 % of an eighth. Which of the two somebody does is not known."""
 
+LIBRARY_LOOP = 16
+"""Kernels that one op launches, from which it is a loop of its own."""
+
 IN_PASSES = 0.45
 """What is left of issuing where the host waits after every pass of a loop. Compiling a pass, or running passes together, took -37 to 89 % off the steps
 of ten such programs, 39 % in the mean, losses counted as nothing."""
@@ -104,7 +107,7 @@ def launch_gap(
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
     could be captured, capturing them is the fix (`low`: nothing). In both, where the host waits eight times a step or more and 64 kernels
     or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: a little less than half
-    of the cost of issuing stays (`low`: all of it). A loop over nothing but a recurrent cell,
+    of the cost of issuing stays (`low`: all of it), and all of that of ops that launch 16 kernels or more by themselves. A loop over nothing but a recurrent cell,
     and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
     ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
 
@@ -141,7 +144,7 @@ def launch_gap(
     pauses_us = float(gaps.causes[beside].to_numpy().sum()) / steps.steps
     lost_us = float(waiting.sum()) / steps.steps + pauses_us
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = _edits(program, graph, timeline, host_time, compiled, capturable)
+    edits = _edits(program, graph, timeline, host_time, compiled, capturable, calls)
     if recurrent.cells:
         edits = edits._replace(expected=recurrent.edit)
     only_capture = (
@@ -155,7 +158,7 @@ def launch_gap(
         summary=f"{counted(inside.sum() / steps.steps, 'GPU op')} a step, with a median of "
         f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}) for the host to issue the next one"
-        + (f", and {duration(pauses_us)} in pauses that go with it." if pauses_us >= WORTH_SAYING * lost_us else "."),
+        + (f", and {duration(pauses_us)} more in pauses between launches, in which it may do something else." if pauses_us >= WORTH_SAYING * lost_us else "."),
         edits=edits,
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,
@@ -183,7 +186,9 @@ def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
     return np.unique(work.ops.outermost[launching[launching >= 0]])
 
 
-def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable) -> Edits:
+def _edits(
+    program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls
+) -> Edits:
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
         of_jax = joined(
@@ -192,12 +197,19 @@ def _edits(program: Program, graph: AsGraph, timeline: Timeline, host_time: Host
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if capturable.in_passes and not program.compiled:
-        return Edits(combine(), CheaperDispatch(IN_PASSES), graph)
+        return Edits(combine(), CheaperDispatch(IN_PASSES, _of_library(calls)), graph)
     if not program.compiles_whole:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
         return Edits(combine(), compiled.edit if capturable.why_not else combine(compiled.edit, CheaperDispatch(SOME_CAPTURE)), graph)
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
+
+
+def _of_library(calls: HostCalls) -> Ints:
+    """Calls (positions) of a library's own loops, as over the words of a sentence: no compiler makes them fewer or cheaper."""
+    known = np.flatnonzero(calls.op >= 0)
+    _, of, count = np.unique(calls.op[known], return_inverse=True, return_counts=True)
+    return known[count[of] >= LIBRARY_LOOP]
 
 
 def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:

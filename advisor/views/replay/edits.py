@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -222,16 +222,19 @@ def _without(schedule: Schedule, kept: Ints, gone: Ints, dur_us: Floats) -> tupl
 
 @dataclass(frozen=True, eq=False)
 class CheaperDispatch(Edit):
-    """Issuing ops costs the host this share of what it did; waits and the program's own work stay."""
+    """Issuing ops costs the host this share of what it did, but for some calls (positions); waits and the program's own work stay."""
 
     share: float
+    kept: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def apply(self, schedule: Schedule) -> Schedule:
         launches = _launching(schedule, np.zeros(len(schedule.op_call), bool))
+        share = np.full(len(schedule.call_us), self.share)
+        share[self.kept] = 1.0
         return schedule.edit(
-            host_us=schedule.host_us - (1 - self.share) * schedule.dispatch_us,
-            dispatch_us=self.share * schedule.dispatch_us,
-            call_us=np.where(launches, self.share * schedule.call_us, schedule.call_us),
+            host_us=schedule.host_us - (1 - share) * schedule.dispatch_us,
+            dispatch_us=share * schedule.dispatch_us,
+            call_us=np.where(launches, share * schedule.call_us, schedule.call_us),
         )
 
 
