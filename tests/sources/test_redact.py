@@ -10,7 +10,9 @@ import pytest
 
 from advisor import analyze
 from advisor.errors import TraceError, UsageError
+from advisor.knowledge import devices
 from advisor.sources.redact import redact
+from advisor.sources.redact.names import device
 from advisor.sources.secrets_in import secrets_like
 from tests.paths import ROOT, shared_files
 
@@ -178,3 +180,12 @@ def test_a_damaged_trace_is_refused_since_nobody_can_tell_what_it_holds(tmp_path
         with pytest.raises(TraceError, match="damaged"):
             redact(tmp_path / name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_device_whose_rates_are_known_stays_that_device():
+    for known in devices.all_peaks():
+        for name in known.names:
+            assert device(name) == name
+            assert devices.find(device(name.upper().replace("-", " "))) is known
+    assert device("Tesla V100-SXM2/16GB@") == "Tesla V100-SXM2-16GB"  # nothing but what devices.toml says
+    assert device("NVIDIA A100-SXM4-80GB of lovelace") == "NVIDIA"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
 
+from advisor.knowledge import devices
 from advisor.knowledge.secrets import masked
 
 _CACHED = 1 << 16
@@ -45,6 +46,7 @@ _KERNEL = re.compile(r"[\w:<>,.*&()\[\]{}#~ +\-]+(?: = [\w:<>,.*&()\[\]{}#~ +\-]
 _FUNCTION = re.compile(r"<?[A-Za-z_]\w*>?(?:\.<?\w+>?)*")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) [\w.]+(?: of [\w.]+ object(?: at 0x[0-9a-fA-F]+)?)?>|nn\.Module: \w+")
 _FILE = re.compile(r"[\w@+-][\w.@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}|<(?:frozen )?[\w. ]{1,60}>|\?\?")
+_DEVICE = re.compile(r"[A-Za-z\d]+(?:[ -][A-Za-z\d]+)*")
 _DEVICE_WORD = re.compile(
     r"NVIDIA|AMD|Intel|Tesla|GeForce|Quadro|RTX|GTX|TITAN|Instinct|Radeon|Graphics|PCIe|PCI|SXM\d?|OAM|NVL|HBM\de?|Ada|Generation|Laptop|GPU|Ti|SUPER|Super|Max-Q|MIG"
     r"|\d{1,4}g?\.?\d{0,3}gb|\d{1,4}GB|[A-Z]{1,3}\d{1,4}[A-Z]{0,2}|MI\d{2,3}[A-Z]?|\d{2,5}|Xe|Data|Center|Max|TPU|Lite|v\d[a-z]{0,2}"
@@ -174,7 +176,12 @@ class Names:
 
 
 def device(name: str) -> str:
-    """A device's name, of the words that vendors use."""
+    """A device's name: whole where its rates are known, since by it they are looked up, else of the words that vendors use.
+
+    That look-up passes over punctuation: a name with any other than vendors use is spelled as devices.toml spells it.
+    """
+    if known := devices.find(name):
+        return name if _DEVICE.fullmatch(name) else next(spelled for spelled in known.names if devices.same(spelled, name))
     return " ".join(word for word in name.split() if _DEVICE_WORD.fullmatch(word))
 
 
