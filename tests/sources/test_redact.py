@@ -11,8 +11,9 @@ import pytest
 from advisor import analyze
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge import devices
+from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.sources.redact import redact
-from advisor.sources.redact.names import device
+from advisor.sources.redact.names import Names, device
 from advisor.sources.secrets_in import secrets_like
 from tests.paths import ROOT, shared_files
 
@@ -143,6 +144,7 @@ SAMPLES = sorted((ROOT / "samples" / "nsys").glob("serial*")) + sorted((ROOT / "
 CORPUS = [
     *shared_files("corpus/nsys/elementwise_chain.slow.sqlite"), *shared_files("corpus/kineto/item_every_microstep.slow.json.gz"),
     *shared_files("corpus/kineto/pageable_h2d.slow.json.gz"), *shared_files("corpus/jax/float_each_layer.slow.xplane.pb.gz"),
+    *shared_files("public/kineto/moe_05_large_capacity.json.gz"),
 ]  # fmt: skip
 
 
@@ -189,3 +191,10 @@ def test_a_device_whose_rates_are_known_stays_that_device():
             assert devices.find(device(name.upper().replace("-", " "))) is known
     assert device("Tesla V100-SXM2/16GB@") == "Tesla V100-SXM2-16GB"  # nothing but what devices.toml says
     assert device("NVIDIA A100-SXM4-80GB of lovelace") == "NVIDIA"
+
+
+@pytest.mark.parametrize("name", ["MoE[experts=8, owner=lovelace]", "FSDP::lovelace/forward", "nccl:lovelace 12", "lovelace", "lovelace 12"])
+def test_a_range_that_marks_no_step_marks_none_under_its_other_name(name):
+    given = Names().range(name)
+    assert "lovelace" not in given and Names().range(given) == given
+    assert bool(BY_FRAMEWORK.search(given)) == bool(BY_FRAMEWORK.search(name))

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import count
 
 from advisor.knowledge import devices
+from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.secrets import masked
 
 _CACHED = 1 << 16
@@ -125,7 +126,10 @@ class Names:
         if "::" in clean and _SYMBOL.fullmatch(clean):
             return clean
         number = _NUMBER_AT_END.search(name)
-        return f"{self.given('range', name[: number.start()])} {number[0]}" if number else self.given("range", name)
+        given = self.given("range", name[: number.start()] if number else name)
+        if BY_FRAMEWORK.search(name):  # else it could pass for a step of the program's own
+            given = f"[{given}]"
+        return f"{given} {number[0]}" if number else given
 
     def thread(self, name: str) -> str:
         return name if _plain_words(name) else self.given("thread", name)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.intervals import Floats, Ints
+from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.frames import matches
 from advisor.views.trace.jitted_steps import jitted_calls, may_mark
@@ -26,11 +27,6 @@ LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 _NUMBER = re.compile(r"\d+")
-# Ranges that the framework opens by itself and that do not span a step.
-_FRAMEWORK = re.compile(
-    r"Optimizer\.|enumerate\(|compile_id=|dynamo_timed|## |Torch-Compiled|CompiledFxGraph|TorchDynamo|AOTDispatcher|DistributedDataParallel"
-    r"|FullyShardedDataParallel|FSDP::|nccl:|gloo:|c10d::|PyTorch Profiler|\["
-)
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 
 FEWEST_REPEATS = 3
@@ -97,7 +93,7 @@ def _repeated_range(timeline: Timeline, launches: Launches) -> Marks | None:
         frame = frame[mine]
     if not len(frame) or not len(timeline.gpu_ops):
         return None
-    stems = np.array([_NUMBER.sub("#", n) if not _FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
+    stems = np.array([_NUMBER.sub("#", n) if not BY_FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
     distinct, stem_of_name = np.unique(stems, return_inverse=True)
     worked = _work_before(timeline, launches)
     found: list[tuple[float, int, Marks, Ints]] = []
