@@ -71,6 +71,12 @@ def test_heads_must_divide_the_channels():
         advisor.profile_attention_components(16, 30, 4)
 
 
+@pytest.mark.parametrize("size", ["d_model", "num_heads", "batch"])
+def test_a_size_below_one_is_named(size):
+    with pytest.raises(UsageError, match=f"^{size} is 0$"):
+        advisor.profile_attention_components(16, **{"d_model": 32, "num_heads": 4, size: 0})
+
+
 def test_the_bottleneck_is_named_with_what_bounds_it():
     h200 = devices.find("NVIDIA H200")
     # 60 FLOP for 20 bytes: 3 FLOP a byte, far below the ridge of BF16 (989.5 TFLOP/s over 4.8 TB/s).
@@ -141,6 +147,8 @@ def test_the_session_names_the_fastest_that_ran_as_itself():
     told = str(session(Level(0, 0, 4.0, 1e-3), Level(2, 2, 1.0, 1e-3), fast_by_proxy))
     assert "sdpa is the fastest: 4.00 times as fast as naive" in told
     assert "the baseline is the fastest here" in str(session(Level(0, 0, 1.0, 1e-3), Level(2, 2, 2.0, 1e-3)))
+    alone = session(Level(0, 0, 4.0, 1e-3), fast_by_proxy)  # then it stands for the level that ran
+    assert "sdpa is the fastest: 8.00 times as fast as naive" in str(alone) and alone.to_dict()["sequences"][0]["fastest"] == "sdpa"
     failed = session(Level(0, 0, math.nan, math.nan, failed="cannot run here"), Level(2, 2, 1.0, 1e-3))
     assert "nothing to compare" in str(failed)
     assert "cannot run" in failed._repr_html_() and "as sdpa" in session(Level(0, 0, 4.0, 1e-3), fast_by_proxy)._repr_html_()

@@ -127,12 +127,15 @@ def profile_attention_components(
 ) -> AttentionProfile:
     """Time the components of one attention layer written out, on random inputs: medians on the device, after warm-up.
 
-    device: "cuda" where there is one, else "cpu". Raises UsageError where d_model does not divide by num_heads.
+    device: "cuda" where there is one, else "cpu". Raises UsageError where a size is below 1 or d_model does not divide by num_heads.
     """
     import torch
     from torch.nn import functional as F
 
-    if min(seq_len, d_model, num_heads, batch) < 1 or d_model % num_heads:
+    for name, size in {"seq_len": seq_len, "d_model": d_model, "num_heads": num_heads, "batch": batch}.items():
+        if size < 1:
+            raise UsageError(f"{name} is {size}", "Give 1 or more.")
+    if d_model % num_heads:
         raise UsageError(f"{d_model} channels do not divide into {num_heads} heads", "Give a d_model that is a multiple of num_heads.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind, head = getattr(torch, dtype), d_model // num_heads

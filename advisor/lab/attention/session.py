@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from advisor.errors import UsageError
@@ -25,8 +25,10 @@ class Session:
     levels: tuple[tuple[Level, ...], ...]
 
     def fastest(self, at: int) -> Level | None:
-        """The fastest level that ran as itself, at that place in `lengths`."""
-        ran = [level for level in self.levels[at] if not level.failed and level.ran == level.level]
+        """The fastest at that place in `lengths`, as the level that really ran. One that ran in another's place counts where it was not
+        measured for itself."""
+        asked = {level.level for level in self.levels[at]}
+        ran = [replace(level, level=level.ran) for level in self.levels[at] if not level.failed and (level.ran == level.level or level.ran not in asked)]
         return min(ran, key=lambda level: level.ms, default=None)
 
     def to_dict(self) -> dict[str, Any]:
