@@ -132,6 +132,10 @@ def bench(
 
     if batch and (sizes or len(targets) > 1):
         raise UsageError("--batch is for one function", "Compare several with --sizes.")
+    if limit_ms is not None and not batch:
+        raise UsageError("--limit-ms looks for a batch size, and none is given", "Give the sizes to try: --batch 1,2,4")
+    if twice := next((target for target in targets if targets.count(target) > 1), None):
+        raise UsageError(f"{twice} is given twice", "Give each function once. How much its own times differ stands in its row.")
     form, target = check_measured(format, output, force)
     made_for = [1] if batch or sizes else []  # what is named makes the function for a size
     functions = {target: _imported(target, *made_for) for target in targets}

@@ -223,6 +223,8 @@ def test_from_python_an_error_is_as_it_was_raised():
         (("timed_here:torch",), "is no function"),
         (("timed_here:sized", "--batch", "1,x"), "is no list of sizes"),
         (("timed_here:sized", "--batch", "1", "--sizes", "1"), "for one function"),
+        (("timed_here:small", "timed_here:large", "timed_here:small"), "timed_here:small is given twice"),
+        (("timed_here:small", "--limit-ms", "5"), "--limit-ms looks for a batch size"),
         (("timed_here:small", "-f", "csv"), "there is no format"),
     ],
 )
