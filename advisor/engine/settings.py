@@ -38,6 +38,16 @@ fp16_tflops = 62  # dense, FP32 accumulation
 memory_gbps = 256
 """
 
+_FORMS: dict[str, tuple[type, str]] = {
+    "disable": (list, "a list of rules"),
+    "options": (dict, "a table of options by rule"),
+    "allow": (dict, 'a table of reasons by rule: allow = { "sync-stall" = "why it may stay" }'),
+    "rules": (list, "a list of files"),
+    "budgets": (dict, "a table of limits"),
+    "devices": (dict, "a table of rates by device"),
+}
+"""Each setting, what it is in TOML, and that in words."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -99,14 +109,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(table: Any, path: Path) -> Settings:
-    shapes = {"disable": list, "options": dict, "allow": dict, "rules": list, "budgets": dict, "devices": dict}
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.advisor] is no table", f"Settings look like this:{EXAMPLE}")
     for key, value in table.items():
-        if key not in shapes:
-            raise no_such("setting", str(key), shapes, where=f"{path}: ")
-        if not isinstance(value, shapes[key]):
-            raise UsageError(f"{path}: {key} is not a {shapes[key].__name__}", f"Settings look like this:{EXAMPLE}")
+        if key not in _FORMS:
+            raise no_such("setting", str(key), _FORMS, where=f"{path}: ")
+        kind, form = _FORMS[key]
+        if not isinstance(value, kind):
+            raise UsageError(f"{path}: {key} has to be {form}", f"Settings look like this:{EXAMPLE}")
     if table.get("rules") and os.environ.get(OWN_RULES) == "no":
         raise UsageError(f"{path}: rules are code, which is not run here ({OWN_RULES}=no)", "Take rules out of the settings, or run where they are trusted.")
     allow = table.get("allow", {})

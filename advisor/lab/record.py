@@ -78,7 +78,7 @@ class Options:
     def __post_init__(self) -> None:
         below = [name for name, steps in asdict(self).items() if steps < (name == "timed")]
         if below:
-            raise UsageError(f"{below[0]} is {getattr(self, below[0])} steps", "Give 0 or more, and time 1 at least.")
+            raise UsageError(f"{below[0]} is {getattr(self, below[0])} steps", f"Give {int(below[0] == 'timed')} or more.")
 
 
 _under_way: WeakSet[Run] = WeakSet()

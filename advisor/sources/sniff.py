@@ -26,12 +26,15 @@ _PERFETTO = (
     "a binary Perfetto trace (protobuf)",
     "Convert it with Perfetto's traceconv json, or record with prof.export_chrome_trace('trace.json.gz').",
 )
+# Of gzip and zstd one layer is unpacked before anybody looks at what the file is.
+_PACKED_TWICE = "Unpack it once, with gunzip or zstd -d, and give what comes of that."
 
 _MAGIC = (
     (b"PK\x03\x04", *_ZIP),
     (b"PK\x05\x06", *_ZIP),
     (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first: xz -dk {path}"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it first: zstd -d {path}"),
+    (b"\x1f\x8b", "packed twice: it unpacks to another gzip file", _PACKED_TWICE),
+    (b"\x28\xb5\x2f\xfd", "packed twice: it unpacks to another zstd file", _PACKED_TWICE),
     (b"BZh", "a bzip2 archive", "Unpack it first: bzip2 -dk {path}"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first: 7z x {path}"),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8. (PowerShell's > writes UTF-16.)"),

@@ -42,7 +42,8 @@ def test_a_file_of_its_own_needs_no_table(tmp_path):
     [
         ("disable = [", "no TOML"),
         ('colour = "red"', "no setting 'colour'"),
-        ("disable = 3", "disable is not a list"),
+        ("disable = 3", "disable has to be a list"),
+        ('allow = ["memcpy"]', "allow has to be a table of reasons by rule: allow = {"),
         ('disable = ["nothing"]', "does not exist"),
         ('allow = { "memcpy" = "" }', "gives no reason"),
         ("[options.launch-gap]\nmin_idle = 0.1", "no option 'min_idle'"),

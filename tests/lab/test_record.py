@@ -113,8 +113,10 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="timed is 0"):
-        advisor.record(tmp_path, timed=0)
+    for option, value, least in (("timed", 0, 1), ("light", -1, 0)):
+        with pytest.raises(UsageError, match=f"{option} is {value} steps") as error:
+            advisor.record(tmp_path, **{option: value})
+        assert error.value.hint == f"Give {least} or more."
 
 
 def test_steps_have_settled_when_two_runs_of_five_agree():

@@ -183,6 +183,8 @@ FOREIGN = {
     "c.pickle": (b"(dp0\n.", "pickle"),
     "d.zip": (_zip(), "zip archive"),
     "e.json.xz": (lzma.compress(TRACE), "xz"),
+    "twice.json.gz": (gzip.compress(gzip.compress(TRACE)), "packed twice: it unpacks to another gzip"),
+    "twice.json.zst": (zstd.compress(zstd.compress(TRACE)), "packed twice: it unpacks to another zstd"),
     "f.json.zst": (b"\x28\xb5\x2f\xfd\xff", ""),
     "g.bz2": (bz2.compress(TRACE), "bzip2"),
     "h.pftrace": (b"\x0a\x8f\x01\x3a\x02\x08\x02\x00\x01", "Perfetto"),
