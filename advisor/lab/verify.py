@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from advisor.errors import AdvisorError, TraceError, UsageError
+from advisor.knowledge.devices import same
 
 NO_DIFFERENCE = 0.02
 """Unprofiled step times repeat within about this share: a smaller gain counts as no difference, and a gain so near to an interval as inside."""
@@ -60,13 +61,14 @@ class Gain:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a finding of a saved report said: shares of the step."""
+    """What a finding of a saved report said: shares of the step, on the devices that were recorded."""
 
     rule: str
     finding: str
     low: float
     expected: float
     high: float
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,16 @@ class Verification:
     torch: str = ""
 
     @property
+    def predicted_for(self) -> str:
+        """The devices of the prediction where this is none of them, so that neither says anything of the other; "" where that is not known."""
+        made_for = self.prediction.devices if self.prediction else ()
+        return ", ".join(made_for) if self.device and not any(same(name, self.device) for name in made_for) else ""
+
+    @property
     def held(self) -> bool | None:
-        """Whether the measured gain lies within the predicted interval, or the intervals' ends meet; None without a prediction."""
+        """Whether the measured gain lies within the predicted interval, or the intervals' ends meet; None without a prediction for this device."""
         p = self.prediction
-        return None if p is None else p.low - NO_DIFFERENCE <= self.time.expected <= p.high + NO_DIFFERENCE
+        return None if p is None or self.predicted_for else p.low - NO_DIFFERENCE <= self.time.expected <= p.high + NO_DIFFERENCE
 
     def __str__(self) -> str:
         lines = [f"Time: {self.time}"]
@@ -92,7 +100,10 @@ class Verification:
             lines.append(f"Peak memory: {self.memory}")
         if self.prediction:
             p = self.prediction
-            lines.append(f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {'it held' if self.held else 'it did not hold'}")
+            judged = "it held" if self.held else "it did not hold"
+            if self.predicted_for:
+                judged = f"not judged, as it is for {self.predicted_for} and this ran on {self.device}"
+            lines.append(f"Predicted by {p.finding}: {p.expected:.1%} ({p.low:.1%} to {p.high:.1%}): {judged}")
         if not self.steady:
             lines.append("Step times did not settle in every run: take the interval with care.")
         return "\n".join(lines)
@@ -261,7 +272,9 @@ def prediction(where: str) -> Prediction:
     saving: Any = found.saving
     if not step or not hasattr(saving, "low_us"):
         raise UsageError(f"{wanted} predicts no part of the step's time", "Give a finding of a trace.")
-    return Prediction(found.rule, found.id or found.rule, *(getattr(saving, f"{end}_us") / step for end in ("low", "expected", "high")))
+    low, expected, high = (getattr(saving, f"{end}_us") / step for end in ("low", "expected", "high"))
+    names = tuple(dict.fromkeys(device.name for device in report.devices if device.name))
+    return Prediction(found.rule, found.id or found.rule, low, expected, high, names)
 
 
 def against(verification: Verification, predicted: Prediction) -> Verification:
@@ -276,6 +289,8 @@ def append(ledger: Path, verification: Verification) -> None:
     p, t = verification.prediction, verification.time
     if p is None:
         raise UsageError("there is no prediction to hold the measurement against", "Give --finding report.json#finding.")
+    if verification.predicted_for:
+        raise UsageError(f"the prediction is for {verification.predicted_for}, and this ran on {verification.device}", "Give a finding of this device.")
     line = {
         "rule": p.rule, "name": p.finding, "low": p.low, "expected": p.expected, "high": p.high, "measured": t.expected,
         "measured_low": t.low, "measured_high": t.high, "device": verification.device, "torch": verification.torch,

@@ -68,6 +68,15 @@ def test_a_prediction_is_held_against_the_measurement_and_kept(tmp_path):
         append(ledger, verification(0.1))
 
 
+def test_a_prediction_for_another_device_is_not_judged(tmp_path):
+    for devices, held in ((("NVIDIA H200",), None), (("NVIDIA H200", "A DEVICE"), True), ((), True)):
+        found = against(verification(0.35), Prediction("launch-gap", "launch-gap-1", 0.2, 0.3, 0.4, devices))
+        assert found.held is held and ("it is for NVIDIA H200 and this ran on a device" in str(found)) == (held is None)
+        if held is None:
+            with pytest.raises(UsageError, match="is for NVIDIA H200"):
+                append(tmp_path / "accuracy.jsonl", found)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "nothing"])
 def test_a_ledger_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "l.jsonl").write_text(text)
@@ -81,7 +90,8 @@ def test_a_finding_of_a_saved_report_is_found_by_id_or_rule(tmp_path):
     first = report.findings[0]
     share = first.saving.expected_us / report.headline.step_us
     for name in (first.id, first.rule):
-        assert prediction(f"{tmp_path}/report.json#{name}").expected == pytest.approx(share)
+        found = prediction(f"{tmp_path}/report.json#{name}")
+        assert found.expected == pytest.approx(share) and found.devices == ("NVIDIA H200",)
     with pytest.raises(UsageError, match="has no finding"):
         prediction(f"{tmp_path}/report.json#no-such-rule")
 
@@ -110,6 +120,17 @@ def test_the_command_runs_both_programs_by_turns(tmp_path, monkeypatch, capfd):
     saved = json.loads((tmp_path / "v.json").read_text())
     assert saved["time"]["before"] > 0 and saved["memory"]["unit"] == "bytes" and saved["verdict"]
     assert "trained" not in capfd.readouterr().out
+
+
+def test_the_command_keeps_no_prediction_for_another_device(tmp_path, monkeypatch, capsys):
+    (tmp_path / "report.json").write_bytes(advisor.analyze(ROOT / "samples" / "sync-stall" / "slow.json.gz").to_json())
+    monkeypatch.setattr("advisor.lab.verify.verify_commands", lambda *args, **options: verification(0.35))
+    ledger = tmp_path / "accuracy.jsonl"
+    finding = f"{tmp_path}/report.json#sync-stall"
+    monkeypatch.setattr(sys, "argv", ["advisor", "verify", "--before", "a", "--after", "b", "--finding", finding, "--ledger", str(ledger)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0 and "not judged" in capsys.readouterr().out and not ledger.exists()
 
 
 @pytest.mark.parametrize(("code", "raised"), [(130, SystemExit), (143, SystemExit), (1, UsageError), (139, UsageError)])
