@@ -97,12 +97,16 @@ OF_TRANSFERS = ("exposed-communication", "missed-overlap", "slow-link")
 
 
 def _unseen(job: Job) -> str:
-    """What ranks of which there is no trace leave open, "" where there are none, or where the others spend little in collectives."""
-    share = sum(row.transfer_us for row in _rows(job)) / max(sum(row.step_us for row in _rows(job)), 1e-9)
-    if not job.missing or share < MUCH:
+    """What ranks of which there is no trace, or none that shows their part, leave open; "" where there are none, or where the others spend little in
+    collectives."""
+    rows = [row for row in _rows(job) if row.rank not in job.apart]
+    share = sum(row.transfer_us for row in rows) / max(sum(row.step_us for row in rows), 1e-9)
+    if not (job.missing or job.apart) or share < MUCH:
         return ""
     missing = job.world_size - len({number for number in job.numbers if number >= 0})
-    return f"no trace of {missing} of {job.world_size} ranks: what counts as transfer, {percent(share)} of the step, may be waiting for them"
+    without = [f"no trace of {missing} of {job.world_size} ranks"] if job.missing else []
+    without += [f"no collective that {common(job.apart, job.numbers)} shared with the others"] if job.apart else []
+    return f"{' and '.join(without)}: what counts as transfer, {percent(share)} of the step, may be waiting for them"
 
 
 def _of_transfers(job: Job, found: Judged) -> Judged:
@@ -332,7 +336,8 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
             judged="partly", judged_why=missing.message,
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
-    bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, "The ranks recorded" if job.missing else "The ranks", bool(_unseen(job)))
+    who = "The ranks recorded" if job.missing or job.apart else "The ranks"
+    bottleneck, summary = (top.rule, top.summary) if top else _bound(parts, who, bool(_unseen(job)))
     made = Headline(bottleneck=bottleneck, summary=summary, step_us=step_us, predicted_step_us=predicted)
     if failed := [check for check in _of_ranks(job) if check.status == "failed"]:
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")

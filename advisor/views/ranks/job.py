@@ -79,6 +79,13 @@ class Job:
         here = set(self.numbers)
         return tuple(islice((rank for rank in range(self.world_size) if rank not in here), MOST_MISSING))
 
+    @cached_property
+    def apart(self) -> tuple[int, ...]:
+        """Ranks that take part in none of the collectives that others share: a trace of another program, or of another time, shows of a
+        rank's part in the job as little as none."""
+        joined = {*self.matched.of.tolist()}
+        return tuple(number for at, number in enumerate(self.numbers) if joined and at not in joined)
+
     @property
     def steps(self) -> int:
         """Whole steps that every rank recorded."""
@@ -121,7 +128,9 @@ class Job:
             shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
             unseen = self.world_size - len({number for number in self.numbers if number >= 0})
             detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): what they did is not known"
-        status = "degraded" if missing and said.status == "ok" else said.status
+        if apart := self.apart:
+            detail += f"; {common(apart, self.numbers)} in none of them: {'it is' if len(apart) == 1 else 'they are'} no part of this job, or recorded at another time"
+        status = "degraded" if (missing or apart) and said.status == "ok" else said.status
         offset = float(np.ptp(self.matched.offsets_us)) if len(self.matched.offsets_us) else 0.0
         return msgspec.structs.replace(said, detail=detail, status=status, missing=missing, clock_offset_us=offset)
 

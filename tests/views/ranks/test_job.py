@@ -157,6 +157,15 @@ def test_missing_ranks_are_said():
     assert job.matching.missing == (1,) and job.matching.status == "degraded" and "1 of 3 ranks" in job.matching.detail
 
 
+def test_a_rank_whose_trace_shares_no_collective_is_as_good_as_missing():
+    ranks = [summary_of(rank_timeline(r, own, SLOW)) for r, own in enumerate(SLOW)]
+    ranks[2] = summary_of(rank_timeline(2, SLOW[2], SLOW, group="of another program"))
+    job = Job.build(RankSummaries(tuple(ranks)))
+    assert not job.missing and job.apart == (2,) and job.matching.status == "degraded" and "rank 2 in none of them" in job.matching.detail
+    headline = run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), []).headline
+    assert headline.bottleneck == "ranks missing" and headline.judged == "partly" and "no collective that rank 2 shared" in headline.judged_why
+
+
 def test_a_summary_survives_its_file_and_is_small():
     one = summary_of(rank_timeline(0, SLOW[0], SLOW))
     again = RankSummary.from_bytes(one.to_bytes())
