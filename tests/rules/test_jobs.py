@@ -127,6 +127,23 @@ def test_what_every_rank_shows_by_itself_is_the_jobs_headline_where_it_gains_muc
     assert report.headline.bottleneck == headline
 
 
+def job_whose_ranks_show(name, findings):
+    """A recorded job of which each rank shows this finding by itself, None for no one."""
+    job = reduced(read(JOBS / CASES[name]["dir"]), Judging(rules=()), executor="serial")
+    (ranks,) = job.parts
+    shown = (
+        replace(one, facts=msgspec.structs.replace(one.facts, findings=() if finding is None else (finding,)))
+        for one, finding in zip(ranks.ranks, findings, strict=True)
+    )
+    return run(replace(job, parts=(replace(ranks, ranks=tuple(shown)),)), RULES)
+
+
+@pytest.mark.parametrize(("kernels", "told"), [((3, 3, 3, 3), "All 4 ranks: 3 kernels."), ((5, 3, 3, 3), "All 4 ranks; on rank 0: 5 kernels.")])
+def test_one_rank_s_figures_are_not_told_as_those_of_all(kernels, told):
+    shown = [msgspec.structs.replace(fused(400 if many == 5 else 500), summary=f"{many} kernels.") for many in kernels]
+    assert told in [f.summary for f in job_whose_ranks_show("ddp_even", shown).findings]
+
+
 def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
     job, report = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job), report_of("ddp_even")
     large = msgspec.structs.replace(fused(0.4 * job.step_us), severity="high")

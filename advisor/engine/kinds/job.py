@@ -167,7 +167,7 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
             continue
         items.sort(key=lambda item: item[3])
         ranks = tuple(sorted(rank for rank, *_ in items))
-        _, finding, of_rank, least = items[0]
+        first, finding, of_rank, least = items[0]
         everywhere = len(ranks) == len(job.ranks)
         # Ranks that wait for others gain nothing by themselves; only what every rank would gain is the job's.
         waiting = max(job.totals[:, -1].min() / job.step_us, 0.0) if job.step_us else 0.0
@@ -179,10 +179,12 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         severity = severity_of(saving, whole)
         blamed = next((culprits[r] for r in ranks if r in culprits), "")
         capped = (blamed or finding.status == "possible") and SEVERITIES.index(severity) < SEVERITIES.index("low")
+        alike = len({finding.summary for _, finding, *_ in items}) == 1
+        whose = f"{common(ranks, job.numbers).capitalize()}{'' if alike else f'; on rank {first}'}"
         made.append(
             msgspec.structs.replace(
                 finding,
-                summary=whole_clauses(f"{common(ranks, job.numbers).capitalize()}: {finding.summary}", SUMMARY_CHARACTERS),
+                summary=whole_clauses(f"{whose}: {finding.summary}", SUMMARY_CHARACTERS),
                 severity="low" if capped else severity,
                 saving=saving,
                 confidence=finding.confidence * (1.0 if everywhere and waiting < LOW_SHARE else 0.8),
