@@ -144,6 +144,21 @@ def test_one_rank_s_figures_are_not_told_as_those_of_all(kernels, told):
     assert told in [f.summary for f in job_whose_ranks_show("ddp_even", shown).findings]
 
 
+@pytest.mark.parametrize("gains", [True, False])
+def test_what_the_rank_that_others_wait_for_shows_may_gain_the_job_what_they_wait(gains):
+    # What the others save only lets them wait longer.
+    name, waited_for = "tensor_host", CASES["tensor_host"]["culprit"]
+    others = msgspec.structs.replace(fused(1e6), rule="host-bound")
+    report = job_whose_ranks_show(name, [others if (at == waited_for) == gains else None for at in range(4)])
+    (finding,) = [f for f in report.findings if f.rule == "host-bound"]
+    late_us, step_us = max(row.lateness_us for row in report.ranks), report.headline.step_us
+    assert (finding.status == "possible") == (finding.saving.expected > 0.01 * step_us) == gains and finding.saving.low == 0
+    assert finding.saving.expected <= finding.saving.high
+    if gains:
+        assert finding.severity == "low" and finding.saving.high <= late_us / report.window.step_us * step_us * 1.001
+        assert f"the others wait for rank {waited_for}" in finding.possible_why
+
+
 def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():
     job, report = Workspace(*reduced(read(JOBS / CASES["ddp_even"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job), report_of("ddp_even")
     large = msgspec.structs.replace(fused(0.4 * job.step_us), severity="high")

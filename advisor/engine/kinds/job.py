@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from importlib.metadata import version
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes, with_left_out
 from advisor.engine.rule import Found, Judged
 from advisor.errors import Unavailable
+from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.recording import Recording
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
@@ -25,7 +27,7 @@ from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Predictio
 from advisor.report.step import Part, PartKind, Work
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
-from advisor.views.ranks.edits import JobEdit, JobEdits, Several
+from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
 from advisor.views.ranks.job import Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
 from advisor.views.ranks.replay import MAX_ERROR
@@ -150,37 +152,52 @@ def _folded(job: Job, found: list[Judged]) -> list[Judged]:
     return done
 
 
+class _Shown(NamedTuple):
+    """What one rank's trace shows by itself; share: of that rank's step, what it is expected to save."""
+
+    rank: int
+    finding: Finding
+    saving: Saving
+    share: float
+
+
 def _shared(job: Job, own: list[Finding]) -> list[Finding]:
-    """Findings of ranks, one a rule. What it gains a job is no more than the rank that gains least, and is said so."""
-    by_rule: dict[str, list[tuple[int, Finding, Saving, float]]] = defaultdict(list)
+    """Findings of ranks, one a rule, in the words of the rank that the others wait for, else of the one that gains least. What it gains a job is no
+    more than the rank that gains least, and is said so."""
+    by_rule: dict[str, list[_Shown]] = defaultdict(list)
     whole = job.true_step.expected_us
     for one in job.ranks:
         step = one.facts.true_step_us.expected
         for finding in one.facts.findings:
             if isinstance(finding.saving, Saving) and finding.rule not in ABOUT_RANKS and step > 0:
-                by_rule[finding.rule].append((one.rank, finding, finding.saving, max(finding.saving.expected_us, 0.0) / step))
+                by_rule[finding.rule].append(_Shown(one.rank, finding, finding.saving, max(finding.saving.expected_us, 0.0) / step))
     said = {f.rule for f in own}
     culprits = {f.ranks[0]: f.rule for f in own if f.ranks and f.loud and len(f.ranks) == 1}
+    awaited = _awaited(job)
     made = []
     for rule, items in by_rule.items():
         if rule in said:
             continue
-        items.sort(key=lambda item: item[3])
-        ranks = tuple(sorted(rank for rank, *_ in items))
-        first, finding, of_rank, least = items[0]
+        items.sort(key=lambda item: item.share)
+        ranks = tuple(sorted(item.rank for item in items))
+        told = next((item for item in items if item.rank == awaited), items[0])
+        finding = told.finding
         everywhere = len(ranks) == len(job.ranks)
         # Ranks that wait for others gain nothing by themselves; only what every rank would gain is the job's.
         waiting = max(job.totals[:, -1].min() / job.step_us, 0.0) if job.step_us else 0.0
-        share = least if everywhere else 0.0
-        saving = Saving(
-            0.0, share * whole, max(share, items[-1][3] if len(ranks) >= HEARD * len(job.ranks) else share) * whole,
-            "bound", of_rank.removes, per=of_rank.per,
-        )  # fmt: skip
+        share = items[0].share if everywhere else 0.0
+        most = max(share, items[-1].share if len(ranks) >= HEARD * len(job.ranks) else share)
+        if not everywhere and told.rank == awaited and told.saving.per == "step":
+            share, most = _gained_by_some(job, items, told)
+            if finding.status == "found":
+                why = f"it gains the job no more than the others wait for rank {awaited}, as recorded {percent(_waited_for(job, awaited))} of the step"
+                finding = msgspec.structs.replace(finding, status="possible", possible_why=why, decide_with=TIMED)
+        saving = Saving(0.0, share * whole, most * whole, "bound", told.saving.removes, per=told.saving.per)
         severity = severity_of(saving, whole)
         blamed = next((culprits[r] for r in ranks if r in culprits), "")
         capped = (blamed or finding.status == "possible") and SEVERITIES.index(severity) < SEVERITIES.index("low")
-        alike = len({finding.summary for _, finding, *_ in items}) == 1
-        whose = f"{common(ranks, job.numbers).capitalize()}{'' if alike else f'; on rank {first}'}"
+        alike = len({item.finding.summary for item in items}) == 1
+        whose = f"{common(ranks, job.numbers).capitalize()}{'' if alike else f'; on rank {told.rank}'}"
         made.append(
             msgspec.structs.replace(
                 finding,
@@ -195,6 +212,35 @@ def _shared(job: Job, own: list[Finding]) -> list[Finding]:
         )
     made.sort(key=lambda f: (SEVERITIES.index(f.severity), -f.saving.expected, f.rule))
     return made
+
+
+TIMED = "the job timed without the profiler, before and after that change"
+
+
+def _awaited(job: Job) -> int | None:
+    """The rank that the others wait for longest, in collectives or for its messages; None where that is little, or nobody knows it."""
+    if not job.matched.proved:
+        return None
+    rank = job.numbers[int(job.waited_for_us.argmax())]
+    return rank if _waited_for(job, rank) >= MUCH else None
+
+
+def _waited_for(job: Job, rank: int) -> float:
+    """Share of the recorded step that the others wait for a rank."""
+    return float(job.waited_for_us[job.numbers.index(rank)]) / job.step_us if job.step_us else 0.0
+
+
+def _gained_by_some(job: Job, items: Sequence[_Shown], awaited: _Shown) -> tuple[float, float]:
+    """Shares of the job's step that a fix gains which not all ranks need, but the one that others wait for: likely what the replay gains with each rank
+    sooner by its own saving, at most what the others wait for that rank."""
+    most = min(awaited.saving.high_us / job.true_step.expected_us, _waited_for(job, awaited.rank))
+    saved = {item.rank: max(item.saving.expected_us, 0.0) for item in items}
+    us = tuple(saved.get(rank, 0.0) for rank in job.numbers)
+    edit = LessComputing(us) if of_the_gpu(awaited.finding.rule) else FasterHost(us, HOST_PARTS)
+    try:
+        return min(job.replay.share(job.replay.corrected, edit), most), most
+    except Unavailable:
+        return 0.0, most
 
 
 def _with_ranks(job: Job, of_job: Outcomes) -> Outcomes:
