@@ -101,6 +101,30 @@ def test_what_may_be_waiting_for_a_rank_without_a_trace_is_no_transfer(name, jud
     assert after.low <= after.expected <= after.high
 
 
+CUT = Health(check="complete-file", status="failed", detail="its compressed data stops at byte 20,000", touches=())
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, ""),
+        ({"health": (CUT,)}, "the file of rank 0 was cut"),
+        ({"health": (msgspec.structs.replace(CUT, status="degraded"),)}, ""),
+        ({"steps": 1}, "of rank 0 1 step was recorded, of the others 2"),
+    ],
+)
+def test_a_rank_recorded_for_less_than_the_others_is_a_straggler_only_possibly(facts, why):
+    job = reduced(read(JOBS / CASES["tensor_host"]["dir"]), Judging(rules=()), executor="serial")
+    (part,) = job.parts
+    late, *others = part.ranks
+    fewer = {"steps_us": late.steps_us[: facts["steps"]]} if "steps" in facts else {}
+    ranks = (replace(late, facts=msgspec.structs.replace(late.facts, **facts), **fewer), *others)
+    report = run(replace(job, parts=(replace(part, ranks=ranks),)), [catalog()["straggler"]])
+    (finding,) = report.findings
+    assert (finding.status, finding.loud) == (("possible", False) if why else ("found", True))
+    assert why in finding.possible_why and (report.headline.bottleneck == "straggler") != bool(why)
+
+
 def fused(saved_us):
     """What a rank's own trace shows of chains that could be fused."""
     saving = Saving(low_us=0, expected_us=saved_us, high_us=saved_us, basis="replay", removes="")

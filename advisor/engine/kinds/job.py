@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from advisor.engine.consistency import consistent
+from advisor.engine.doubt import WHOLE_FILE
 from advisor.engine.folding import at_most_low
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.outcome import Outcomes, with_left_out
@@ -21,14 +22,14 @@ from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.recording import Recording
 from advisor.report.finding import LOW_SHARE, SEVERITIES, SUMMARY_CHARACTERS, Clear, Failed, Finding, Saving, severity_of
 from advisor.report.model import Headline, Report
-from advisor.report.numbers import percent, whole_clauses
+from advisor.report.numbers import counted, percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
 from advisor.report.step import Part, PartKind, Work
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
-from advisor.views.ranks.job import Job, RankSummaries, common
+from advisor.views.ranks.job import RECORD_RANKS, Job, RankSummaries, common
 from advisor.views.ranks.links import collective_rows
 from advisor.views.ranks.replay import MAX_ERROR
 from advisor.views.workspace import Workspace
@@ -88,7 +89,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
     job = workspace.get(Job)
-    found = [_of_transfers(job, f) for f in found]
+    found = [_of_short(job, _of_transfers(job, f)) for f in found]
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
     found = [in_true_time(f, job.true_step) for f in _folded(job, found)]
     return found + [Judged(f, None) for f in _shared(job, [f.finding for f in found])]
@@ -113,13 +114,33 @@ def _unseen(job: Job) -> str:
 
 def _of_transfers(job: Job, found: Judged) -> Judged:
     """The finding; a possible one where it speaks of transfers that may be waiting for ranks of which there is no trace."""
-    finding, saving = found.finding, found.finding.saving
-    if finding.rule not in OF_TRANSFERS or not isinstance(saving, Saving) or not (why := _unseen(job)):
+    if found.finding.rule not in OF_TRANSFERS or not (why := _unseen(job)):
         return found
-    severity = max(finding.severity, "low", key=SEVERITIES.index)
-    unsure = msgspec.structs.replace(
-        finding, status="possible", severity=severity, saving=msgspec.structs.replace(saving, low_us=0.0), possible_why=why, decide_with=ALL_RANKS
-    )
+    return _only_possible(found, why, ALL_RANKS)
+
+
+def _of_short(job: Job, found: Judged) -> Judged:
+    """The finding; a possible one where the rank that it blames was recorded for less than the others: what its trace lacks makes it look slower or
+    faster than it is."""
+    of = next((one for one in job.ranks if one.rank in found.finding.ranks[:1]), None)
+    if of is None or found.finding.status == "possible":
+        return found
+    if any(check.check == "complete-file" and check.status == "failed" for check in of.facts.health):
+        return _only_possible(found, f"the file of rank {of.rank} was cut before its end", WHOLE_FILE)
+    steps, usual = of.facts.steps, int(np.median([one.facts.steps for one in job.ranks if one is not of] or [0]))
+    if steps < usual:
+        return _only_possible(
+            found, f"of rank {of.rank} {counted(steps, 'step')} {'was' if steps == 1 else 'were'} recorded, of the others {usual}", RECORD_RANKS
+        )
+    return found
+
+
+def _only_possible(found: Judged, why: str, decide_with: str) -> Judged:
+    """The finding as a possible one, which may gain nothing."""
+    finding, saving = found.finding, found.finding.saving
+    if isinstance(saving, Saving):
+        saving = msgspec.structs.replace(saving, low_us=0.0)
+    unsure = msgspec.structs.replace(finding, status="possible", severity=at_most_low(finding), saving=saving, possible_why=why, decide_with=decide_with)
     return found._replace(finding=unsure)
 
 
