@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
+from advisor.knowledge.demangled import same_name
 from advisor.report.step import Part
 
 Relation = Literal["same", "renamed", "replaced", "fused", "split", "new", "gone"]
@@ -27,8 +28,9 @@ class Match:
 def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
     """Every part of both sides in exactly one match. Parts stand in the order in which they first ran.
 
-    Equal kernels of equal ops first; then a kernel that moved to another op or module; then one kernel for another under
-    the same op with the same shapes; then, between matched neighbours, what stood there before and what stands there now.
+    Equal kernels of equal ops first; then a kernel that moved to another op or module, or that another demangler spelled; then one
+    kernel for another under the same op with the same shapes; then, between matched neighbours, what stood there before and what
+    stands there now.
     """
     left, right = list(before), list(after)
     pairs: list[tuple[int, int, Relation]] = []
@@ -44,8 +46,30 @@ def match(before: Sequence[Part], after: Sequence[Part]) -> list[Match]:
                 j = waiting[k].pop(0)
                 pairs.append((i, j, relation))
                 del free_left[i], free_right[j]
-    matches = [Match((left[i],), (right[j],), relation) for i, j, relation in sorted(pairs)]
+    more_left, more_right = _of_one_part(left, right, pairs, free_left), _of_one_part(right, left, [(j, i, r) for i, j, r in pairs], free_right)
+    matches = [Match((left[i], *more_left.get(j, ())), (right[j], *more_right.get(i, ())), relation) for i, j, relation in sorted(pairs)]
     return matches + _by_position(left, right, pairs, list(free_left), list(free_right))
+
+
+def _of_one_part(own: list[Part], other: list[Part], pairs: list[tuple[int, int, Relation]], free: dict[int, None]) -> dict[int, list[Part]]:
+    """What is left of kernels that the other side holds in one part each, as a profiler does that records no ops, by the place of that
+    part; taken out of `free`."""
+    whole = {_kernel(other[j]): j for _, j, relation in pairs if relation == "same" and not other[j].op}
+    found: dict[int, list[Part]] = {}
+    for i in list(free):
+        if (j := whole.get(_kernel(own[i]))) is not None:
+            found.setdefault(j, []).append(own[i])
+            del free[i]
+    return found
+
+
+def _kernel(part: Part) -> Hashable:
+    return part.kind, spelled(part), part.family
+
+
+def spelled(part: Part) -> str:
+    """What all demanglers' spellings of a kernel's name come to; the name itself of what is no kernel."""
+    return (same_name(part.name) if part.kind in _ANCHORS else "") or part.name
 
 
 Key = Callable[[Part], Hashable]
@@ -55,6 +79,8 @@ _KEYS: tuple[tuple[Key, Relation], ...] = (
     (lambda p: (p.kind, p.name, p.op, p.module, p.family), "same"),
     (lambda p: (p.kind, p.name, p.op), "same"),
     (lambda p: (p.kind, p.name), "same"),
+    (lambda p: (p.kind, spelled(p), p.op), "same"),
+    (lambda p: (p.kind, spelled(p)), "same"),
     (lambda p: (p.kind, p.op, p.module, p.shapes) if p.op and p.shapes else None, "renamed"),
     (lambda p: (p.kind, p.op, p.shapes) if p.op and p.shapes else None, "renamed"),
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from advisor.compare.matching import Match
+from advisor.compare.matching import Match, spelled
 from advisor.compare.model import Basis, Interval, Row, Table
 from advisor.intervals import Floats
+from advisor.knowledge.demangled import same_name
 from advisor.knowledge.idle import IDLE_CAUSES
+from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.step import Part
 
@@ -116,13 +118,29 @@ def kernels_table(left: Sampled, right: Sampled, draws: Draws, matches: Sequence
 
 def kernel_time(before: Sequence[Report], after: Sequence[Report], draws: Draws) -> tuple[Row, ...]:
     """Kernels by name, with their calls a step, largest change first."""
-    sides = [[{k.name: (k.total_us / _steps(r), k.calls / _steps(r)) for k in r.kernels} for r in side] for side in (before, after)]
+    # Only what has no name of the other side is looked up by spelling, which leaves namespaces out.
+    names = {k.name for report in before for k in report.kernels}
+    spellings = {same_name(name): name for name in names}
+
+    def named(kernel: KernelRow) -> str:
+        return kernel.name if kernel.name in names else spellings.get(same_name(kernel.name), kernel.name)
+
+    sides = [[_by_kernel(report, named) for report in side] for side in (before, after)]
     rows = []
     for name in dict.fromkeys(name for side in sides for kernels in side for name in kernels):
         (old, calls), (new, calls_now) = (np.array([kernels.get(name, (0.0, 0.0)) for kernels in side]).T for side in sides)
         a, b = float(old.mean()), float(new.mean())
         rows.append(Row(name, a, b, b - a, draws.interval(old, new), "", float(calls.mean()), float(calls_now.mean())))
     return _by_size(rows)
+
+
+def _by_kernel(report: Report, named: Callable[[KernelRow], str]) -> Mapping[str, tuple[float, float]]:
+    """Time and calls a step of each kernel."""
+    found: dict[str, tuple[float, float]] = {}
+    for row in report.kernels:
+        us, calls = found.get(name := named(row), (0.0, 0.0))
+        found[name] = us + row.total_us / _steps(report), calls + row.calls / _steps(report)
+    return found
 
 
 def _steps(report: Report) -> int:
@@ -152,8 +170,8 @@ def _title(found: Match) -> str:
     """One kernel by its name, a few by the ops they stand for."""
 
     def side(parts: Sequence[Part]) -> str:
-        if len(parts) == 1:
-            part = parts[0]
+        part = parts[0]
+        if len({spelled(p) for p in parts}) == 1:
             return class_of(part) if part.kind == "idle" else part.name
         ops = dict.fromkeys(p.op or p.family for p in parts)
         return f"{len(parts)} kernels of {', '.join(list(ops)[:4])}{' and more' if len(ops) > 4 else ''}"

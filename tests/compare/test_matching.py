@@ -64,3 +64,18 @@ def test_a_memset_inside_an_op_does_not_part_what_belongs_together():
 def test_idle_causes_come_and_go_and_are_never_replaced():
     found = told([Part("idle", "sync", us=5)], [Part("idle", "launch", us=4)])
     assert found == [(["sync"], [], "gone"), ([], ["launch"], "new")]
+
+
+CUPTI, KINETO = "void at::native::k<(int)4, <unnamed>::f(T1 &)>(int, T2)", "void at::native::k<4, (anonymous namespace)::f(float&)>(int, float)"
+
+
+def test_demanglers_spell_one_kernel_and_one_without_ops_holds_it_in_one_part():
+    before = [kernel(KINETO, "aten::add", module="A", us=1), kernel("gemm", "aten::mm"), kernel(KINETO, "aten::add", module="B", us=2)]
+    after = [kernel(CUPTI, us=3), kernel("gemm")]
+    assert told(before, after) == [([KINETO, KINETO], [CUPTI], "same"), (["gemm"], ["gemm"], "same")]
+    assert told(after, before) == [([CUPTI], [KINETO, KINETO], "same"), (["gemm"], ["gemm"], "same")]
+
+
+def test_copies_of_other_memory_are_no_spellings_of_one():
+    pageable, pinned = (kernel(f"Memcpy HtoD ({of} -> Device)", kind="copy") for of in ("Pageable", "Pinned"))
+    assert all(m.relation != "same" for m in match([pageable], [pinned]))
