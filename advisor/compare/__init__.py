@@ -7,12 +7,13 @@ from importlib.metadata import version
 
 import numpy as np
 
-from advisor.compare.differences import basis_of, differences_between
+from advisor.compare.differences import basis_of, differences_between, unknown_because
 from advisor.compare.findings import applied, finding_changes
 from advisor.compare.matching import match
 from advisor.compare.model import Comparison, Interval, Side, Table, Verdict
 from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
 from advisor.errors import UsageError
+from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import Kind, Report
 from advisor.report.numbers import duration, percent, three
 
@@ -42,6 +43,7 @@ def compare(before: Report | Sequence[Report], after: Report | Sequence[Report])
     draws = Draws.of(len(before), len(after))
     noise = draws.interval(left.steps_us, right.steps_us)
     change = float(right.steps_us.mean() - left.steps_us.mean())
+    doubt = unknown_because(before, after)
     matches = match(left.parts, right.parts)
     # Of a job's ranks no kernels are kept: its step is divided by what the mean rank does.
     tables = (
@@ -54,7 +56,7 @@ def compare(before: Report | Sequence[Report], after: Report | Sequence[Report])
             kernels_table(left, right, draws, matches),
         )
     )
-    verdict = _verdict(change, noise)
+    verdict: Verdict = "unknown" if doubt else _verdict(change, left.steps_us.mean(), noise)
     # Findings are of one capture: the one whose step is nearest to the side's mean.
     typical = before[left.typical], after[right.typical]
     return Comparison(
@@ -65,12 +67,12 @@ def compare(before: Report | Sequence[Report], after: Report | Sequence[Report])
         change_us=change,
         noise=noise,
         verdict=verdict,
-        summary=_summary(before[0].kind, verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
+        summary=doubt or _summary(before[0].kind, verdict, float(left.steps_us.mean()), change, noise is None, tables[0]),
         differences=tuple(differences_between(before, after)),
         tables=tables,
         kernel_time=kernel_time(before, after, draws),
         findings=tuple(finding_changes(*typical)),
-        applied=tuple(applied(*typical)),
+        applied=() if doubt else tuple(applied(*typical)),
     )
 
 
@@ -97,10 +99,11 @@ def _side(reports: Sequence[Report]) -> Side:
     )
 
 
-def _verdict(change_us: float, noise: Interval | None) -> Verdict:
+def _verdict(change_us: float, before_us: float, noise: Interval | None) -> Verdict:
     if not change_us:
         return "unchanged"
-    if noise is not None and not noise.beyond_noise:
+    # Where captures do not tell the noise, what unprofiled steps are known to repeat within is the least of it.
+    if abs(change_us) < NO_DIFFERENCE * before_us if noise is None else not noise.beyond_noise:
         return "within noise"
     return "slower" if change_us > 0 else "faster"
 
@@ -114,9 +117,11 @@ def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, o
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
     mostly = f", mostly {most.name} ({_signed(most.change_us)} a step)" if most else ""
+    unknown = "; the noise is not known: that takes three captures a side" if one_capture else ""
     if verdict == "within noise":
-        return f"No change beyond the noise: the mean step takes {by}."
-    return f"The step takes {by}{mostly}" + ("; the noise is not known: that takes three captures a side." if one_capture else ".")
+        told = f"step takes {by}, and unprofiled steps repeat within about {NO_DIFFERENCE:.0%}" if one_capture else f"mean step takes {by}"
+        return f"No change beyond the noise: the {told}{unknown}."
+    return f"The step takes {by}{mostly}{unknown}."
 
 
 def _by(before_us: float, change_us: float) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
+from statistics import fmean
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from advisor.compare.model import Difference
 from advisor.knowledge.collectives import Collective
 from advisor.report.model import Report
-from advisor.report.numbers import three
+from advisor.report.numbers import counted, interval, three
+from advisor.report.recording import Prediction
 
 FLOPS_SHARE = 0.10
 """Steps whose FLOPs differ by more than this do other work: a fix moves or fuses work, it hardly changes its amount."""
@@ -38,12 +42,50 @@ def differences_between(before: Sequence[Report], after: Sequence[Report]) -> It
     steps = "Mark the steps of each in the same way: prof.step() after each."
     yield from told("what a step is", basis_of, steps, serious=len(marked) > 1)
     if marked == {True}:
-        old, new = (f"{_between([r.work.kernels for r in side], lambda n: f'{n:,.0f}')} kernels" for side in (before, after))
-        yield Difference("amount of work in unmarked recordings", old, new, False, steps)
+        old, new = (_between([r.work.kernels for r in side], lambda n: counted(n, "kernel")) for side in (before, after))
+        if old != new:
+            yield Difference("amount of work in unmarked recordings", old, new, False, steps)
     if before[0].kind != "kernels":  # a report and its pages are of one profiler
         yield from told("profiler", lambda r: r.source.format, "Each profiler slows the host in its own way: use one.")
     yield from told("what was recorded", _recorded, "Shapes and stacks slow the host: record each alike.")
     yield from _of_work(before, after)
+    old, new = _judged(before), _judged(after)
+    if {report.headline.judged for report in every if report.kind in _JUDGED_BY_TIME} - {"yes"}:
+        yield Difference("what could be judged", old, new, False, "What a capture lacks looks like a change of the program.")
+
+
+_JUDGED_BY_TIME = ("trace", "job")
+"""Kinds whose step is in doubt where they cannot be judged: of a TPU and of measured kernels only advice is missing then."""
+_JUDGED = {"no": "nothing", "partly": "a part", "yes": "everything"}
+
+
+def _judged(side: Sequence[Report]) -> str:
+    """How far the least of a side's captures could be judged, and why no further: `a part (the file ends early)`."""
+    least = min((report.headline for report in side), key=lambda head: [*_JUDGED].index(head.judged))
+    return _JUDGED[least.judged] + (f" ({least.judged_why.rstrip('.')})" if least.judged != "yes" else "")
+
+
+def unknown_because(before: Sequence[Report], after: Sequence[Report]) -> str:
+    """Why a change of the step says nothing of the program; "" where it may. One recorder adds much the same to both sides, however widely
+    that is estimated; of two the estimates' intervals have to be apart."""
+    unjudged = [name for side, name in ((before, "before"), (after, "after")) if any(r.headline.judged == "no" for r in side if r.kind in _JUDGED_BY_TIME)]
+    if unjudged:
+        return f"The recording {' and the one '.join(unjudged)} could not be judged, so no change can be told."
+    if len({(report.source.format, _recorded(report)) for report in (*before, *after)}) == 1:
+        return ""
+    old, new = (_true_step(side) for side in (before, after))
+    if old is None or new is None or max(old.low, new.low) > min(old.high, new.high):
+        return ""
+    told = " and ".join(f"{interval(step.low, step.high)} {side}" for step, side in ((old, "before"), (new, "after")))
+    return f"Recorded in other ways, the step takes an estimated {told} when nobody records: these overlap, so no change can be told."
+
+
+def _true_step(side: Sequence[Report]) -> Prediction | None:
+    """The mean step without a recorder; None where that of a capture was not worked out."""
+    steps = [report.window.true_step_us for report in side if report.window and report.window.true_step_us]
+    if len(steps) < len(side):
+        return None
+    return Prediction(*(fmean(values) for values in zip(*map(msgspec.structs.astuple, steps), strict=True)))
 
 
 def _of_work(before: Sequence[Report], after: Sequence[Report]) -> Iterable[Difference]:

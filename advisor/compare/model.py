@@ -12,7 +12,8 @@ from advisor.report.model import Kind
 
 SCHEMA = 1
 
-Verdict = Literal["faster", "slower", "unchanged", "within noise"]
+Verdict = Literal["faster", "slower", "unchanged", "within noise", "unknown"]
+"""`unknown`: a side could not be judged, or the sides' steps are estimates that overlap, of recorders that differ."""
 Status = Literal["new", "gone", "better", "worse", "same"]
 Basis = Literal["class", "module and op", "family", "kernel"]
 

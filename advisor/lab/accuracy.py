@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.engine.run import analyze
 from advisor.errors import RuleError, TraceError
-from advisor.lab.verify import NO_DIFFERENCE
+from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.model import Report
 
 

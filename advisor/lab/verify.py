@@ -17,9 +17,7 @@ import numpy as np
 
 from advisor.errors import AdvisorError, TraceError, UsageError
 from advisor.knowledge.devices import same
-
-NO_DIFFERENCE = 0.02
-"""Unprofiled step times repeat within about this share: a smaller gain counts as no difference, and a gain so near to an interval as inside."""
+from advisor.report.finding import NO_DIFFERENCE
 
 RESAMPLES = 2000
 RUNS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from advisor.compare.model import Comparison, FindingChange, Row, Side, Table
+from advisor.compare.model import Comparison, Difference, FindingChange, Row, Side, Table
 from advisor.report.numbers import changed_by, counted, duration, percent, three
 from advisor.reports._clean import clip, shortened
 from advisor.reports._names import short
@@ -105,12 +105,18 @@ def work(comparison: Comparison) -> str:
 def side(shown: Side) -> str:
     """The captures of one side."""
     first = clip(shown.paths[0], _NAME)
-    return first if len(shown.paths) == 1 else f"{first} and {len(shown.paths) - 1} more captures"
+    return first if len(shown.paths) == 1 else f"{first} and {counted(len(shown.paths) - 1, 'more capture')}"
 
 
 def differences(comparison: Comparison) -> list[str]:
     """What makes the sides hard to compare, a sentence each."""
-    return [f"{'NOT COMPARABLE' if d.serious else 'differs'}: {d.what}: {d.before} before, {d.after} after. {d.advice}" for d in comparison.differences]
+
+    def sides(d: Difference) -> str:
+        return f"{d.before} on both sides" if d.before == d.after else f"{d.before} before, {d.after} after"
+
+    return [
+        f"{'NOT COMPARABLE' if d.serious else 'differs' if d.before != d.after else 'note'}: {d.what}: {sides(d)}. {d.advice}" for d in comparison.differences
+    ]
 
 
 def findings(comparison: Comparison) -> list[str]:

@@ -10,8 +10,11 @@ import advisor
 from advisor.compare import compare
 from advisor.engine.run import run
 from advisor.errors import UsageError
+from advisor.report.recording import Prediction
 from advisor.report.saved import captures
 from advisor.report.step import Part
+from advisor.reports.comparison._phrases import differences
+from advisor.reports.comparison._phrases import side as side_of
 from advisor.sources import nsys
 from tests.analysed import analysed
 from tests.build import Trace
@@ -232,3 +235,61 @@ def test_a_recording_is_one_capture_though_it_holds_two_traces(tmp_path):
             (tmp_path / name / file).touch()
     assert captures(tmp_path / "a") == [tmp_path / "a"]
     assert captures(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+
+
+def with_true_step(report, low, expected, high, **source):
+    window = msgspec.structs.replace(report.window, true_step_us=Prediction(low, expected, high))
+    return msgspec.structs.replace(report, window=window, source=msgspec.structs.replace(report.source, **source))
+
+
+def test_estimates_of_two_recorders_have_to_be_apart_to_tell_a_change():
+    report = sample("memcpy/slow.json.gz")
+    faster = changed(report, copy=0.5)
+    slow = with_true_step(report, 80, 100, 120)
+    for ends, verdict in (((70, 75, 81), "unknown"), ((70, 75, 79), "faster")):
+        found = compare([slow], [with_true_step(faster, *ends, format="nsys")])
+        assert found.verdict == verdict and ("overlap" in found.summary) == (verdict == "unknown")
+    assert compare([slow], [with_true_step(faster, 70, 75, 81)]).verdict == "faster", "one recorder slows both alike"
+
+
+@needs_shared
+def test_one_program_of_two_profilers_runs_the_same_kernels():
+    kineto, nsys_export = (analysed(SHARED / "corpus" / name) for name in ("kineto/launch_bound_train.slow.json.gz", "nsys/launch_bound_train.slow.sqlite"))
+    found = compare([kineto], [nsys_export])
+    assert found.verdict == "unknown" and not found.applied
+    assert {row.relation for row in found.tables[3].rows if not row.name.startswith("idle")} == {"same"}
+    assert all(row.before_us and row.after_us for row in found.kernel_time)
+
+
+def judged(report, how, why):
+    return msgspec.structs.replace(report, headline=msgspec.structs.replace(report.headline, judged=how, judged_why=why))
+
+
+def test_a_side_that_could_not_be_judged_is_named():
+    report = sample("memcpy/slow.json.gz")
+    faster = changed(report, copy=0.5)
+    part = compare([judged(report, "partly", "the file was cut")], [faster])
+    assert part.verdict == "faster" and [(d.what, d.before, d.after) for d in part.differences] == [
+        ("what could be judged", "a part (the file was cut)", "everything")
+    ]
+    none = compare([report], [faster, judged(faster, "no", "the trace fails replay")])
+    assert none.verdict == "unknown" and none.summary == "The recording after could not be judged, so no change can be told."
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.019, "within noise"), (1.021, "slower")])
+def test_one_capture_a_side_tells_no_change_within_what_steps_repeat_in(factor, verdict):
+    report = sample("memcpy/slow.json.gz")
+    slower = msgspec.structs.replace(report, breakdown=tuple(msgspec.structs.replace(p, us=factor * p.us) for p in report.breakdown))
+    found = compare([report], [slower])
+    assert found.verdict == verdict and ("about 2%" in found.summary) == (verdict == "within noise")
+
+
+def test_what_does_not_differ_is_no_difference():
+    report = sample("memcpy/slow.json.gz")
+    whole = msgspec.structs.replace(report, window=msgspec.structs.replace(report.window, basis="whole"), work=msgspec.structs.replace(report.work, kernels=1))
+    assert not compare([whole], [whole]).differences
+    more = msgspec.structs.replace(whole, work=msgspec.structs.replace(whole.work, kernels=2))
+    assert [(d.before, d.after) for d in compare([whole], [more]).differences] == [("1 kernel", "2 kernels")]
+    assert side_of(compare([whole, whole], [whole]).before).endswith(" and 1 more capture")
+    cut = judged(whole, "partly", "the file was cut")
+    assert differences(compare([cut], [cut]))[0].startswith("note: what could be judged: a part (the file was cut) on both sides.")

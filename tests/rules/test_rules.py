@@ -105,7 +105,9 @@ def test_no_compiler_makes_a_librarys_own_loop_cheaper():
 
     def step(trace, at, n, alone):
         for i in range(8):
-            trace.op("aten::mul", at + 110 * i, 60).launch(at + 110 * i + 50, at + 110 * i + 56, at + 110 * i + 58).call("cudaStreamSynchronize", at + 110 * i + 62, 5)
+            trace.op("aten::mul", at + 110 * i, 60).launch(at + 110 * i + 50, at + 110 * i + 56, at + 110 * i + 58).call(
+                "cudaStreamSynchronize", at + 110 * i + 62, 5
+            )
         if not alone:
             trace.op("aten::_cudnn_rnn", at + 900, 20 * n)
         for i in range(n):
