@@ -496,3 +496,17 @@ def test_a_page_of_kernels_says_what_orders_its_findings_and_gives_them_no_momen
     page = formats()["html"].render(made)
     assert [finding.evidence[0].label for finding in made.findings] == ["long", "short"]
     assert "by the time saved" in page and "what a kernel gains" not in page and "First at" not in page
+
+
+def test_a_kernel_that_wastes_its_traffic_is_no_well_used_device():
+    """A copy at DRAM's peak waits for memory, and what it reads once cannot hit L2; one that uses a quarter of its sectors is at fault for both."""
+    waits = {"long_scoreboard": 9.0, "selected": 1.0, "lts__t_sector_hit_rate.pct": 5.0}
+    for excess, status in ((29.0, "ok"), (30.0, "concern")):
+        (row,) = judged("divergence", kernel(sectors=100.0, excess=excess, **waits)).kernels
+        assert {c.check: c.status for c in row.counted.checks if c.check in ("stalls", "L2 hit rate")} == {"stalls": status, "L2 hit rate": status}
+
+
+def test_what_the_details_page_lacks_is_said_in_a_sentence():
+    (row,) = judged("divergence", replace(kernel(), page="details")).kernels
+    told = next(c.detail for c in row.counted.checks if c.check == "divergence")
+    assert told == "this page lacks what section WarpStateStats has of it"

@@ -30,7 +30,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     whole = Health(
         check="whole-file",
         status="degraded" if profiles.damage else "ok",
-        detail=profiles.damage or f"{len(profiles.kernels)} launches were read",
+        detail=profiles.damage or f"{counted(n := len(profiles.kernels), 'launch', 'launches')} {'was' if n == 1 else 'were'} read",
         touches=("counters",),
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
     )

@@ -9,6 +9,7 @@ from advisor.knowledge.how_to_record import counters
 from advisor.report.kernels import Check
 from advisor.report.numbers import many
 from advisor.views.kernels.counters import (
+    MEMORY_STALLS,
     NO_STALL,
     SECTOR_BYTES,
     STALLS,
@@ -43,17 +44,27 @@ def _asked(kernel: MeasuredKernel) -> Iterator[Check]:
         answer = question(kernel)
         if answer is None:
             page = kernel.profile.page
-            told = f"what section {section} has of it is not on this page" if page == "details" else f"section {section} was not collected"
+            told = f"this page lacks what section {section} has of it" if page == "details" else f"section {section} was not collected"
             yield Check(name, "not collected", told, counters((section,), page))
         else:
             yield Check(name, "concern" if answer.concern else "ok", answer.detail)
+
+
+WASTE = 0.3
+"""Part of the traffic that serves no data from which it is a fault: a kernel then keeps memory busy without need."""
+
+
+def _wasteful(kernel: MeasuredKernel) -> bool:
+    """Whether the kernel asks memory for much more than it uses: what it waits for is then no sign of a device that is well used."""
+    access = global_access(kernel.profile)
+    return access is not None and access.excess >= WASTE
 
 
 def _coalescing(kernel: MeasuredKernel) -> Answer | None:
     access = global_access(kernel.profile)
     if access is None:
         return None
-    return Answer(access.excess >= 0.3, f"{access.excess:.0%} of the {SECTOR_BYTES}-byte sectors touched are excess")
+    return Answer(access.excess >= WASTE, f"{access.excess:.0%} of the {SECTOR_BYTES}-byte sectors touched are excess")
 
 
 def _conflicts(kernel: MeasuredKernel) -> Answer | None:
@@ -90,7 +101,7 @@ def _stall(kernel: MeasuredKernel) -> Answer | None:
     if not found:
         return None
     told = ", ".join(f"{share:.0%} {name} ({STALLS[name]})" for name, share in found[:3])
-    return Answer(found[0][1] >= 0.5 and kernel.limits.highest < BUSY, told)
+    return Answer(found[0][1] >= 0.5 and (kernel.limits.highest < BUSY or (found[0][0] in MEMORY_STALLS and _wasteful(kernel))), told)
 
 
 def _tail(kernel: MeasuredKernel) -> Answer | None:
@@ -135,7 +146,8 @@ def _atomic(kernel: MeasuredKernel) -> Answer | None:
 
 def _l2(kernel: MeasuredKernel) -> Answer | None:
     rate = kernel.profile.get("lts__t_sector_hit_rate.pct")
-    return None if rate is None else Answer(False, f"{min(rate, 100.0):.0f} % of L2's sectors hit")
+    # What is read once cannot hit; a sector of which only a part was used could, when the rest of it is.
+    return None if rate is None else Answer(rate < 50 and _wasteful(kernel), f"{min(rate, 100.0):.0f} % of L2's sectors hit")
 
 
 def _launch(kernel: MeasuredKernel) -> Answer | None:

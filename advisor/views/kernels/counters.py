@@ -176,7 +176,8 @@ def stalls(kernel: KernelProfile) -> dict[str, float]:
     return dict(sorted(((name, c / total) for name, c in known.items()), key=lambda item: -item[1])) if total > 0 else {}
 
 
-_FETCHES = ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "imc_miss", "no_instruction")
+MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "tex_throttle", "drain")
+_FETCHES = (*MEMORY_STALLS, "imc_miss", "no_instruction")
 
 
 def fetch_waits(kernel: KernelProfile) -> float:
