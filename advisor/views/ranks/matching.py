@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -119,6 +119,9 @@ def match(ranks: Sequence[RankSummary], base_ns: int) -> Matched:
     if left:
         detail += f"; {left:,} on single ranks were left out"
     said = Matching(method=method, matched=n, share=min(share, 1.0), spread_us=spread, status=status, detail=detail)
+    if status == "failed":
+        # Waits worked out from collectives that may be different ones are nobody's.
+        return replace(_nothing(len(ranks), detail, method), said=said)
     return Matched(
         groups, of, collective, row, start, end, np.maximum(begin[collective] - start, 0.0),
         taken(ranks, of[first_entry], row[first_entry], "kind"), group, size, begin, np.maximum(_median_by(collective, end, n) - begin, 0.0), last, offsets, said,

@@ -149,6 +149,9 @@ def test_collectives_that_do_not_end_together_are_not_matched():
     ranks[0] = replace(ranks[0], end_us=ranks[0].end_us - scattered)
     job = Job.build(RankSummaries(tuple(ranks)))
     assert not job.matched.proved and "cannot be matched" in job.matching.detail
+    report = run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), [])
+    assert report.headline.bottleneck == "unmatched" and not any(row.wait_us or row.lateness_us for row in report.ranks), "nobody knows who waits for whom"
+    assert not any(step.wait_us for row in report.ranks for step in row.by_step) and not report.collectives and report.worst is None
 
 
 def test_missing_ranks_are_said():
