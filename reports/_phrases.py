@@ -249,7 +249,10 @@ def left_out(report: Report) -> str:
         if finding.left_out and isinstance(finding.saving, Saving) and finding.saving.expected > 0:
             why.setdefault(finding.left_out, {})[finding.rule] = None
     told = "; ".join(f"{_together([*rules])} ({reason})" for reason, rules in why.items())
-    return f"Left out of the {step_noun(report)} with every fix: {told}." if told else ""
+    noun = step_noun(report)
+    # Without a fix that counts no step with every fix is shown for these to be left out of.
+    of = f"Left out of the {noun} with every fix" if improves(report) else f"Not counted as making the {noun} shorter"
+    return f"{of}: {told}." if told else ""
 
 
 def _together(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from advisor.engine.run import run
 from advisor.report.finding import Evidence, Fix, Saving
 from advisor.report.recording import Health
 from advisor.reports import formats
+from advisor.reports._phrases import left_out
 from advisor.views.health import TraceHealth
 from advisor.views.replay.true_step import TrueStep
 from advisor.views.time.bound import Bound, Shares
@@ -66,10 +67,15 @@ def test_what_the_step_with_every_fix_leaves_out_is_said_and_in_no_path_after_th
     (found,), head = report.findings, report.headline
     assert found.left_out == why
     assert (head.predicted_step_us.expected == head.step_us) == bool(why) and (report.critical_path_after == ()) == bool(why)
-    told = f"Left out of the step with every fix: {found.rule} ({why})."
+    told = f"Not counted as making the step shorter: {found.rule} ({why})."
     for form in ("text", "markdown", "html"):
         shown = " ".join(unescape(formats()[form].render(report)).replace("\\", "").split())
         assert (told in shown) == bool(why), form
+
+
+def test_a_step_with_every_fix_is_named_only_where_it_is_shown():
+    report = run(steps(), [ruled(halved(counted=False)), second()])
+    assert left_out(report) == "Left out of the step with every fix: acme/slow (an alternative to other fixes)."
 
 
 def test_two_that_stand_are_replayed_together():
