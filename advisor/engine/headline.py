@@ -216,7 +216,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if first.brief:
         return (
             "partly",
-            f"{duration(first.once_us)} went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
+            f"{duration(first.once_us)} of the start-up went into what happens once, and no step is marked or repeats in the {duration(window)} that are left: later runs may differ",
         )
     if bound.shares.idle >= HALF and (unseen := workspace.get(HostTime).unseen):
         return "partly", unseen
