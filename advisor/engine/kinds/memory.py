@@ -12,7 +12,7 @@ from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.recordings.recording import Recording
 from advisor.recordings.snapshot import Action, MemorySnapshot
-from advisor.report.finding import SEVERITIES, AnySaving, BytesSaved
+from advisor.report.finding import LOUD, SEVERITIES, AnySaving, BytesSaved, Finding, severity_of
 from advisor.report.memory import Memory
 from advisor.report.model import Headline, Report
 from advisor.report.numbers import counted, size, three
@@ -145,7 +145,10 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     older = parts.get(Category.OLDER.value, 0) / max(memory.peak_allocated_bytes, 1)
     if not why and not loud and not failed and older > MOSTLY_OLDER:
         why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
-    stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "nothing stands out"
+    priced = [] if loud else [f.finding for f in found if not f.finding.allowed and _priced(f.finding, memory)]
+    if priced:
+        summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, at a price that makes it no fault."
+    stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "no fault stands out" if priced else "nothing stands out"
     if not why and beside:
         why = f"only GPU {memory.device} was looked at, which holds {most_of}; {counted(len(others), 'other')} not"
     return Headline(
@@ -154,6 +157,12 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         judged="partly" if why else "yes",
         judged_why=why,
     )
+
+
+def _priced(finding: Finding, memory: Memory) -> bool:
+    """Whether a finding frees what would ask for something to be done, and is held low for its price, as to compute again what was kept."""
+    saving = finding.saving
+    return isinstance(saving, BytesSaved) and not finding.loud and severity_of(saving, memory.peak(saving.of)) in LOUD
 
 
 def _of_ranks(memory: Memory) -> str:
