@@ -344,7 +344,7 @@ def short_path(path: str, most: int = 48) -> str:
 
 def first_up(text: str) -> str:
     """A bottleneck as a heading: `Launch-bound`, `GPU-bound`."""
-    for short in ("gpu", "cpu"):
+    for short in ("gpu", "cpu", "dram"):
         text = text.replace(f"{short}-", f"{short.upper()}-", 1) if text.startswith(f"{short}-") else text
     return text[:1].upper() + text[1:]
 

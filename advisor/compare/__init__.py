@@ -10,7 +10,7 @@ import numpy as np
 from advisor.compare.differences import basis_of, differences_between, unknown_because
 from advisor.compare.findings import applied, finding_changes
 from advisor.compare.matching import match
-from advisor.compare.model import Comparison, Interval, Side, Table, Verdict
+from advisor.compare.model import Comparison, Interval, Row, Side, Table, Verdict
 from advisor.compare.tables import Draws, Sampled, class_of, kernel_time, kernels_table, module_and_op, table
 from advisor.errors import UsageError
 from advisor.report.finding import NO_DIFFERENCE
@@ -116,12 +116,19 @@ def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, o
         return f"The measured kernels together take {by} under the profiler."
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
-    mostly = f", mostly {most.name} ({_signed(most.change_us)} a step)" if most else ""
+    mostly = f", mostly {_moved(most)}" if most else ""
     unknown = "; the noise is not known: that takes three captures a side" if one_capture else ""
     if verdict == "within noise":
         told = f"step takes {by}, and unprofiled steps repeat within about {NO_DIFFERENCE:.0%}" if one_capture else f"mean step takes {by}"
         return f"No change beyond the noise: the {told}{unknown}."
     return f"The step takes {by}{mostly}{unknown}."
+
+
+def _moved(row: Row) -> str:
+    """`computing (−1.20 ms a step)`, `idle time (waiting for a batch: −3.40 ms a step)`."""
+    idle, _, cause = row.name.partition(": ")
+    changed = f"{_signed(row.change_us)} a step"
+    return f"{idle} time ({cause}: {changed})" if cause else f"{row.name} ({changed})"
 
 
 def _by(before_us: float, change_us: float) -> str:

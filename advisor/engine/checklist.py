@@ -11,7 +11,7 @@ from advisor.report.finding import BytesSaved
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Answer, Report
 from advisor.report.numbers import counted, duration, mostly, percent, three
-from advisor.report.recording import DeviceTime
+from advisor.report.recording import DeviceTime, matrix_units
 from advisor.report.roofline import standing
 
 BUSY, EXPOSED, IN_THE_WAY = 0.9, 0.1, 0.05
@@ -193,7 +193,7 @@ _LOWER = ", and a lower precision would make some of it faster"
 
 
 def _tensor_cores(report: Report) -> Answer:
-    name, question = "tensor-cores", "Are Tensor Cores used?"
+    name, question = "tensor-cores", f"Are {matrix_units(report.devices)} used?"
     told = [(row.total_us, on) for row in _dense(report) if (on := tensor_core(row.name, row.precision)) is not None]
     whole, known = sum(row.total_us for row in _dense(report)), sum(us for us, _ in told)
     if not whole:

@@ -18,6 +18,7 @@ import numpy as np
 from advisor.errors import AdvisorError, TraceError, UsageError
 from advisor.knowledge.devices import same
 from advisor.report.finding import NO_DIFFERENCE
+from advisor.report.numbers import counted
 
 RESAMPLES = 2000
 RUNS = 3
@@ -184,7 +185,7 @@ def verify_commands(
     progress: called with what runs now. Raises UsageError where a command fails, TraceError where it has no steps.
     """
     if runs < 2:
-        raise UsageError(f"{runs} run a side has no spread", "Give 2 or more.")
+        raise UsageError(f"{counted(runs, 'run')} a side {'has' if runs == 1 else 'have'} no spread", "Give 2 or more.")
     sides: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     for turn in range(runs):
         for side in (0, 1) if turn % 2 == 0 else (1, 0):

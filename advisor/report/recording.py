@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -37,6 +38,12 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     """Peak rates that the analysis used, where they are not those of the table of known devices: TFLOP/s by precision, GB/s of memory."""
     rates_from: str = ""
     """Where these come from: the user's settings, or an estimate by generation."""
+
+
+def matrix_units(devices: Sequence[DeviceInfo]) -> str:
+    """What the makers of these devices call the units that multiply matrices."""
+    amd = {"AMD" in device.name or "Instinct" in device.name for device in devices}
+    return "Matrix Cores" if amd == {True} else "Tensor Cores"
 
 
 class Prediction(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.report.charts import Picture
 from advisor.report.model import Report
 from advisor.report.numbers import counted, duration
+from advisor.report.recording import matrix_units
 from advisor.reports import _phrases
 
 STEADY = 0.1
@@ -36,7 +37,7 @@ _PRAISE = {
     "gpu-busy": "The GPU is busy",
     "communication": "No communication holds the GPU up",
     "copies": "No copy holds the GPU up",
-    "tensor-cores": "Tensor Cores are used",
+    "tensor-cores": "{units} are used",
     "utilisation": "The hardware is well used",
 }
 """Answers worth praising where nothing was found."""
@@ -64,7 +65,7 @@ def _shown(report: Report, at: int) -> Answer:
     if item.answer == "not recorded":
         return Answer(item.question, "unknown", f"Not recorded: {item.detail[:1].lower()}{item.detail[1:]}", item.link)
     praised = item.good and report.headline.judged == "yes" and item.id in _PRAISE
-    praise = f"{_PRAISE[item.id]}: {item.detail[:1].lower()}{item.detail[1:]}" if praised else ""
+    praise = f"{_PRAISE[item.id].format(units=matrix_units(report.devices))}: {item.detail[:1].lower()}{item.detail[1:]}" if praised else ""
     return Answer(item.question, _MARKS[item.good], f"{item.answer.capitalize()}. {item.detail}", item.link, praise)
 
 

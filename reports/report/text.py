@@ -134,7 +134,7 @@ def _time(console: Console, report: Report) -> None:
         for part, number in zip(parts, cells, strict=True):
             bar.append(_SLICES[part.key][0] * number, _SLICES[part.key][1])
         console.print(bar, no_wrap=True, overflow="crop")
-        _legend(console, [part for part in parts if part.share >= 0.005], start)
+        _legend(console, [part for part, number in zip(parts, cells, strict=True) if number or part.share >= 0.005], start)
     if len(times) > _DEVICES:
         _wrapped(console, _text(_others(times[_DEVICES:], _phrases.processor(report))), 0)
     for said in (_phrases.critical_path(report), _phrases.measured(report), _tpu.used(report)):

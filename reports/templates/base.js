@@ -17,6 +17,12 @@ const three = (value) => {
   const size = Math.abs(value);
   return value.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: size < 9.995 ? 2 : size < 99.95 ? 1 : 0 });
 };
+// A place on an axis, in the unit of its far end, to as many digits as tell it from the next.
+const onAxis = (us, step, most) => {
+  const [size, unit] = most < 999.5 ? [1, "µs"] : most < 999500 ? [1e3, "ms"] : [1e6, "s"];
+  const digits = Math.min(Math.max(Math.ceil(-Math.log10(step / size) - 1e-9), 0), 9);
+  return `${us < 0 ? "−" : ""}${(Math.abs(us) / size).toFixed(digits)} ${unit}`;
+};
 const duration = (us) => (us < 999.5 ? `${three(us)} µs` : us < 999500 ? `${three(us / 1e3)} ms` : `${three(us / 1e6)} s`);
 const bytes = (n) => (n < 999.5e6 ? `${three(n / 1e6)} MB` : `${three(n / 1e9)} GB`);
 const percent = (part) => (part > 0 && part < 0.001 ? "<0.1%" : `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)}%`);

@@ -158,7 +158,7 @@ const timeline = (root, cut, { view, marks = [], span = [], label, main = false 
     for (let k = Math.ceil((from - origin) / step); k * step + origin <= to; k++) {
       const time = k * step || 0, at = Math.round(x(time + origin)) + 0.5;
       g.beginPath(); g.moveTo(at, AXIS - 4); g.lineTo(at, height); g.stroke();
-      if (at < width - 50) g.fillText(time < 0 ? `−${duration(-time)}` : duration(time), at + 3, 9);
+      if (at < width - 50) g.fillText(onAxis(time, step, to - origin), at + 3, 9);
     }
     g.strokeStyle = dim; g.setLineDash([4, 3]);
     span.forEach((time) => { if (time >= from && time <= to) { const at = Math.min(Math.round(x(time)) + 0.5, width - 1); g.beginPath(); g.moveTo(at, 0); g.lineTo(at, height); g.stroke(); } });

@@ -362,3 +362,13 @@ def test_a_step_of_zooming_costs_by_the_screen_not_by_the_trace(browser: Browser
             drawn(page)
             assert 0 < page.evaluate("painted") < 2 * 2 * 1280, key
         assert float(canvas.get_attribute("data-to") or 0) - float(canvas.get_attribute("data-from") or 0) < 5_000
+
+
+def test_no_two_ticks_of_an_axis_have_one_label(window: Seen, files: dict[str, str]) -> None:
+    source = (ROOT / "reports" / "templates" / "base.js").read_text(encoding="utf-8")
+    label = source[source.index("const onAxis") : source.index("const duration")]
+    with window.at(files["healthy"]) as page:
+        for step, most in ((0.005, 0.04), (0.01, 12_345.0), (20.0, 100.0), (5e5, 3e6)):
+            ticks = [most - 3 * step, most - 2 * step, most - step, most]
+            labels = page.evaluate(f"(ticks) => {{ {label} return ticks.map((us) => onAxis(us, {step}, {most})); }}", ticks)
+            assert len({*labels}) == 4, labels

@@ -16,10 +16,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 import advisor.reports
+from advisor.engine.checklist import checklist
 from advisor.report.finding import Evidence
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
-from advisor.report.recording import Health, Idle
+from advisor.report.recording import Health, Idle, matrix_units
 from advisor.reports import _clean, _pages, _phrases, formats
 from advisor.reports.report import html, json, markdown, text
 from tests.reports.examples import EXAMPLES, NASTY, healthy, hostile, launch_bound, memory_bound
@@ -423,3 +424,29 @@ def test_what_more_requests_in_a_step_gain_is_said_of_a_request_in_every_format(
     ):
         assert said in formats()[name].render(shown), name
         assert said not in formats()[name].render(msgspec.structs.replace(report, findings=report.findings[:1])), name
+
+
+def test_the_legend_of_the_bar_holds_each_glyph_that_is_drawn() -> None:
+    report = launch_bound()
+    (time, *_) = report.time or ()
+    window, drawn = msgspec.structs.replace(report.traced, recording_us=0.0), 0
+    for launch in range(300, 700, 10):  # a cell that rounding leaves over may go to less than half a percent
+        idle = Idle(launch=launch, host=996 - launch)
+        little = msgspec.structs.replace(time, window_us=1000, compute_us=0, exposed_comm_us=0, exposed_copy_us=4, exposed_memset_us=0, idle_us=996, idle=idle)
+        shown = text.render(msgspec.structs.replace(report, time=(little,), window=window))
+        _, bar, legend = re.split(r"\nGPU 0|\n +(?=▒|-|:)", shown, maxsplit=2)
+        drawn += "▒" in bar
+        assert ("▒" in bar) == ("▒ exposed copies <0.1%" in legend or "▒ exposed copies 0.4%" in legend)
+    assert drawn
+
+
+def test_a_bottleneck_is_a_heading() -> None:
+    assert [_phrases.first_up(name) for name in ("dram-bound", "gpu-bound", "launch-bound")] == ["DRAM-bound", "GPU-bound", "Launch-bound"]
+
+
+@pytest.mark.parametrize(("device", "units"), [("AMD Instinct MI300X", "Matrix Cores"), ("NVIDIA H200", "Tensor Cores"), ("", "Tensor Cores")])
+def test_matrix_units_are_called_what_their_maker_calls_them(device: str, units: str) -> None:
+    report = healthy()
+    named = msgspec.structs.replace(report, devices=tuple(msgspec.structs.replace(d, name=device) for d in report.devices))
+    assert f"Are {units} used?" in {answer.question for answer in checklist(named)}
+    assert matrix_units(named.devices) == units
