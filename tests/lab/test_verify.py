@@ -163,3 +163,9 @@ def test_what_only_a_shell_puts_in_place_is_said_to_take_one(command):
     with pytest.raises(UsageError, match="takes a shell"):
         words(command)
     assert words(f"sh -c {shlex.quote(command)}") == ["sh", "-c", command]
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 runs a side have no spread"), (1, "1 run a side has no spread")])
+def test_fewer_than_two_runs_are_refused_in_a_sentence(number, said):
+    with pytest.raises(UsageError, match=said):
+        verify_commands("true", "true", runs=number)
