@@ -74,7 +74,7 @@ _MEASURES: Mapping[str, tuple[Callable[[Report], float | None], Callable[[float]
     "exposed_copy_share": (_share("exposed_copy_us"), percent, " of the step"),
     "exposed_comm_share": (_share("exposed_comm_us"), percent, " of the step"),
     "wait_share": (_waiting, percent, " of the step"),
-    "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind == "trace" else None, _kernels, " a step"),
+    "kernel_count": (lambda r: r.work.kernels if r.devices and r.kind in ("trace", "job") else None, _kernels, " a step"),
     "peak_bytes": (_peak("peak_allocated_bytes"), size, ""),
     "reserved_bytes": (_peak("peak_reserved_bytes"), size, ""),
     "kernel_ms": (lambda r: r.work.kernel_us / 1000 if r.devices and r.kind == "trace" else None, _ms, " a step"),

@@ -82,8 +82,10 @@ def test_the_command_refuses_jobs_of_two_programs_and_names_each_that_it_reads()
 def test_budgets_of_a_job(sides):
     slow, fixed = sides
     budgets = {"step_ms": 10.0, "wait_share": 0.2, "idle_share": 0.2, "exposed_comm_share": 0.25, "kernel_count": 10}
-    assert [v.status for v in check(budgets, slow)] == ["crossed", "crossed", "crossed", "crossed", "unknown"]
-    assert [v.status for v in check(budgets, fixed)] == ["kept", "kept", "kept", "kept", "unknown"]
+    assert [v.status for v in check(budgets, slow)] == ["crossed", "crossed", "crossed", "crossed", "crossed"]
+    assert [v.status for v in check(budgets, fixed)] == ["kept", "kept", "kept", "kept", "crossed"]
+    (kernels,) = check({"kernel_count": 1000}, fixed)
+    assert (kernels.status, kernels.value) == ("kept", compare([slow], [fixed]).after.kernels), "as a comparison counts them"
 
 
 def test_shares_of_a_job_are_of_the_step_as_it_runs_when_nobody_records(sides):
