@@ -147,7 +147,7 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
         why = f"{older:.0%} of the peak is older than the history, and what it is cannot be told"
     priced = [] if loud else [f.finding for f in found if not f.finding.allowed and _priced(f.finding, memory)]
     if priced:
-        summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, at a price that makes it no fault."
+        summary += f" {priced[0].fix.title}: {size(priced[0].saving.expected)} less, hardly worth its price."
     stands_out = _BOTTLENECKS.get(loud[0].rule, "memory") if loud else "no fault stands out" if priced else "nothing stands out"
     if not why and beside:
         why = f"only GPU {memory.device} was looked at, which holds {most_of}; {counted(len(others), 'other')} not"
