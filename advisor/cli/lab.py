@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import dropwhile
@@ -80,24 +80,26 @@ def record(
     """
     from advisor.lab.find_steps import Steps
     from advisor.lab.launch import launch, signal_of
-    from advisor.lab.record import Options
+    from advisor.lab.record import Options, recordings
 
     _check_steps(steps)
     options = Options(warmup=warmup, timed=timed, light=0 if nsys else light, deep=0 if nsys else deep, nsys=light if nsys else 0)
+    earlier = recordings(output)
     code = launch(command, output, options, steps=cast(Steps, steps), keep_going=keep_going)
-    for line in _recorded(output):
+    recorded = dict(recordings(output).items() - earlier.items())
+    for line in _recorded(sorted(recorded)):
         say(f"advisor: {line}")
+    if earlier and not recorded:
+        say(f"advisor: nothing was recorded, and the earlier recording in {output} stands")
     if killed := signal_of(code):
         say(f"advisor: the program ended with exit code {code}, which {killed} leaves")
     if code:
         raise typer.Exit(code)
 
 
-def _recorded(directory: Path) -> Iterator[str]:
+def _recorded(files: Sequence[Path]) -> Iterator[str]:
     """What was recorded, a line each rank, and what to do next."""
-    from advisor.lab.record import FILE
-
-    for path in sorted(directory.glob(f"**/{FILE}")):
+    for path in files:
         saved = json.loads(path.read_text(encoding="utf-8"))
         times = saved["unprofiled_step_us"]
         if times:

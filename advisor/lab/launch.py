@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 from advisor.errors import TraceError, UsageError
+from advisor.files import PART
 from advisor.lab.find_steps import SPEC, Steps
-from advisor.lab.record import CAPTURES, FILE, Options, prepare, remove_empty
+from advisor.lab.record import CAPTURES, FILE, TRACES, Options, clear, prepare, recordings, remove_empty
 
 # Python runs a module of this name as it starts. Ours makes way for the one that it hides, and imports advisor from where it
 # stands: the command may run in an environment that has another one, or none.
@@ -43,17 +44,19 @@ NSYS = ("nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--capt
 
 
 def launch(command: Sequence[str], directory: Path, options: Options, *, steps: Steps = "auto", keep_going: bool = False, log: Path | None = None) -> int:
-    """Run `command` and record it into `directory`; returns its exit code, 128 + n where signal n ended it.
+    """Run `command` and record it into `directory`, where an earlier recording stays unless there is another; returns its exit code, 128 + n
+    where signal n ended it.
 
     log: the file that takes what the command prints. Raises UsageError where the command cannot be started, TraceError where it ended
     well but nothing was recorded, or because it profiles itself.
     """
-    if shutil.which(command[0]) is None:  # before an earlier recording is taken away
+    if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} cannot be started: there is no such command", _STARTED)
     if options.nsys:
-        command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / "nsys"), *command]
+        command = [*_nsys(), "--force-overwrite=true", "-o", str(directory / f"{PART}nsys"), *command]
     made = not directory.exists()
     prepare(directory)
+    earlier = recordings(directory)
     package = Path(__file__).resolve().parents[1]
     with TemporaryDirectory(prefix="advisor-") as folder:
         start = Path(folder, "sitecustomize.py")
@@ -63,10 +66,12 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
         code = _run(command, {**os.environ, SPEC: json.dumps(asked), "PYTHONPATH": os.pathsep.join(paths)}, log)
         why = json.loads(refused.read_text(encoding="utf-8")) if refused.exists() else []
-    recorded = any(directory.glob(f"**/{FILE}"))
-    if options.nsys and not recorded:  # nothing tells of them: the next run would take them for somebody's
-        for name in CAPTURES:
-            (directory / name).unlink(missing_ok=True)
+    recorded = dict(recordings(directory).items() - earlier.items())
+    if recorded:
+        _replace(directory, [path.parent for path in earlier if path not in recorded])
+    for name in (FILE, *TRACES, *CAPTURES):  # what a program was killed over
+        for path in (directory / f"{PART}{name}", *directory.glob(f"rank*/{PART}{name}")):
+            path.unlink(missing_ok=True)
     if made and not recorded:
         remove_empty(directory)
     if code == 0 and why and not recorded:
@@ -74,11 +79,21 @@ def launch(command: Sequence[str], directory: Path, options: Options, *, steps: 
     if code == 0 and not recorded:
         raise TraceError(
             "the program ended and no step was found in it",
-            "Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script and run it by itself.",
+            f"{f'The earlier recording in {directory} stands. ' if earlier else ''}Steps are the optimizer's, or the outermost module's forward without gradients: see --steps, or use advisor.record in the script and run it by itself.",
         )
     if options.nsys and code == 0:
         _export(directory)
     return code
+
+
+def _replace(directory: Path, stale: Sequence[Path]) -> None:
+    """Take away what is left of an earlier recording, that of more ranks say, and put captures in the place of its own."""
+    for folder in stale:
+        clear(folder)
+    for name in CAPTURES:
+        (directory / name).unlink(missing_ok=True)
+        if (directory / f"{PART}{name}").exists():
+            (directory / f"{PART}{name}").replace(directory / name)
 
 
 def _run(command: Sequence[str], environment: dict[str, str], log: Path | None) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, ref
 
 from advisor.errors import UsageError
+from advisor.files import PART
 from advisor.lab import profilers
 from advisor.lab.clock import (
     SETTLED_STEPS,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "recording.json"
+TRACES = ("light.json.gz", "deep.json.gz")
 CAPTURES = ("nsys.nsys-rep", "nsys.sqlite")
 """What Nsight Systems writes beside it."""
 VERSION = 1
@@ -101,7 +103,7 @@ class Run:
         self.steady = False
         self.unprofiled_step_us: list[float] = []
         self.gave_way: UsageError | None = None
-        """What profiled beside this recording, which ended there, and what to do."""
+        """What profiled beside this recording, which ended there, or why it was not kept; and what to do."""
         self._warn = warn or _warn
         # Ranks wait for each other: one that counts its steps by its own clock would stop while another goes on.
         self._lockstep = int(os.environ.get("WORLD_SIZE") or 1) > 1
@@ -177,7 +179,11 @@ class Run:
         missing = [name for name in ("light", "deep") if getattr(self.options, name) and name not in self._traces]
         if missing:
             self._note(f"the program ended before the {' and '.join(missing)} trace: {self._what_is_needed()}")
-        self._save()
+        if not self._traces and (missing or self.options.nsys) and (self.directory / FILE).exists():  # an earlier one says more than times alone
+            self.gave_way = UsageError(f"nothing was traced, and the earlier recording in {self.directory} is kept", "Let the program run for longer.")
+            self._note(self.gave_way.message)
+        else:
+            self._save()
 
     def give_way(self, to: UsageError) -> None:
         """Something else profiles in this process: end here, and keep what was recorded if it can be analysed."""
@@ -332,7 +338,7 @@ class Run:
         def ready(profiler: profile) -> None:
             if self._over:
                 return
-            export(profiler, self.directory / f"{name}.json.gz", self.measured())
+            export(profiler, self.directory / f"{PART}{name}.json.gz", self.measured())
             self._traces[name] = f"{name}.json.gz"
 
         self._profiler = profile(
@@ -380,7 +386,11 @@ class Run:
     def _save(self) -> None:
         if self.unprofiled_step_us or self._traces:
             text = json.dumps({"version": VERSION, **self.measured(), **self._traces, "notes": self.notes}, indent=1)
-            (self.directory / FILE).write_text(text + "\n", encoding="utf-8")
+            (self.directory / f"{PART}{FILE}").write_text(text + "\n", encoding="utf-8")
+            for earlier in recordings(self.directory):  # not before all that takes its place is written
+                clear(earlier.parent)
+            for name in (*self._traces.values(), FILE):
+                (self.directory / f"{PART}{name}").replace(self.directory / name)
         else:
             self._remove_empty()
 
@@ -398,7 +408,7 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
 
     After warm-up, some 20 steps are timed without a profiler, then 5 recorded lightly and 3 with shapes, stacks and memory.
     The loop goes on afterwards; `run.done` says that it may end. `options` are those of `Options`, in steps.
-    Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced. Raises UsageError where
+    Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced once there is another. Raises UsageError where
     the directory holds such files that are none of ours.
     """
     return Run(directory, Options(**options))
@@ -453,20 +463,28 @@ def remove_empty(directory: Path) -> None:
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory and take an earlier recording out of it. Raises UsageError where files there are none of ours."""
+    """Make the directory; an earlier recording in it stays until another takes its place. Raises UsageError where files there are none of ours."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory} is a file", "Give the path of a directory.")
     directory.mkdir(parents=True, exist_ok=True)
     captures = [directory / name for name in CAPTURES if (directory / name).exists()]
-    if captures and not any(directory.glob(f"**/{FILE}")):
+    if captures and not recordings(directory):
         raise UsageError(f"{captures[0]} is no recording of advisor's", "Give another directory.")
     for folder in (directory, *directory.glob("rank*/")):
-        present = [folder / name for name in ("light.json.gz", "deep.json.gz") if (folder / name).exists()]
+        present = [folder / name for name in TRACES if (folder / name).exists()]
         if present and not (folder / FILE).exists():
             raise UsageError(f"{present[0]} is no recording of advisor's", "Give another directory.")
         if (folder / FILE).exists() and b'"unprofiled_step_us"' not in (folder / FILE).read_bytes()[:4096]:
             raise UsageError(f"{folder / FILE} was not written by advisor", "Give another directory.")
-        for path in (folder / FILE, *present):
-            path.unlink(missing_ok=True)
-    for path in captures:
-        path.unlink()
+
+
+def recordings(directory: Path) -> dict[Path, tuple[int, int]]:
+    """The file of the recording in a directory and those of its ranks', each with what tells it from one that was written later."""
+    files = [path for path in (directory / FILE, *sorted(directory.glob(f"rank*/{FILE}"))) if path.exists()]
+    return {path: (status.st_ino, status.st_mtime_ns) for path, status in zip(files, map(Path.stat, files), strict=True)}
+
+
+def clear(folder: Path) -> None:
+    """Take a recording that `prepare` has seen out of its folder."""
+    for name in (FILE, *TRACES, *CAPTURES):
+        (folder / name).unlink(missing_ok=True)

@@ -371,6 +371,59 @@ def test_a_program_that_a_signal_kills_says_which(tmp_path, monkeypatch, capfd):
     assert ended.value.code == 139 and "which SIGSEGV (segmentation fault) leaves" in capfd.readouterr().err
 
 
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_earlier_recording_stays_until_there_is_another(tmp_path, monkeypatch, capfd):
+    out = tmp_path / "out"
+    few = [part for name, value in FEW.items() if name != "settle" for part in (f"--{name}", str(value))]
+
+    def record(text, *arguments):
+        monkeypatch.setattr(sys, "argv", ["advisor", "record", "-o", str(out), *few, "--", PYTHON, written(tmp_path, text), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    assert record(TRAIN, "100000") == 0
+    earlier = contents(out)
+    killed_in_a_trace = TRAIN.replace("    optimizer.step()", "    optimizer.step()\n    if list(OUT.glob('.advisor-light*')): os.kill(os.getpid(), 9)")
+    killed_in_a_trace = f"import os, pathlib\nOUT = pathlib.Path({str(out)!r})\n{killed_in_a_trace}"
+    too_short = TRAIN, "3", "7"
+    for program in (("1 / 0",), ("print('no step')",), too_short[:2], too_short, (killed_in_a_trace, "100000")):
+        assert record(*program) != 0 and "earlier recording" in capfd.readouterr().err
+        assert contents(out) == earlier
+    assert record(TRAIN, "100000") == 0 and contents(out).keys() == earlier.keys() and contents(out) != earlier
+
+
+def test_a_recording_takes_the_place_of_one_of_more_ranks(tmp_path, monkeypatch, train):
+    command = [PYTHON, written(tmp_path, TRAIN), "100000"]
+    for world, rank in ((2, 1), (2, 0)):
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        monkeypatch.setenv("RANK", str(rank))
+        assert launch(command, tmp_path / "out", Options(**FEW)) == 0
+        assert {path.parent.name for path in (tmp_path / "out").rglob("*.json")} == {f"rank{rank}"}
+    monkeypatch.delenv("WORLD_SIZE")
+    with advisor.record(tmp_path / "out", **FEW) as run:
+        for batch in run.steps(batches(30)):
+            train(batch)
+    assert sorted(map(str, contents(tmp_path / "out"))) == ["deep.json.gz", "light.json.gz", "recording.json"]
+
+
+def test_an_earlier_recording_outlives_an_error_in_the_loop(tmp_path, train):
+    def record(count):
+        with advisor.record(tmp_path, **FEW) as run:
+            for batch in run.steps(batches(count)):
+                train(batch)
+            1 / (count - 5)
+
+    record(30)
+    earlier = contents(tmp_path)
+    with pytest.warns(UserWarning, match="the earlier recording"), pytest.raises(ZeroDivisionError):
+        record(5)
+    assert contents(tmp_path) == earlier
+
+
 def test_a_program_without_steps_says_so(tmp_path):
     with pytest.raises(TraceError, match="no step was found"):
         launch([PYTHON, "-c", "print('hello')"], tmp_path, Options(**FEW))
