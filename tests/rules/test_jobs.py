@@ -11,7 +11,7 @@ import pytest
 
 from advisor.compare.budgets import check
 from advisor.engine.fleet import reduced
-from advisor.engine.kinds.job import _headline
+from advisor.engine.kinds.job import _headline, _of_recording
 from advisor.engine.reduce import Judging
 from advisor.engine.rule import Judged, catalog
 from advisor.engine.run import run
@@ -181,6 +181,17 @@ def test_what_the_rank_that_others_wait_for_shows_may_gain_the_job_what_they_wai
     if gains:
         assert finding.severity == "low" and finding.saving.high <= late_us / report.window.step_us * step_us * 1.001
         assert f"the others wait for rank {waited_for}" in finding.possible_why
+
+
+@pytest.mark.parametrize(
+    ("blamed", "cause", "severity", "status"),
+    [(1, "host", "low", "possible"), (0, "host", "low", "found"), (1, "compute", "low", "found"), (1, "host", "high", "found")],
+)
+def test_the_little_that_is_left_of_a_host_recorded_late_is_no_surer_than_the_headline(blamed, cause, severity, status):
+    # Of this job the headline says that rank 1 was recorded late, and that recording may have made it.
+    job = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job)
+    finding = msgspec.structs.replace(fused(0.03 * job.step_us), rule="straggler", severity=severity, cause=cause, ranks=(blamed,))
+    assert _of_recording(job, Judged(finding, None)).finding.status == status
 
 
 def test_a_small_fault_of_the_job_hides_no_large_one_of_all_ranks():

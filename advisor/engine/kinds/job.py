@@ -89,7 +89,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:
     """The job's own findings first, most saving first; then what its ranks' traces show by themselves, each said once."""
     job = workspace.get(Job)
-    found = [_of_short(job, _of_transfers(job, f)) for f in found]
+    found = [_of_recording(job, _of_short(job, _of_transfers(job, f))) for f in found]
     found = sorted(found, key=lambda f: (SEVERITIES.index(f.finding.severity), -f.finding.saving.expected, f.finding.rule))
     found = [in_true_time(f, job.true_step) for f in _folded(job, found)]
     return found + [Judged(f, None) for f in _shared(job, [f.finding for f in found])]
@@ -133,6 +133,16 @@ def _of_short(job: Job, found: Judged) -> Judged:
             found, f"of rank {of.rank} {counted(steps, 'step')} {'was' if steps == 1 else 'were'} recorded, of the others {usual}", RECORD_RANKS
         )
     return found
+
+
+def _of_recording(job: Job, found: Judged) -> Judged:
+    """The finding; a possible one where little is left of a host's lateness once what recording cost is taken off: what is left may be recording too,
+    as the headline says of such a rank."""
+    finding = found.finding
+    late = {job.numbers[at] for at in _recorded_late(job)}
+    if finding.loud or finding.status == "possible" or finding.cause != "host" or not late & {*finding.ranks[:1]}:
+        return found
+    return _only_possible(found, "", TIMED)
 
 
 def _only_possible(found: Judged, why: str, decide_with: str) -> Judged:
