@@ -19,7 +19,7 @@ from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary, path_of
-from advisor.sources.ranks import JobTraces, holds_ranks, job_of, latest_among, snapshots_among, traces_among
+from advisor.sources.ranks import JobTraces, exports_left, holds_ranks, job_of, latest_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES, pr
             snapshots = snapshots_among(names)
             if not traces and snapshots:
                 return _of_ranks(job_of(snapshots, path), max_bytes) if len(snapshots) > 1 else read(snapshots[0], max_bytes=max_bytes)
-            beside = _of_snapshots_left(snapshots)
+            beside = "; ".join(filter(None, (_of_snapshots_left(snapshots), _of_exports_left(exports_left(names, traces)))))
             if len(latest := latest_among(traces)) > 1:
                 told = "; ".join(filter(None, (_of_runs(logged) or _of_ranks_left(len(traces) - len(latest)), beside)))
                 return job_of(latest, path, told, logged[-1].name if logged and logged[-1] != Path(path) else "")
@@ -133,6 +133,14 @@ def _of_snapshots_left(snapshots: Sequence[str]) -> str:
     first = os.path.basename(snapshots[0])
     many = f"{first}, a snapshot of memory, was" if len(snapshots) == 1 else f"{first} and {counted(len(snapshots) - 1, 'other')}, snapshots of memory, were"
     return f"{many} not read: give one beside a trace with --memory"
+
+
+def _of_exports_left(exports: Sequence[str]) -> str:
+    """Which exports lie beside traces of another format and are not read; "" where none does."""
+    if not exports:
+        return ""
+    many = f"{os.path.basename(exports[0])} was" if len(exports) == 1 else f"{os.path.basename(exports[0])} and {counted(len(exports) - 1, 'other')} were"
+    return f"{many} not read: of a directory the traces of one format are taken; give what is left out alone"
 
 
 def _chosen(part: object, told: str) -> object:

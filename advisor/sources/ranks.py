@@ -82,6 +82,13 @@ def traces_among(names: Sequence[str]) -> list[str]:
     return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
 
+def exports_left(names: Sequence[str], traces: Sequence[str]) -> list[str]:
+    """Which of a directory's exports are none of the traces chosen of it, nor packed from one."""
+    kept = {*traces}
+    exports = (n for n in names if n.endswith(_EXPORTS + _PACKED_EXPORTS))
+    return sorted((n for n in exports if not {n, n.removesuffix(".gz"), n.removesuffix(".zst")} & kept), key=_natural) if traces else []
+
+
 def snapshots_among(names: Sequence[str]) -> list[str]:
     """Which of a directory's files are snapshots of memory, by their names."""
     return sorted((name for name in names if name.endswith(_SNAPSHOTS)), key=_natural)

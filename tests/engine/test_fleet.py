@@ -27,7 +27,7 @@ from advisor.report.finding import Clear, Failed, Skipped
 from advisor.report.saved import read_report
 from advisor.reports import formats
 from advisor.sources import isolated, load, read, read_several
-from advisor.sources.ranks import holds_ranks
+from advisor.sources.ranks import exports_left, holds_ranks, traces_among
 from advisor.views.ranks.job import RankSummaries
 from advisor.views.ranks.summary import RankSummary
 from tests.benchmarks.many_ranks import report
@@ -220,6 +220,14 @@ def test_a_rank_whose_file_is_cut_before_its_kernels_is_said_to_be_cut(tmp_path)
     (tmp_path / "job" / "rank1.json.gz").write_bytes(whole[:20_000])
     (unread,) = reduced(read(tmp_path / "job"), BARE, executor="serial").parts[0].unread
     assert "stops at byte 20,000" in unread.why
+
+
+def test_what_lies_beside_a_jobs_traces_in_another_format_is_said_to_be_left_out(tmp_path):
+    shutil.copytree(JOB, tmp_path / "job")
+    (tmp_path / "job" / "rank2.sqlite").touch()
+    assert read(tmp_path / "job").parts[0].chosen.startswith("rank2.sqlite was not read")
+    unlike, packed = ["a.sqlite", "b.sqlite.gz"], ["a.sqlite", "a.sqlite.gz"]
+    assert exports_left(unlike, traces_among(unlike)) == ["b.sqlite.gz"] and not exports_left(packed, traces_among(packed))
 
 
 @pytest.fixture
