@@ -54,6 +54,18 @@ _FIXES = {
     ),
 }  # fmt: skip
 
+_JITTER = Fix(
+    title="Let what comes and goes come on all ranks at once",
+    steps=(
+        "Record more steps and look at which ranks are late in which: what comes every n-th step, as a log or an evaluation does, shows its pace.",
+        "Collect garbage on all ranks in the same step: each that does so when it likes holds up all the others.",
+        "Pin each rank to its own cores, and keep other programs off the machines.",
+    ),
+    code=Code(before="loss.backward()", after="gc.disable()  # once, before the loop\nloss.backward()\nif step % 500 == 0:\n    gc.collect()"),
+    url="https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",
+    risk="Between two collections memory grows by what only a collection frees.",
+)
+
 
 @rule("straggler", relies_on=("ranks",), min_saving_share=0.02)
 def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_explained: Share = 0.8, min_dispatch_share: Share = 0.25) -> Outcome:
@@ -77,7 +89,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
 
     How to fix it
     By cause: what only that rank does on its host, moved out of the step; its loader given workers; its GPU's clocks compared
-    with the others'.
+    with the others'. Where ranks hold each other up by turns no rank is to be mended: what comes and goes is made to come on all at once.
 
     When to ignore it
     When the rank does in the recorded steps what it rarely does (a checkpoint).
@@ -111,7 +123,7 @@ def straggler(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5, min_ex
             title="Ranks hold each other up, now this one, now that one",
             summary=f"{lead}, but not in every step: this is jitter, and no rank is the one to mend.",
             evidence=_evidence(job, culprit, spent),
-            fix=_FIXES[cause],
+            fix=_JITTER,
             edits=JobEdits(AsOthers(ranks=(culprit.at,), share=0.0), edit, edit),
             removes="the excess of the rank that is late most",
             quiet=why,

@@ -26,3 +26,9 @@ def test_a_rank_that_is_late_once_in_a_recording_without_steps_is_low():
     late = found(whole)
     assert late.ranks == (0,) and late.at_most == "low"
     assert found(marked).at_most == "high", "a marked step stands for the others"
+
+
+def test_where_ranks_are_late_by_turns_the_fix_is_of_no_rank():
+    jitter = found(job_of([[[5000.0, 500.0], [1000.0, 500.0], [1000.0, 500.0]], *[[[1000.0, 500.0]] * 3] * 2]))
+    assert "no rank is the one to mend" in jitter.summary and "that rank" not in " ".join((jitter.fix.title, *jitter.fix.steps))
+    assert "all ranks" in jitter.fix.title
