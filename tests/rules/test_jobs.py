@@ -79,6 +79,14 @@ def test_a_rank_whose_lateness_is_taken_for_the_recorder_s_is_named_and_the_job_
     assert f"the others wait for rank {rank} in collectives" in headline.summary and "taken off" in headline.summary
 
 
+@pytest.mark.parametrize(("ranks", "named"), [((), True), ((0, 1), True), ((0,), False)])
+def test_a_fault_of_the_whole_job_hides_no_rank_that_is_recorded_late(ranks, named):
+    job = Workspace(*reduced(read(JOBS / CASES["ddp_even_2"]["dir"]), Judging(rules=()), executor="serial").parts).get(Job)
+    top = msgspec.structs.replace(fused(0.3 * job.step_us), rule="small-messages", severity="high", ranks=ranks)
+    headline = _headline(job, [Judged(top, None)], report_of("ddp_even_2").breakdown)
+    assert headline.bottleneck == "small-messages" and ("rank 1" in headline.judged_why) == named
+
+
 def test_a_job_whose_ranks_fail_a_check_is_judged_in_part_whatever_it_finds(monkeypatch):
     failed = Health(check="clock-causality", status="failed", detail="kernels begin before their launches", touches=("host",))
     monkeypatch.setattr("advisor.engine.kinds.job._of_ranks", lambda job: [failed])

@@ -422,7 +422,8 @@ def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headlin
         return msgspec.structs.replace(made, judged="partly", judged_why=f"ranks' traces fail {', '.join(check.check for check in failed)}: {failed[0].detail}")
     if unseen := _unseen(job):
         return msgspec.structs.replace(made, judged="partly", judged_why=unseen)
-    late = [] if top else _recorded_late(job)
+    # A fault of the whole job hides no rank's; what speaks of some ranks says already who is late.
+    late = _recorded_late(job) if not top or len(top.ranks) in (0, len(job.ranks)) else []
     if not late:
         return made
     first, *others = ((f"for rank {job.numbers[at]}", percent(float(job.waited_for_us[at]) / job.step_us)) for at in late)
