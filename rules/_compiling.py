@@ -12,7 +12,7 @@ _OF_PASSES = (
     "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
     "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",
 )
-_BREAKS = "Look for graph breaks (TORCH_LOGS=graph_breaks names the lines): each one is a return to eager launches."
+_BREAKS = "TORCH_LOGS=graph_breaks names what returns to eager launches."
 
 
 def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
@@ -30,7 +30,7 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
             title="Replay the compiled code from CUDA graphs",
             steps=(
                 'Compile with mode="reduce-overhead": the trace shows compiled code whose kernels are still launched one by one.',
-                _BREAKS,
+                f"Look for graph breaks: {_BREAKS}",
             ),
             code=Code(before="model = torch.compile(model)", after='model = torch.compile(model, mode="reduce-overhead")'),
             url=url,
@@ -41,8 +41,7 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
             title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the training step",
             steps=(
                 *(_OF_PASSES if in_passes else ()),
-                "Compile the model, so that forward and backward launch fewer, larger kernels.",
-                _BREAKS,
+                f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
                 *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
                 "That is what is saved here. If shapes are fixed, going on to capture the whole step in a torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
                 "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
@@ -76,10 +75,9 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
         title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the model into CUDA graphs",
         steps=(
             *(_OF_PASSES if in_passes else ()),
-            'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these.',
+            f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
             "Where the step is a loop over a small network, compile the function that holds the loop, if the host reads nothing between its passes: a graph of "
             "one pass is launched anew in each. What is written into arguments in place keeps CUDA graphs away: return it.",
-            _BREAKS,
             "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
             "If requests can wait for each other, batch them.",
         ),

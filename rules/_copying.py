@@ -25,12 +25,12 @@ def sent_narrow(widened: Widened) -> tuple[str, ...]:
     )
 
 
-def copying(pageable_share: float, given: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
-    """What to do about copies between host and device. pageable_share: of them; given: of them, numbers that an op is given; created: of those to the
+def copying(pageable_share: float, written: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
+    """What to do about copies between host and device. pageable_share: of them; written: of them, numbers that are written at indices; created: of those to the
     device, made on the host by the op just before; small: below the size from which bytes count; loader: whether a data loader makes the batches;
     narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
-    if given >= 0.5:
+    if written >= 0.5:
         code, why = VALUE_OF_THE_DEVICE
         return Fix(
             title="Write values that are on the GPU already",

@@ -222,6 +222,6 @@ def _fix(work: OwnWork, narrow: tuple[str, ...]) -> Fix:
 
 def _where(work: OwnWork) -> str:
     """The work as something to look at."""
-    if work.kind == "unknown":
-        return f"Find what that {work.label} is (a recording with with_stack=True, or a sampling profiler, names it)"
+    if work.kind == "unknown" and not work.label.startswith("blocked in"):
+        return f"Find what the host does: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
     return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.engine.rule import Found, Outcome, rule
-from advisor.intervals import Ints, joined
+from advisor.intervals import Ints, Mask, joined
 from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Fix
@@ -144,7 +144,7 @@ def launch_gap(
     pauses_us = float(gaps.causes[beside].to_numpy().sum()) / steps.steps
     lost_us = float(waiting.sum()) / steps.steps + pauses_us
     graph = AsGraph(GRAPH_LAUNCH_US, GRAPH_NODE_GAP_US)
-    edits = _edits(program, graph, timeline, host_time, compiled, capturable, calls)
+    edits = _edits(program, graph, timeline, host_time, compiled, capturable, calls, work.kernel)
     if recurrent.cells:
         edits = edits._replace(expected=recurrent.edit)
     only_capture = (
@@ -158,7 +158,7 @@ def launch_gap(
         summary=f"{counted(inside.sum() / steps.steps, 'GPU op')} a step, with a median of "
         f"{duration(float(np.median(frame['dur_us'].to_numpy()[inside])))}; the GPU waits {duration(waiting.sum() / steps.steps)} "
         f"of each {duration(work.step_us)} step ({share:.0%}) for the host to issue the next one"
-        + (f", and {duration(pauses_us)} more in pauses between launches, in which it may do something else." if pauses_us >= WORTH_SAYING * lost_us else "."),
+        + (f", and {duration(pauses_us)} more in pauses of the host between launches." if pauses_us >= WORTH_SAYING * lost_us else "."),
         edits=edits,
         removes="the host's cost of issuing kernels one by one",
         at_most_us=lost_us,
@@ -187,7 +187,7 @@ def _jitted_calls(work: GpuWork, calls: HostCalls) -> Ints:
 
 
 def _edits(
-    program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls
+    program: Program, graph: AsGraph, timeline: Timeline, host_time: HostTime, compiled: CompiledStep, capturable: Capturable, calls: HostCalls, kernels: Mask
 ) -> Edits:
     if program.framework == "jax":
         # What is jitted as one is traced once: the Python of JAX between its ops runs no more; at most, nothing else on the host either.
@@ -197,7 +197,7 @@ def _edits(
         nothing = np.ones(len(host_time.recorded.host_us))
         return Edits(CheaperDispatch(0.5), combine(graph, host_time.without(of_jax)), combine(graph, WithoutHostTime(nothing, nothing)))
     if capturable.in_passes and not program.compiled:
-        return Edits(combine(), CheaperDispatch(IN_PASSES, _of_library(calls)), graph)
+        return Edits(combine(), CheaperDispatch(IN_PASSES, _of_library(calls, kernels)), graph)
     if not program.compiles_whole:
         if program.compiled:
             return Edits(combine(), CheaperDispatch(REPLAYED_IN_PARTS), graph)
@@ -205,9 +205,9 @@ def _edits(
     return Edits(CheaperDispatch(0.5), combine(compiled.fused, graph), combine(compiled.fused, graph))
 
 
-def _of_library(calls: HostCalls) -> Ints:
+def _of_library(calls: HostCalls, kernels: Mask) -> Ints:
     """Calls (positions) of a library's own loops, as over the words of a sentence: no compiler makes them fewer or cheaper."""
-    known = np.flatnonzero(calls.op >= 0)
+    known = np.flatnonzero((calls.op >= 0) & calls.launching(kernels))
     _, of, count = np.unique(calls.op[known], return_inverse=True, return_counts=True)
     return known[count[of] >= LIBRARY_LOOP]
 

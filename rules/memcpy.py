@@ -20,7 +20,7 @@ from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_copies import FEWEST_REPEATS, HostCopies, us_a_step_inside
 from advisor.views.replay.made_on_host import MadeOnHost, created_on_host
 from advisor.views.replay.staged_copies import StagedCopies
-from advisor.views.replay.value_waits import given
+from advisor.views.replay.value_waits import written
 from advisor.views.replay.widened import Widened
 from advisor.views.time.device_time import Partition
 from advisor.views.time.idle_gaps import Gaps
@@ -161,7 +161,7 @@ def memcpy(
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
             copying(
                 pageable_share,
-                float(given(work)[copies.at].mean()),
+                float(written(work)[copies.at].mean()),
                 created,
                 float((copies.bytes[copies.at] < small_bytes).mean()),
                 loader,

@@ -111,7 +111,8 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
     unsure = ~known[at] & ~work.of(*DIVISIBLE)[at]
     families = work.kernels.family[work.rows[at]]
     of_family = np.bincount(families, dur_us)
-    kinds = [n for n in np.argsort(-of_family).tolist() if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9)]
+    most, *rest = np.argsort(-of_family).tolist()
+    kinds = [most, *(n for n in rest if of_family[n] >= max(WORTH_A_WORD * dur_us.sum(), 1e-9))]
     longest, *others = (int(at[np.argmax(np.where(families == n, dur_us, 0.0))]) for n in kinds)
     also = [(FAMILIES[n], work.kernel_name(k)) for n, k in zip(kinds[1:], others, strict=True)]
     maps = next((shape for shape, _ in found.shapes.inputs(int(work.op[longest]))), ())

@@ -113,14 +113,15 @@ def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, o
         return f"The {'measured kernels take' if kind == 'kernels' else 'step takes'} exactly as long as before."
     by = _by(before_us, change_us)
     if kind == "kernels":
-        return f"The measured kernels together take {by} under the profiler."
+        return f"The measured kernels together take {by} under the profiler{', which is no more than they repeat within' if verdict == 'within noise' else ''}."
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
     mostly = f", mostly {_moved(most)}" if most else ""
     unknown = "; the noise is not known: that takes three captures a side" if one_capture else ""
     if verdict == "within noise":
-        told = f"step takes {by}, and unprofiled steps repeat within about {NO_DIFFERENCE:.0%}" if one_capture else f"mean step takes {by}"
-        return f"No change beyond the noise: the {told}{unknown}."
+        if one_capture:
+            return f"No change that can be told: the step takes {by}, and unprofiled steps repeat within about {NO_DIFFERENCE:.0%}{unknown}."
+        return f"No change beyond the noise: the mean step takes {by}."
     return f"The step takes {by}{mostly}{unknown}."
 
 

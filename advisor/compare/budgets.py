@@ -158,6 +158,8 @@ def _measure(name: str, limit: float, report: Report) -> Verdict:
 def _regression(limit: float, report: Report, against: Comparison | None) -> Verdict:
     if against is None:
         return Verdict(REGRESSION, "not checked", "a snapshot of memory has no step" if report.kind == "memory" else "no --baseline was given")
+    if against.verdict == "unknown":
+        return Verdict(REGRESSION, "unknown", against.summary.rstrip("."))
     told = f"the step changed by {changed_by(against.change_share)}"
     if 100 * against.change_share <= limit:
         return Verdict(REGRESSION, "kept", f"{told}, {limit:g}% allowed")

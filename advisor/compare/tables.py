@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -120,7 +121,8 @@ def kernel_time(before: Sequence[Report], after: Sequence[Report], draws: Draws)
     """Kernels by name, with their calls a step, largest change first."""
     # Only what has no name of the other side is looked up by spelling, which leaves namespaces out.
     names = {k.name for report in before for k in report.kernels}
-    spellings = {same_name(name): name for name in names}
+    often = Counter(map(same_name, names))
+    spellings = {same: name for name in names if often[same := same_name(name)] == 1}
 
     def named(kernel: KernelRow) -> str:
         return kernel.name if kernel.name in names else spellings.get(same_name(kernel.name), kernel.name)

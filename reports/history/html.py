@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.compare.history import Trend
 from advisor.reports._clean import visible
 from advisor.reports.history import text
@@ -13,7 +15,7 @@ SUFFIX = ".html"
 
 def render(trend: Trend) -> str:
     """The history as one HTML document, without scripts."""
-    entries = trend.entries
+    entries = [replace(entry, commit=visible(entry.commit)) for entry in trend.entries]
     steps = [e.report.step_us for e in entries]
     top = max(steps) or 1.0
     points = [(100 * i / max(len(steps) - 1, 1), 100 * (1 - us / top)) for i, us in enumerate(steps)]

@@ -48,7 +48,7 @@ def bars(values: list[float]) -> str:
 
 def _line(before: Entry | None, entry: Entry) -> str:
     found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or "nothing found"
-    return f"{entry.time:%Y-%m-%d}  {entry.commit[:12]:12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {verdict(entry)}: {found}"
+    return f"{entry.time:%Y-%m-%d}  {visible(entry.commit[:12]):12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {verdict(entry)}: {found}"
 
 
 def verdict(entry: Entry) -> str:

@@ -16,7 +16,7 @@ from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _phrases
-from advisor.reports._clean import Limits, clean
+from advisor.reports._clean import Limits, clean, visible
 from advisor.reports._names import short, trace_id
 from advisor.reports.report import _draw, _job, _memory, _tpu
 from advisor.reports.report._checklist import checklist, tally
@@ -74,7 +74,7 @@ def _document(report: Report, limits: Limits) -> str:
         totals=_memory.totals(drawn, drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
-        left_out=_phrases.left_out(report),
+        left_out=visible(_phrases.left_out(report)),
         lanes=_draw.lanes(picture.step) if picture and picture.step else (),
         pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
         peaks=peaks,

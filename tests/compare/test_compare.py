@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import advisor
 from advisor.compare import compare
+from advisor.compare.budgets import REGRESSION, check
+from advisor.compare.tables import Draws, kernel_time
 from advisor.engine.run import run
 from advisor.errors import UsageError
 from advisor.report.recording import Prediction
@@ -275,6 +277,16 @@ def test_a_side_that_could_not_be_judged_is_named():
     ]
     none = compare([report], [faster, judged(faster, "no", "the trace fails replay")])
     assert none.verdict == "unknown" and none.summary == "The recording after could not be judged, so no change can be told."
+    assert [v.status for v in check({REGRESSION: 5}, faster, none)] == ["unknown"]
+
+
+def test_a_spelling_that_two_kernels_share_names_neither():
+    report = sample("memcpy/slow.json.gz")
+    before, after = (
+        msgspec.structs.replace(report, kernels=tuple(msgspec.structs.replace(report.kernels[0], name=f"void {space}::k<{size}>(int)") for space in "ab"))
+        for size in ("4", "(int)4")
+    )
+    assert all(0.0 in (row.before_us, row.after_us) for row in kernel_time([before], [after], Draws.of(1, 1)))
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.019, "within noise"), (1.021, "slower")])

@@ -118,7 +118,7 @@ CUT = Health(check="complete-file", status="failed", detail="its compressed data
         ({}, ""),
         ({"health": (CUT,)}, "the file of rank 0 was cut"),
         ({"health": (msgspec.structs.replace(CUT, status="degraded"),)}, ""),
-        ({"steps": 1}, "of rank 0 1 step was recorded, of the others 2"),
+        ({"steps": 1}, "rank 0 recorded 1 step, where 2 are usual"),
     ],
 )
 def test_a_rank_recorded_for_less_than_the_others_is_a_straggler_only_possibly(facts, why):

@@ -68,6 +68,17 @@ def test_kinds_that_take_a_quarter_of_the_time_have_their_own_step():
     assert "what interpolates" in divided(Family.NORM, False, also=[(Family.ELEMENTWISE, "upsample_bilinear2d_out_frame<float>")]).steps[1]
 
 
+def test_of_many_kinds_that_take_little_each_the_first_leads():
+    kinds = ("softmax_warp_forward", "tensor_kernel_scan_outer_dim", "layer_norm_kernel", "reduce_kernel", "sm90_xmma_gemm_bf16", "flash_fwd_kernel")
+
+    def body(trace, host, gpu):
+        for k, (op, name) in enumerate(zip(("_softmax", "cumsum", "native_layer_norm", "sum", "mm", "attention"), kinds, strict=True)):
+            trace.op(f"aten::{op}", host + 5 * k, 4, [ROWS, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+            trace.launch(host + 5 * k + 1, gpu + 400 * k, gpu + 400 * k + 400, name, grid_blocks=8, block_threads=1024, registers=32, shared_bytes=0)
+
+    assert found("small-grid", queued(body, gpu=2500)).fix.title == "Divide the work over the whole device"
+
+
 def enlarging(kind, channels=768):
     """PyTorch's kernel for NCHW has a thread for each of 64 x 48 places: 3 blocks. The bytes of 32 x 768 maps take 40 µs."""
     name = f"void at::native::(anonymous namespace)::upsample_{kind}<c10::Half, float>"

@@ -122,16 +122,15 @@ def _of_transfers(job: Job, found: Judged) -> Judged:
 def _of_short(job: Job, found: Judged) -> Judged:
     """The finding; a possible one where the rank that it blames was recorded for less than the others: what its trace lacks makes it look slower or
     faster than it is."""
-    of = next((one for one in job.ranks if one.rank in found.finding.ranks[:1]), None)
+    blamed = found.finding.ranks
+    of = next((one for one in job.ranks if blamed == (one.rank,)), None)
     if of is None or found.finding.status == "possible":
         return found
     if any(check.check == "complete-file" and check.status == "failed" for check in of.facts.health):
         return _only_possible(found, f"the file of rank {of.rank} was cut before its end", WHOLE_FILE)
     steps, usual = of.facts.steps, int(np.median([one.facts.steps for one in job.ranks if one is not of] or [0]))
-    if steps < usual:
-        return _only_possible(
-            found, f"of rank {of.rank} {counted(steps, 'step')} {'was' if steps == 1 else 'were'} recorded, of the others {usual}", RECORD_RANKS
-        )
+    if steps < FEWER * usual:
+        return _only_possible(found, f"rank {of.rank} recorded {counted(steps, 'step')}, where {usual} are usual", RECORD_RANKS)
     return found
 
 
@@ -443,6 +442,9 @@ def _of_single_ranks(job: Job, finding: Finding) -> bool:
 
 FOR_THEM = 0.5
 """Of all lateness in collectives: ranks with more of it together are those that are waited for (as for straggler)."""
+
+FEWER = 0.9
+"""Of the steps that are usual in a job: a rank with no more of them shows other figures for that alone."""
 
 MUCH = 0.1
 """Of the recorded step: hosts that are recorded differ by some hundredths of it from step to step, as even jobs show."""

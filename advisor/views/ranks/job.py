@@ -129,7 +129,8 @@ class Job:
             unseen = self.world_size - len({number for number in self.numbers if number >= 0})
             detail += f"; no trace of {unseen} of {self.world_size} ranks ({shown}): what they did is not known"
         if apart := self.apart:
-            detail += f"; {common(apart, self.numbers)} in none of them: {'it is' if len(apart) == 1 else 'they are'} no part of this job, or recorded at another time"
+            alone = ", or without a trace of those that it works with" if missing else ""
+            detail += f"; {common(apart, self.numbers)} in none of them: no part of this job, or recorded at another time{alone}"
         status = "degraded" if (missing or apart) and said.status == "ok" else said.status
         offset = float(np.ptp(self.matched.offsets_us)) if len(self.matched.offsets_us) else 0.0
         return msgspec.structs.replace(said, detail=detail, status=status, missing=missing, clock_offset_us=offset)

@@ -51,8 +51,8 @@ _CLIPPED = "aten::_foreach_norm"
 """What clip_grad_norm_ launches first. Before that it gathers all gradients, in Python."""
 _WRITTEN = (
     (re.compile(r"autograd::engine::"), _BACKWARD),
-    (re.compile(r"aten::(resolve_(conj|neg)|numpy_T)$"), ".numpy()"),
-    (re.compile(r"aten::lift_fresh$"), "torch.from_numpy()"),
+    (re.compile(r"aten::(resolve_(conj|neg)|numpy_T)$"), ".numpy() or .tolist()"),
+    (re.compile(r"aten::lift_fresh$"), "a tensor of an array"),
 )
 """Ops that stand for what nobody wrote as such."""
 _COLLECT = re.compile(r"<built-in (function|method) collect\b|^gc\.py|Python GC|garbage", re.IGNORECASE)
@@ -85,8 +85,9 @@ def own_work(
     pauses = pauses[0][long], pauses[1][long]
     found: list[tuple[float, float, OwnWork]] = []
     longest = np.sort(np.argsort(pauses[0] - pauses[1], kind="stable")[: MOST_PAUSES if named else MOST_UNNAMED])
+    outer = np.flatnonzero((ops.parent < 0) & host.on_threads(cpu))
     for start, end in zip(pauses[0][longest].tolist(), pauses[1][longest].tolist(), strict=True):
-        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, ops, program, start, end)
+        work = _named(timeline, host, start, end) if named else _in_range(timeline, host, steps, outer, program, start, end)
         if work:
             found.append((start, end, work))
     computing = _on_cpu(timeline, steps, host, ops, min_pause_us)
@@ -124,9 +125,9 @@ def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launc
     return joined((between[0][own], between[1][own]), pauses)
 
 
-def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, ops: Ops, program: Program, start_us: float, end_us: float) -> OwnWork | None:
+def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, outer: Ints, program: Program, start_us: float, end_us: float) -> OwnWork | None:
     """What the host does in a pause without stacks: it has the name of the innermost range that holds half of it and is no whole step, or else of the
-    ops around it, between which it may be the framework's own: None. Where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
+    ops around it (`outer`: rows of the outermost of the launching threads), between which it may be the framework's own: None. Where ops were not recorded either, a framework may wait for a batch there, or compute on the host: None."""
     seen = len(timeline.cpu_ops) > 0
     if not seen and (blocked := _blocked_in(timeline, host, start_us, end_us)):
         return OwnWork(f"blocked in {blocked}", None, "unknown")
@@ -135,16 +136,15 @@ def _in_range(timeline: Timeline, host: HostActivity, steps: Steps, ops: Ops, pr
     covered = np.minimum(start + dur, end_us) - np.maximum(start, start_us)
     rows = np.flatnonzero((covered >= HALF * (end_us - start_us)) & (dur < WHOLE * steps.step_us) & host.on_threads(notes) & ~matches(notes, _STEP))
     if not len(rows):
-        label = _beside(timeline, host, ops, end_us) if seen or program.framework == "cuda" else ""
+        label = _beside(timeline, outer, end_us) if seen or program.framework == "cuda" else ""
         return OwnWork(label, None, "unknown") if label else None
     name = _NUMBER.sub("#", str(notes["name"].iloc[rows[np.argmin(dur[rows])]]))
     return OwnWork(f"host code in {name}", None, "unknown")
 
 
-def _beside(timeline: Timeline, host: HostActivity, ops: Ops, end_us: float) -> str:
+def _beside(timeline: Timeline, outer: Ints, end_us: float) -> str:
     """A pause that ends here, by the outermost ops of the launching threads before and behind it; "" where it is the framework's own."""
     names = timeline.cpu_ops["name"]
-    outer = np.flatnonzero((ops.parent < 0) & host.on_threads(timeline.cpu_ops))
     behind = int(np.searchsorted(timeline.cpu_ops["start_us"].to_numpy()[outer], end_us))
     before, after = (_as_written(str(names.iloc[outer[at]])) if 0 <= at < len(outer) else "" for at in (behind - 1, behind))
     if (before, after) == (_BACKWARD, _CLIPPED):
