@@ -387,7 +387,7 @@ def test_a_capture_of_nsys_that_is_somebodys_stays(tmp_path):
 
 
 def test_a_run_of_nsys_that_recorded_nothing_is_not_in_the_way_of_the_next(tmp_path):
-    (tmp_path / "nsys").write_text("#!/bin/sh\necho x > r/nsys.nsys-rep\nexit 3\n")
+    (tmp_path / "nsys").write_text("#!/bin/sh\nwhile [ $1 != -o ]; do shift; done\necho x > $2.nsys-rep\nexit 3\n")
     (tmp_path / "nsys").chmod(0o755)
     for _ in range(2):
         done = run("record", "--nsys", "-o", "r", "--", sys.executable, "-c", "pass", cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
