@@ -56,7 +56,9 @@ def compare(before: Report | Sequence[Report], after: Report | Sequence[Report])
             kernels_table(left, right, draws, matches),
         )
     )
-    verdict: Verdict = "unknown" if doubt else _verdict(change, left.steps_us.mean(), noise)
+    # Of steps it is known within how much they repeat, of kernels that were measured one by one it is not.
+    repeats_us = 0.0 if before[0].kind == "kernels" else NO_DIFFERENCE * float(left.steps_us.mean())
+    verdict: Verdict = "unknown" if doubt else _verdict(change, repeats_us, noise)
     # Findings are of one capture: the one whose step is nearest to the side's mean.
     typical = before[left.typical], after[right.typical]
     return Comparison(
@@ -99,11 +101,11 @@ def _side(reports: Sequence[Report]) -> Side:
     )
 
 
-def _verdict(change_us: float, before_us: float, noise: Interval | None) -> Verdict:
+def _verdict(change_us: float, repeats_us: float, noise: Interval | None) -> Verdict:
     if not change_us:
         return "unchanged"
     # Where captures do not tell the noise, what unprofiled steps are known to repeat within is the least of it.
-    if abs(change_us) < NO_DIFFERENCE * before_us if noise is None else not noise.beyond_noise:
+    if abs(change_us) < repeats_us if noise is None else not noise.beyond_noise:
         return "within noise"
     return "slower" if change_us > 0 else "faster"
 
@@ -113,7 +115,7 @@ def _summary(kind: Kind, verdict: Verdict, before_us: float, change_us: float, o
         return f"The {'measured kernels take' if kind == 'kernels' else 'step takes'} exactly as long as before."
     by = _by(before_us, change_us)
     if kind == "kernels":
-        return f"The measured kernels together take {by} under the profiler{', which is no more than they repeat within' if verdict == 'within noise' else ''}."
+        return f"The measured kernels together take {by} under the profiler."
     # The class that moved most in the direction of the step.
     most = next((r for r in classes.rows if r.change_us * change_us > 0), None)
     mostly = f", mostly {_moved(most)}" if most else ""
