@@ -12,11 +12,19 @@ _OF_PASSES = (
     "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
     "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",
 )
+_PASSES = Code(
+    before="while not converged(x):  # waits in each pass\n    x = one_pass(x)",
+    after="@torch.compile  # or captured as one CUDA graph\ndef passes(x, n=8):\n    for _ in range(n):\n        x = torch.where(converged(x), x, one_pass(x))"
+    "  # stays once it is there\n    return x\n\nwhile not converged(x):\n    x = passes(x)",
+)
+_RESIZED = (
+    "Sizes differ from step to step here: dynamic=True compiles once for all of them, where a CUDA graph is recorded for each size that comes; pad inputs to a few sizes for it.",
+)
 _BREAKS = "TORCH_LOGS=graph_breaks names what returns to eager launches."
 
 
-def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
-    """In the terms of the framework. update: the optimizer that runs, if any does. in_passes: as in `Capturable`."""
+def compiling(program: Program, update: OptimizerStep, in_passes: bool, resized: bool) -> Fix:
+    """In the terms of the framework. update: the optimizer that runs, if any does. in_passes, resized: as in `Capturable`."""
     optimizes, fused = update.kind != "none" or update.name != "", fused_form(update)
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
     risk = (
@@ -36,55 +44,59 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool) -> Fix:
             url=url,
             risk=risk,
         )
-    if not program.compiles_whole:
-        return Fix(
-            title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the training step",
-            steps=(
-                *(_OF_PASSES if in_passes else ()),
-                f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
-                *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
-                "That is what is saved here. If shapes are fixed, going on to capture the whole step in a torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
-                "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
-            ),
-            code=Code(
-                before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
-                after='model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
-                + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
-                + "\nloss = criterion(model(x), y)\nloss.backward()"
-                + "\noptimizer.step()" * optimizes,
-            ),
-            url=url,
-            risk=risk,
-        )
     if program.functional:
-        return Fix(
-            title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the function that is mapped",
-            steps=(
-                *(_OF_PASSES if in_passes else ()),
-                "Compile the function that calls torch.func: vmap, grad and jacrev are traced through, so that values and gradients become one graph.",
-                'With mode="reduce-overhead" and fixed shapes, one graph launch replaces all of these.',
-            ),
-            code=Code(
-                before="slope = vmap(grad(energy))\nmoved = slope(state)",
-                after='slope = torch.compile(vmap(grad(energy)), mode="reduce-overhead")\nmoved = slope(state)',
-            ),
-            url=url,
-            risk=risk,
+        title = "Compile the function that is mapped"
+        steps: tuple[str, ...] = (
+            "Compile the function that calls torch.func: vmap, grad and jacrev are traced through, so that values and gradients become one graph.",
+            'With mode="reduce-overhead" and fixed shapes, one graph launch replaces all of these.',
         )
-    return Fix(
-        title="Wait less often in the loop, and compile what is left" if in_passes else "Compile the model into CUDA graphs",
-        steps=(
-            *(_OF_PASSES if in_passes else ()),
+        code = Code(
+            before="slope = vmap(grad(energy))\nmoved = slope(state)",
+            after='slope = torch.compile(vmap(grad(energy)), mode="reduce-overhead")\nmoved = slope(state)',
+        )
+    elif program.handed_back:
+        title = "Compile the function whose gradient is taken"
+        steps = (
+            f"Compile what computes the value that torch.autograd.grad is called on: forward and backward then launch fewer, larger kernels. {_BREAKS}",
+            "Or compile torch.func.grad of it, with what is done to the gradient: value, gradient and update are one function then, which takes gradients of gradients too "
+            "(create_graph=True does not compile).",
+        )
+        code = Code(
+            before="(slope,) = torch.autograd.grad(energy(x), x)\nx = x - rate * slope",
+            after="@torch.compile\ndef moved(x):\n    return x - rate * torch.func.grad(energy)(x)\n\nx = moved(x)",
+        )
+    elif program.training:
+        title = "Compile the training step"
+        steps = (
+            f"Compile the model, so that forward and backward launch fewer, larger kernels. {_BREAKS}",
+            *((f"Use the fused {fused}: a launch takes 30 parameters and more.",) if fused else ()),
+            "That is what is saved here. If shapes are fixed, going on to capture the whole step in a torch.cuda.CUDAGraph gains more (graph-candidate says how much, or why it cannot tell), with what it "
+            "reads, prints and copies from pageable memory outside of it, capturable=True for Adam, and as a tensor a learning rate that changes: compiling alone gains little where most launches are a library's.",
+        )
+        code = Code(
+            before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
+            after=(
+                "model = torch.compile(model, dynamic=True)\n" if resized else 'model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
+            )
+            + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
+            + "\nloss = criterion(model(x), y)\nloss.backward()"
+            + "\noptimizer.step()" * optimizes,
+        )
+    else:
+        title = "Compile the model into CUDA graphs"
+        steps = (
             f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
             "Where the step is a loop over a small network, compile the function that holds the loop, if the host reads nothing between its passes: a graph of "
             "one pass is launched anew in each. What is written into arguments in place keeps CUDA graphs away: return it.",
-            "Run under torch.inference_mode(): autograd bookkeeping costs the host time on every op.",
+            "Run under torch.inference_mode(), if it does not yet: autograd bookkeeping costs the host time on every op.",
             "If requests can wait for each other, batch them.",
-        ),
-        code=Code(
+        )
+        code = Code(
             before="out = model(x)",
-            after='model = torch.compile(model, mode="reduce-overhead")\n\nwith torch.inference_mode():\n    out = model(x)',
-        ),
-        url=url,
-        risk=risk,
-    )
+            after="model = torch.compile(model, "
+            + ("dynamic=True" if resized else 'mode="reduce-overhead"')
+            + ")\n\nwith torch.inference_mode():\n    out = model(x)",
+        )
+    if in_passes:
+        title, steps, code = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps), code if program.training else _PASSES
+    return Fix(title=title, steps=(*steps, *_RESIZED * resized), code=code, url=url, risk=risk)

@@ -25,9 +25,28 @@ def sent_narrow(widened: Widened) -> tuple[str, ...]:
     )
 
 
-def copying(pageable_share: float, written: float, created: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
+_FETCHED = Code(
+    before="for x in batches:\n    save(model(x).cpu())",
+    after="""buffers = [torch.empty(shape, pin_memory=True) for _ in range(2)]
+side, before = torch.cuda.Stream(), None
+for n, x in enumerate(batches):
+    out, buffer, copied = model(x), buffers[n % 2], torch.cuda.Event()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        buffer.copy_(out, non_blocking=True)
+        copied.record()
+    out.record_stream(side)
+    if before:  # the last step's: there by now
+        before[1].synchronize()
+        save(before[0])
+    before = buffer, copied""",
+)
+"""Results that come to the host while the next step computes; those of the last step are read behind the loop."""
+
+
+def copying(pageable_share: float, written: float, created: float, fetched: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
     """What to do about copies between host and device. pageable_share: of them; written: of them, numbers that are written at indices; created: of those to the
-    device, made on the host by the op just before; small: below the size from which bytes count; loader: whether a data loader makes the batches;
+    device, made on the host by the op just before; fetched: of the time they take, what those to the host do; small: below the size from which bytes count; loader: whether a data loader makes the batches;
     narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     if written >= 0.5:
@@ -55,6 +74,21 @@ def copying(pageable_share: float, written: float, created: float, small: float,
             url=url,
             risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
         )
+    risk = "Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done."
+    packing = ("Pack small tensors into one buffer and copy it once.",) * (small >= 0.5)
+    if fetched >= 0.5:
+        return Fix(
+            title="Fetch results beside the next step",
+            steps=(
+                "Copy what comes to the host into pinned buffers that are made once, with non_blocking=True on a side stream, and read it a step later, behind the copy's event.",
+                "Leave on the GPU what only the next step reads, and reduce there what is only summed, counted or compared.",
+                *narrow,
+                *packing,
+            ),
+            code=_FETCHED,
+            url=url,
+            risk=risk + " Results are there a step later than before.",
+        )
     steps: list[str] = []
     if pageable_share > 0:
         steps.append(
@@ -64,9 +98,7 @@ def copying(pageable_share: float, written: float, created: float, small: float,
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")
-    steps += narrow
-    if small >= 0.5:
-        steps.append("Pack small tensors into one buffer and copy it once.")
+    steps += (*narrow, *packing)
     after = (
         "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
         "def fetch(batch):\n"
@@ -84,5 +116,5 @@ def copying(pageable_share: float, written: float, created: float, small: float,
         steps=tuple(steps),
         code=Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
         url=url,
-        risk="Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done.",
+        risk=risk,
     )

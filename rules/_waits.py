@@ -37,7 +37,7 @@ _CODE = (
     (
         re.compile(r"aten::(nonzero|index(?!_put_ )|masked_select|unique|_unique2)"),
         Code(before="y = x[mask]  # its size must be known on the host", after="y = torch.where(mask, x, 0.0)  # same shape, no wait"),
-        "Replace boolean indexing and nonzero() by torch.where or a mask of fixed shape.",
+        "Replace boolean indexing and nonzero() by torch.where or a mask of fixed shape; where the count is known, topk or argsort finds the places.",
     ),
     (re.compile(r"^aten::index_put_ "), *VALUE_OF_THE_DEVICE),
     (

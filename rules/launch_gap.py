@@ -109,7 +109,7 @@ def launch_gap(
     or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: a little less than half
     of the cost of issuing stays (`low`: all of it), and all of that of ops that launch 16 kernels or more by themselves. A loop over nothing but a recurrent cell,
     and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
-    ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
+    ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, or torch.autograd.grad hands back, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
 
     How to fix it
     Compile the model: `torch.compile(model, mode="reduce-overhead")` fuses kernels and replays them from CUDA graphs.
@@ -174,9 +174,7 @@ def launch_gap(
         confidence=0.7 if capturable.in_passes else 0.9,
         # Which calls belong to one step, to be jitted as one, is not known where none repeats.
         at_most="low" if first.only else "medium" if program.framework == "jax" and not steps.repeats else "high",
-        fix=(of_server(program) or for_program(program, "launch-gap", CAPTURE))
-        if only_capture
-        else _fix(program, optimizer, capturable.in_passes, spellings, recurrent),
+        fix=(of_server(program) or for_program(program, "launch-gap", CAPTURE)) if only_capture else _fix(program, optimizer, capturable, spellings, recurrent),
     )
 
 
@@ -220,7 +218,7 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
     return np.where(op >= 0, named[ops.names[op]], kinds) if len(ops.names) else kinds
 
 
-def _fix(program: Program, optimizer: OptimizerStep, in_passes: bool, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
+def _fix(program: Program, optimizer: OptimizerStep, capturable: Capturable, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
     seen = replace(spellings, cells=recurrent.cells)
-    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, in_passes)), seen, *ways)
+    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, capturable.in_passes, capturable.resized)), seen, *ways)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from advisor.engine.run import analyze
-from advisor.report.finding import Fix
+from advisor.report.finding import Code, Fix
 from advisor.report.model import Report
+from advisor.rules._copying import copying
 from tests.analysed import analysed
 from tests.paths import ROOT
 
@@ -72,3 +73,29 @@ def test_without_the_devices_rates_nobody_says_that_products_keep_it_busy(tmp_pa
     report = analyze(str(tmp_path / "trace.json"))
     (skipped,) = (s for s in report.skipped if s.rule == "low-arithmetic-intensity")
     assert "rate" in skipped.why
+
+
+def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> None:
+    after = code("advised/bridge_topology.slow.json.gz", "launch-gap")
+    assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
+
+
+def test_gradients_of_an_energy_are_no_training() -> None:
+    fix = fix_of(analysed(SAMPLES / "advised" / "poll_strata.slow.json.gz"), "launch-gap")
+    assert fix.code and "torch.func.grad" in fix.code.after and "train" not in fix.title and "optimizer" not in fix.code.after
+
+
+def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
+    assert "dynamic=True" in code("advised/pocket_ligands.slow.json.gz", "launch-gap")
+    assert "dynamic=True" not in code("advised/viola_timbre.slow.json.gz", "launch-gap")
+
+
+def test_results_are_fetched_and_no_batch_sent() -> None:
+    assert "buffer.copy_(out, non_blocking=True)" in fetched().after and "DataLoader" not in fetched().after
+    assert "fetch(batch)" in fetched(0.4).after
+
+
+def fetched(share: float = 1.0) -> Code:
+    fix = copying(1.0, 0.0, 0.0, share, 0.0, False, ())
+    assert fix.code
+    return fix.code

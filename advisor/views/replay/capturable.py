@@ -48,7 +48,7 @@ class Capturable:
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
-    they differ in the rest or wait for more than values, most kernels first."""
+    they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes."""
 
     why_not: str
     removable: Ints
@@ -58,6 +58,7 @@ class Capturable:
     pieces: float
     piece: float
     parts: tuple[Part, ...] = ()
+    resized: bool = False
 
     @property
     def in_passes(self) -> bool:
@@ -72,6 +73,7 @@ class Capturable:
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
         kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
         why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
+        resized = why_not == DIFFERENT and _resized(work, launched)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
         read, masks = read_only(work.ops, calls, waits), masking(work.ops, calls, waits)
@@ -92,7 +94,7 @@ class Capturable:
             if not read.all():
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
         sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
-        return cls(why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts)
+        return cls(why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts, resized)
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
@@ -176,6 +178,14 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
     of_op = _dims(work)
     first, of_gpu = parts[0], work.ops.of_gpu
     return all(len(p) == len(first) and bool((names[p] == names[first]).all()) and bool((of_op[of_gpu[p]] == of_op[of_gpu[first]]).all()) for p in parts[1:])
+
+
+def _resized(work: GpuWork, parts: list[Ints]) -> bool:
+    """Whether all steps call the same ops in the same order, some of them on tensors of other sizes."""
+    of_gpu, dims = work.ops.of_gpu, _dims(work)
+    ops = [of_gpu[part] for part in parts]
+    calls = [np.where(op >= 0, work.ops.names[op], -1) if len(work.ops.names) else op for op in ops]
+    return all(np.array_equal(calls[0], other) for other in calls[1:]) and any(not np.array_equal(dims[ops[0]], dims[op]) for op in ops[1:])
 
 
 def _decided(work: GpuWork, waits: Ints, parts: list[Ints], *, shapes: bool = False) -> bool:

@@ -20,6 +20,8 @@ _BACKWARD = re.compile(r"autograd::engine|Backward\d*$|Optimizer\.")
 # `unfold_backward`, by which an inverse STFT adds its windows up.
 _TRAINING_KERNEL = re.compile(r"(?<!unfold_)[Bb]ackward|_bwd|wgrad|multi_tensor_apply|[Aa]dam")
 _UPDATE = re.compile(r"Optimizer\.|_(foreach|fused)_")
+_ENGINE = re.compile(r"^autograd::engine")
+_KEPT = re.compile(r"^torch::autograd::AccumulateGrad$")
 _TURNED = re.compile(r"^aten::movedim$")
 _TURNING = re.compile(r"^aten::(movedim|moveaxis|linalg_\w+)$")
 _COMPILED = re.compile(r"CompiledFxGraph|Torch-Compiled")
@@ -49,7 +51,8 @@ Maker = Literal["nvidia", "amd", "other"]
 @dataclass(frozen=True)
 class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
-    "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. server: the inference server that it is, "" where it is none. maker: whose devices, and so
+    "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
+    takes them, as of an energy, and no parameter keeps any. server: the inference server that it is, "" where it is none. maker: whose devices, and so
     whose tools, they are."""
 
     training: bool
@@ -58,11 +61,12 @@ class Program:
     server: str = ""
     maker: Maker = "nvidia"
     functional: bool = False
+    handed_back: bool = False
 
     @property
     def compiles_whole(self) -> bool:
-        """Whether a compiler gets all of a step as one function: nothing is trained, or gradients are taken inside of it."""
-        return not self.training or self.functional
+        """Whether a compiler can get all of a step as one function: nothing is trained, or gradients are taken inside of it."""
+        return not self.training or self.functional or self.handed_back
 
     @classmethod
     def build(cls, timeline: Timeline, ops: Ops, launches: Launches) -> Program:
@@ -70,13 +74,16 @@ class Program:
         gpu = timeline.gpu_ops["name"].cat.categories.to_list()
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories.to_list()
+        training = _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any())
+        without_update = training and not _any(_UPDATE, host)
         return cls(
-            training=(training := _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any())),
+            training=training,
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
             server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
             maker=_maker(timeline, gpu),
-            functional=training and not _any(_UPDATE, host) and _batched(ops) >= FEWEST_BATCHED,
+            functional=without_update and _batched(ops) >= FEWEST_BATCHED,
+            handed_back=without_update and _any(_ENGINE, host) and not _any(_KEPT, host),
         )
 
 

@@ -24,3 +24,16 @@ def test_a_window_too_long_to_be_replayed_is_compared_whole():
     same = trace.get(Capturable)
     assert trace.get(GpuWork).schedule.steps < 4 and not same.why_not and len(same.first) == kernels
     assert "different kernels" in steps_of(kernels, 5, odd=1).get(Capturable).why_not
+
+
+def test_steps_of_other_sizes_are_told_from_steps_of_other_ops():
+    def steps(name, size):
+        trace = Trace()
+        for s in range(4):
+            trace.step(100 * s, 99, s + 1).op("aten::mul", 100 * s, 20, [[size(s), 8]]).launch(100 * s + 5, 100 * s + 9, 100 * s + 15)
+            trace.op(name(s), 100 * s + 30, 20, [[8, 8]]).launch(100 * s + 35, 100 * s + 39, 100 * s + 45)
+        return trace.get(Capturable)
+
+    assert steps(lambda s: "aten::add", lambda s: 8 + s).resized
+    assert not steps(lambda s: "aten::add", lambda s: 8).resized
+    assert not steps(lambda s: ("aten::add", "aten::sub")[s % 2], lambda s: 8 + s).resized

@@ -17,6 +17,7 @@ from advisor.views.time.roofline import Roofline
 from tests.build import Trace
 
 EACH, SIZE = 50, [[64, 64]]
+KEPT = "torch::autograd::AccumulateGrad"
 
 
 STEP = 2500
@@ -50,7 +51,7 @@ def training(groups=(4,), between=(), reads_at_end=False, behind=0):
         for group, asked in zip(groups, (*between, ()), strict=False):
             t = ask(launch(t, ["aten::mul"] * group + ["aten::mm"]), asked)
         for _ in range(2):
-            trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2)
+            trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH - 2).op(KEPT, t, 0.5)
             trace.op("aten::mm", t + 1, EACH - 4, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, "gemm", dur=4)
             t += EACH
         if reads_at_end or behind:
@@ -102,7 +103,7 @@ def test_a_step_that_launches_nothing_makes_no_fewer_parts_of_the_others():
     for s in range(4):
         trace.step(STEP * s, STEP - 1, s + 1)
         if s != 1:
-            trace.op("autograd::engine::evaluate_function: MmBackward0", STEP * s, EACH)
+            trace.op("autograd::engine::evaluate_function: MmBackward0", STEP * s, EACH).op(KEPT, STEP * s, 0.5)
             trace.op("aten::mm", STEP * s + 1, EACH - 2, SIZE).launch(STEP * s + 5, STEP * s + 10, STEP * s + 900, "gemm")
     work = trace.get(GpuWork)
     assert len(np.unique(work.step)) < work.schedule.steps
@@ -135,7 +136,7 @@ def recurrence(passes, body=("aten::mul", "aten::add", "aten::sum")):
             t = at + EACH * k
             trace.op(name, t, EACH - 2, SIZE).launch(t + EACH - 10, t + EACH - 4, t + EACH - 1, kernel, dur=4)
         t = at + 9_000
-        trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH).op("aten::mm", t + 1, EACH - 2, SIZE).launch(
+        trace.op("autograd::engine::evaluate_function: MmBackward0", t, EACH).op(KEPT, t, 0.5).op("aten::mm", t + 1, EACH - 2, SIZE).launch(
             t + 40, t + 46, t + 49, "gemm", dur=4
         )
     return trace
@@ -203,7 +204,7 @@ def test_the_gradient_of_a_bias_is_summed_where_its_rows_are_made(maker, functio
             trace.op(name, t, 18, ROWS_OF, ["float"] * 2).launch(t + 5, t + 20, t + 20 + dur, kernel, dur=4)
             t += 20
         for name, kernel, dur in [(*maker, 10), ("aten::mm", "gemm", 10), ("aten::mm", "gemm", 10), ("aten::sum", "reduce_kernel", 40)]:
-            trace.op("autograd::engine::evaluate_function: AddmmBackward0", t, 60)
+            trace.op("autograd::engine::evaluate_function: AddmmBackward0", t, 60).op(KEPT, t, 0.5)
             trace.op(name, t + 1, 50, ROWS_OF[: 1 + (name != "aten::sum")], ["float"] * (1 + (name != "aten::sum"))).launch(
                 t + 5, t + 20, t + 20 + dur, kernel, dur=4
             )

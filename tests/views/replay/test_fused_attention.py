@@ -28,7 +28,7 @@ def known(*between, keys=256, dtype="c10::Half", axes=4, product="aten::matmul",
             kernel = KERNELS.get(name, "vectorized_elementwise_kernel")
             trace.op(name, now + 1, 17, dims, [dtype] * len(dims)).launch(now + 5, now + 12, now + 30, kernel)
         if training:
-            trace.op("autograd::engine::evaluate_function: MulBackward0", at + 900, 5)
+            trace.op("autograd::engine::evaluate_function: MulBackward0", at + 900, 5).op("torch::autograd::AccumulateGrad", at + 901, 1)
     fused = trace.get(FusedAttentions)
     assert len(fused.found), "it is attention"
     return bool(fused.by_compiler.all())

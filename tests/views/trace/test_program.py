@@ -88,3 +88,13 @@ def test_gradients_inside_a_mapped_function_are_compiled_with_it():
     assert not program(mapped(*["aten::moveaxis"] * 4)).functional, "the program's own"
     assert not program(mapped(*ops).note("Optimizer.step#AdamW.step", 200, 50)).functional, "trained"
     assert not program(mapped(*ops, backward=False)).functional and program(mapped(*ops, backward=False)).compiles_whole
+
+
+def test_gradients_that_no_parameter_keeps_are_handed_back():
+    """torch.autograd.grad hands them to the caller; backward() leaves them in a leaf, and an optimizer uses them."""
+    engine = Trace().op("autograd::engine::evaluate_function: MulBackward0", 0, 9).op("MulBackward0", 1, 5).launch(2, 4, 6)
+    made = program(engine)
+    assert made.training and made.handed_back and made.compiles_whole
+    assert program(engine.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 10, 5)).handed_back, "a leaf whose gradient is asked for"
+    kept = program(engine.op("torch::autograd::AccumulateGrad", 11, 3))
+    assert kept.training and not kept.handed_back and not kept.compiles_whole
