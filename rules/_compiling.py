@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.report.finding import Code, Fix
 from advisor.rules._ways import JIT
+from advisor.views.replay.capturable import Capturable
 from advisor.views.replay.fused_optimizer import fused_form
 from advisor.views.replay.optimizer_step import OptimizerStep
 from advisor.views.trace.program import Program
@@ -17,14 +18,18 @@ _PASSES = Code(
     after="@torch.compile  # or captured as one CUDA graph\ndef passes(x, n=8):\n    for _ in range(n):\n        x = torch.where(converged(x), x, one_pass(x))"
     "  # stays once it is there\n    return x\n\nwhile not converged(x):\n    x = passes(x)",
 )
+_TOGETHER = Code(
+    before="for x in items:  # waits in each pass\n    found.append(model(x).tolist())",
+    after="found = model(torch.stack(items)).tolist()  # one wait for all",
+)
 _RESIZED = (
     "Sizes differ from step to step here: dynamic=True compiles once for all of them, where a CUDA graph is recorded for each size that comes; pad inputs to a few sizes for it.",
 )
 _BREAKS = "TORCH_LOGS=graph_breaks names what returns to eager launches."
 
 
-def compiling(program: Program, update: OptimizerStep, in_passes: bool, resized: bool) -> Fix:
-    """In the terms of the framework. update: the optimizer that runs, if any does. in_passes, resized: as in `Capturable`."""
+def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -> Fix:
+    """In the terms of the framework. update: the optimizer that runs, if any does."""
     optimizes, fused = update.kind != "none" or update.name != "", fused_form(update)
     url = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
     risk = (
@@ -76,7 +81,9 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool, resized:
         code = Code(
             before="loss = criterion(model(x), y)\nloss.backward()" + "\noptimizer.step()" * optimizes,
             after=(
-                "model = torch.compile(model, dynamic=True)\n" if resized else 'model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
+                "model = torch.compile(model, dynamic=True)\n"
+                if capturable.resized
+                else 'model = torch.compile(model)  # or mode="reduce-overhead" with fixed shapes\n'
             )
             + f"optimizer = torch.optim.{fused}(model.parameters(), lr=lr, fused=True)\n" * bool(fused)
             + "\nloss = criterion(model(x), y)\nloss.backward()"
@@ -94,9 +101,10 @@ def compiling(program: Program, update: OptimizerStep, in_passes: bool, resized:
         code = Code(
             before="out = model(x)",
             after="model = torch.compile(model, "
-            + ("dynamic=True" if resized else 'mode="reduce-overhead"')
+            + ("dynamic=True" if capturable.resized else 'mode="reduce-overhead"')
             + ")\n\nwith torch.inference_mode():\n    out = model(x)",
         )
-    if in_passes:
-        title, steps, code = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps), code if program.training else _PASSES
-    return Fix(title=title, steps=(*steps, *_RESIZED * resized), code=code, url=url, risk=risk)
+    if capturable.in_passes:
+        title, steps = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps)
+        code = code if program.training else _PASSES if capturable.valued else _TOGETHER
+    return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=risk)

@@ -221,4 +221,4 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
 def _fix(program: Program, optimizer: OptimizerStep, capturable: Capturable, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
     seen = replace(spellings, cells=recurrent.cells)
-    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, capturable.in_passes, capturable.resized)), seen, *ways)
+    return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, capturable)), seen, *ways)

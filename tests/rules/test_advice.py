@@ -78,6 +78,7 @@ def test_without_the_devices_rates_nobody_says_that_products_keep_it_busy(tmp_pa
 def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> None:
     after = code("advised/bridge_topology.slow.json.gz", "launch-gap")
     assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
+    assert "torch.stack(items)" in code("public/splade_index.slow.json.gz", "launch-gap"), "sizes are asked for, which end no loop"
 
 
 def test_gradients_of_an_energy_are_no_training() -> None:

@@ -48,7 +48,8 @@ class Capturable:
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
     pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
-    they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes."""
+    they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes. valued: whether most waits inside the
+    steps are for a value that is read, which may end a loop, and not for sizes or copies."""
 
     why_not: str
     removable: Ints
@@ -59,6 +60,7 @@ class Capturable:
     piece: float
     parts: tuple[Part, ...] = ()
     resized: bool = False
+    valued: bool = False
 
     @property
     def in_passes(self) -> bool:
@@ -94,7 +96,18 @@ class Capturable:
             if not read.all():
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
         sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
-        return cls(why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts, resized)
+        return cls(
+            why_not,
+            removable,
+            sending,
+            asking,
+            launched[0],
+            len(kernels) / work.schedule.steps,
+            float(np.median(kernels)),
+            parts,
+            resized,
+            2 * int(read.sum()) > len(waits),
+        )
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:

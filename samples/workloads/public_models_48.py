@@ -1,0 +1,193 @@
+"""VisualBERT of transformers in training and its DAB-DETR serving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base import Prefetcher, Setup, Step
+from .public_models import BF16, COMPILED, GRAPHS, How, _call, _casting, _optimizer, _placed, _precision
+from .public_models_4 import _public
+
+READ_EVERY = 50
+SURE = 0.2
+Batch = tuple[Tensor, ...]
+
+
+def _feed(s: Setup, batches: list[Batch], pinned: bool) -> Callable[[], Batch]:
+    """What gives batch after batch on the device."""
+    if pinned:
+        return Prefetcher([tuple(s.pin(tensor) for tensor in host) for host in batches], s).next
+    turns = cycle(batches)
+    return lambda: tuple(tensor.to(s.device) for tensor in next(turns))
+
+
+def _fused_attention(self: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor]:
+    """VisualBERT's own attention, with its dropout and mask, in one call."""
+    heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
+    query, key, value = (part(hidden_states).view(heads).transpose(1, 2) for part in (self.query, self.key, self.value))
+    dropped = self.dropout.p if self.training else 0.0
+    found = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, dropout_p=dropped)
+    return (found.transpose(1, 2).flatten(2),)
+
+
+def comic_questions(
+    s: Setup, *, autocast: torch.dtype | None = None, compiled: str | None = None,
+    optimizer: str | None = None, attention: str = "eager", pinned: bool = False, quiet: bool = False,
+) -> Step:  # fmt: skip
+    """A small VisualBERT learns to answer questions on comic strips: 8 questions of 20 pieces, 36 regions of each strip, FP32.
+
+    The features of the regions were extracted before; gradients are clipped; loss, score and norm are logged in each step."""
+    from transformers import VisualBertConfig, VisualBertForQuestionAnswering
+
+    words, answers, features = s.size(30522, 101), s.size(3129, 7), s.size(2048, 24)
+    config = VisualBertConfig(
+        vocab_size=words, hidden_size=s.size(384, 32), visual_embedding_dim=features, num_hidden_layers=s.size(12, 2),
+        num_attention_heads=s.size(6, 2), intermediate_size=s.size(1536, 64), max_position_embeddings=s.size(512, 64),
+        num_labels=answers,
+    )  # fmt: skip
+    how = How(autocast=autocast, compiled=compiled, optimizer=optimizer)
+    with s.device:
+        model = VisualBertForQuestionAnswering(config)
+    model = _placed(s, how, model).train()
+    if attention == "sdpa":
+        for module in model.modules():
+            if type(module).__name__ == "VisualBertSelfAttention":
+                module.forward = _fused_attention.__get__(module)
+    run = _call(s, how, model)
+    adam = _optimizer(how, model.parameters(), weight_decay=0.01)
+
+    batch, length, regions = s.size(8, 2), s.size(20, 6), s.size(36, 4)
+    batches: list[Batch] = []
+    for _ in range(8):
+        mask = (torch.arange(length) < torch.randint(length // 2, length + 1, (batch, 1))).long()
+        ids = torch.randint(1, words, (batch, length)) * mask
+        target = torch.zeros(batch, answers)
+        target.scatter_(1, torch.randint(answers, (batch, 3)), torch.tensor([1.0, 0.6, 0.3]).expand(batch, 3))
+        batches.append((ids, mask, torch.randn(batch, regions, features), target))
+    feed = _feed(s, batches, pinned)
+    seen = torch.ones(batch, regions, device=s.device)
+    types = torch.ones(batch, regions, dtype=torch.long, device=s.device)
+    last: dict[str, Tensor] = {}
+
+    def learn(ids: Tensor, mask: Tensor, strips: Tensor, target: Tensor) -> None:
+        adam.zero_grad()
+        with _casting(s, how):
+            found = run(
+                input_ids=ids, attention_mask=mask, visual_embeds=strips, visual_attention_mask=seen,
+                visual_token_type_ids=types, labels=target,
+            )  # fmt: skip
+        found.loss.backward()
+        last["norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).detach()
+        adam.step()
+        last["loss"] = found.loss.detach()
+        last["score"] = target.gather(1, found.logits.detach().argmax(1, keepdim=True)).mean()
+
+    turn, log = 0, {"loss": 0.0, "score": 0.0, "norm": 0.0}
+
+    def step() -> dict[str, float]:
+        nonlocal turn
+        _precision(how)
+        turn += 1
+        learn(*feed())
+        if not quiet or turn % READ_EVERY == 0:
+            for name, value in last.items():
+                log[name] = 0.9 * log[name] + 0.1 * value.item()
+        return log
+
+    return step
+
+
+def curling_stones(
+    s: Setup, *, autocast: torch.dtype | None = None, compiled: str | None = None, channels_last: bool = False,
+    pinned: bool = False, late: bool = False, frames: int = 1,
+) -> Step:  # fmt: skip
+    """DAB-DETR with a ResNet-50 finds stones, brooms and players in one frame of 480 x 640 from the camera above the ice, FP32.
+
+    Frames come as bytes from host memory. With `late`, what was found is read one frame later, in one copy."""
+    from transformers import DabDetrConfig, DabDetrForObjectDetection, ResNetConfig
+
+    small: dict[str, Any] = {"embedding_size": 16, "hidden_sizes": [16, 16, 32, 32], "depths": [1, 1, 1, 1]}
+    backbone = ResNetConfig(out_features=["stage4"], **(small if s.tiny else {}))
+    queries, things = s.size(300, 12), 5
+    config = DabDetrConfig(
+        use_timm_backbone=False, backbone=None, use_pretrained_backbone=False, backbone_config=backbone, num_queries=queries,
+        hidden_size=s.size(256, 32), encoder_layers=s.size(6, 1), decoder_layers=s.size(6, 2), encoder_ffn_dim=s.size(2048, 64),
+        decoder_ffn_dim=s.size(2048, 64), encoder_attention_heads=s.size(8, 2), decoder_attention_heads=s.size(8, 2),
+        num_labels=things,
+    )  # fmt: skip
+    how = How(autocast=autocast, compiled=compiled, channels_last=channels_last)
+    with s.device:
+        model = DabDetrForObjectDetection(config)
+    model = _placed(s, how, model).eval()
+    run = _call(s, how, model)
+
+    high, wide, kept_boxes = s.size(480, 64), s.size(640, 96), min(100, queries * things)
+    film: list[Batch] = [(torch.randint(256, (frames, high, wide, 3), dtype=torch.uint8),) for _ in range(16)]
+    feed = _feed(s, film, pinned)
+    mean = torch.tensor([0.485, 0.456, 0.406], device=s.device).view(1, 3, 1, 1)
+    spread = torch.tensor([0.229, 0.224, 0.225], device=s.device).view(1, 3, 1, 1)
+    size = torch.tensor([wide, high, wide, high], dtype=torch.float32, device=s.device)
+    last: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def detect(shot: Tensor) -> None:
+        pixels = (shot.permute(0, 3, 1, 2).float() / 255.0 - mean) / spread
+        pixels = pixels.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        with _casting(s, how):
+            found = run(pixel_values=pixels)
+        scores, at = found.logits.float().sigmoid().flatten(1).topk(kept_boxes, dim=1)
+        centre, extent = found.pred_boxes.float().split(2, dim=-1)
+        boxes = torch.cat((centre - extent / 2, centre + extent / 2), dim=-1) * size
+        last["scores"], last["labels"] = scores, at % things
+        last["boxes"] = boxes.gather(1, (at // things).unsqueeze(-1).expand(-1, -1, 4))
+
+    packed = [s.pin(torch.zeros(frames, kept_boxes, 6)) for _ in range(2)]
+    copied = [torch.cuda.Event() for _ in range(2)] if s.cuda else []
+    turn = 0
+
+    def read_late() -> list[list[float]]:
+        """Sends this frame's boxes off and reads those of the frame before."""
+        here, before = turn % 2, (turn + 1) % 2
+        together = torch.cat((last["scores"].unsqueeze(-1), last["labels"].unsqueeze(-1).float(), last["boxes"]), dim=-1)
+        packed[here].copy_(together, non_blocking=True)
+        if copied:
+            copied[here].record()
+            copied[before].synchronize()
+        return [row for rows in packed[before].tolist() for row in rows if row[0] > SURE]
+
+    def read_now() -> list[list[float]]:
+        stones = []
+        for scores, labels, boxes in zip(last["scores"], last["labels"], last["boxes"], strict=True):
+            sure = scores > SURE
+            read = zip(scores[sure].tolist(), labels[sure].tolist(), boxes[sure].tolist(), strict=True)
+            stones += [[score, label, *box] for score, label, box in read]
+        return stones
+
+    def step() -> list[list[float]]:
+        nonlocal turn
+        _precision(how)
+        turn += 1
+        detect(*feed())
+        return read_late() if late else read_now()
+
+    return step
+
+
+WORKLOADS = (
+    _public("comic_questions", "A small VisualBERT, training on 8 questions in FP32: launches are the bound.", comic_questions, {}, {
+        "launch-gap": {"compiled": COMPILED}, "precision": {"autocast": BF16},
+        "optimizer-foreach": {"optimizer": "fused"}, "unfused-attention": {"attention": "sdpa"}, "memcpy": {"pinned": True},
+        "sync-stall": {"quiet": True},
+    }),
+    _public("curling_stones", "DAB-DETR of transformers on one frame, FP32, boxes read: launches are the bound.", curling_stones, {}, {
+        "launch-gap": {"compiled": GRAPHS}, "precision": {"autocast": BF16},
+        "memory-layout": {"channels_last": True}, "memcpy": {"pinned": True}, "sync-stall": {"late": True},
+        "low-arithmetic-intensity": {"frames": 4},
+    }, shared={"low-arithmetic-intensity": 4.0}),
+)  # fmt: skip
