@@ -44,9 +44,11 @@ for n, x in enumerate(batches):
 """Results that come to the host while the next step computes; those of the last step are read behind the loop."""
 
 
-def copying(pageable_share: float, written: float, created: float, fetched: float, small: float, loader: bool, narrow: tuple[str, ...]) -> Fix:
+def copying(
+    pageable_share: float, written: float, created: float, returning: float, fetched: float, small: float, loader: bool, narrow: tuple[str, ...]
+) -> Fix:
     """What to do about copies between host and device. pageable_share: of them; written: of them, numbers that are written at indices; created: of those to the
-    device, made on the host by the op just before; fetched: of the time they take, what those to the host do; small: below the size from which bytes count; loader: whether a data loader makes the batches;
+    device, made on the host by the op just before; returning: of the bytes, those that come to the host and go back in the same step; fetched: of the time they take, what those to the host do; small: below the size from which bytes count; loader: whether a data loader makes the batches;
     narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     if written >= 0.5:
@@ -76,7 +78,19 @@ def copying(pageable_share: float, written: float, created: float, fetched: floa
         )
     risk = "Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done."
     packing = ("Pack small tensors into one buffer and copy it once.",) * (small >= 0.5)
-    if fetched >= 0.5:
+    if returning >= 0.5:
+        return Fix(
+            title="Keep on the GPU what goes back there",
+            steps=(
+                "What comes to the host goes back to the GPU in the same step: keep it there, if memory allows.",
+                "Where it does not, compute it again instead (torch.utils.checkpoint), or copy both ways on a side stream, through pinned buffers that are made once, with non_blocking=True.",
+                *packing,
+            ),
+            code=Code(before='kept = skip.cpu()\nx = up(x, kept.to("cuda"))', after="x = up(x, skip)  # never left the GPU"),
+            url=url,
+            risk="What is kept takes the GPU's memory until it is used.",
+        )
+    if fetched > 0.5:
         return Fix(
             title="Fetch results beside the next step",
             steps=(

@@ -163,6 +163,7 @@ def memcpy(
                 pageable_share,
                 float(written(work)[copies.at].mean()),
                 created,
+                copies.returning(work),
                 float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[copies.at].sum()), 1e-9)),
                 float((copies.bytes[copies.at] < small_bytes).mean()),
                 loader,

@@ -91,12 +91,16 @@ def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
     assert "dynamic=True" not in code("advised/viola_timbre.slow.json.gz", "launch-gap")
 
 
+def test_what_comes_to_the_host_and_goes_back_is_kept() -> None:
+    assert "never left the GPU" in code("memcpy/offload_roundtrip.slow.json.gz", "memcpy")
+
+
 def test_results_are_fetched_and_no_batch_sent() -> None:
     assert "buffer.copy_(out, non_blocking=True)" in fetched().after and "DataLoader" not in fetched().after
     assert "fetch(batch)" in fetched(0.4).after
 
 
 def fetched(share: float = 1.0) -> Code:
-    fix = copying(1.0, 0.0, 0.0, share, 0.0, False, ())
+    fix = copying(1.0, 0.0, 0.0, 0.0, share, 0.0, False, ())
     assert fix.code
     return fix.code

@@ -97,17 +97,9 @@ class Capturable:
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
         sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
         return cls(
-            why_not,
-            removable,
-            sending,
-            asking,
-            launched[0],
-            len(kernels) / work.schedule.steps,
-            float(np.median(kernels)),
-            parts,
-            resized,
-            2 * int(read.sum()) > len(waits),
-        )
+            why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts,
+            resized=resized, valued=2 * int(read.sum()) > len(waits),
+        )  # fmt: skip
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,19 @@ class HostCopies:
     def to_host(self, work: GpuWork) -> Ints:
         """The copies (positions) that come to the host."""
         return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
+
+    def returning(self, work: GpuWork) -> float:
+        """Of the bytes that are copied, the share of those that come to the host and, as many at once, go back to the device later in their step."""
+        came: Counter[tuple[int, float]] = Counter()
+        back = 0.0
+        for at, down in zip(self.at.tolist(), np.isin(self.at, self.to_host(work)).tolist(), strict=True):
+            key = int(work.step[at]), float(self.bytes[at])
+            if down:
+                came[key] += 1
+            elif came[key]:
+                came[key] -= 1
+                back += 2 * key[1]
+        return back / max(float(self.bytes[self.at].clip(min=0).sum()), 1e-9)
 
     def read_at_once(self, work: GpuWork, calls: HostCalls) -> Ints:
         """The copies to the host (positions) that the program reads there and then: once the host has them it works by itself for longer than
