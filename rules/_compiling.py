@@ -13,6 +13,13 @@ _OF_PASSES = (
     "The host waits after every pass of a loop: do at once what does not depend on the pass before (one batched call for all experts, queries or samples).",
     "Keep on the GPU what the loop reads, so that several passes can be one graph; what cannot be kept ends a graph.",
 )
+_SENT = (
+    "The host sends values between the launches, and waits each time: make constants once, on the GPU, and send all else of a step in one copy ahead of its first launch.",
+)
+_KEPT = Code(
+    before='def forward(self, x):\n    scale = torch.tensor([w, h], device="cuda")  # sent in each call',
+    after='def __init__(self):\n    self.register_buffer("scale", torch.tensor([w, h]))  # sent once, with the model\n\ndef forward(self, x):\n    scale = self.scale',
+)
 _PASSES = Code(
     before="while not converged(x):  # waits in each pass\n    x = one_pass(x)",
     after="@torch.compile  # or captured as one CUDA graph\ndef passes(x, n=8):\n    for _ in range(n):\n        x = torch.where(converged(x), x, one_pass(x))"
@@ -104,7 +111,9 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             + ("dynamic=True" if capturable.resized else 'mode="reduce-overhead"')
             + ")\n\nwith torch.inference_mode():\n    out = model(x)",
         )
-    if capturable.in_passes:
+    if capturable.in_passes and capturable.mostly == "sent":
+        title, steps, code = "Send nothing between the launches, and compile what is left", (*_SENT, *steps), _KEPT
+    elif capturable.in_passes:
         title, steps = "Wait less often in the loop, and compile what is left", (*_OF_PASSES, *steps)
-        code = code if program.training else _PASSES if capturable.valued else _TOGETHER
+        code = code if program.training else _PASSES if capturable.mostly == "values" else _TOGETHER
     return Fix(title=title, steps=(*steps, *_RESIZED * capturable.resized), code=code, url=url, risk=risk)

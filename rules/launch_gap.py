@@ -47,9 +47,9 @@ seven models that launch bound; capturing, which leaves next to nothing of it, 8
 LIBRARY_LOOP = 16
 """Kernels that one op launches, from which it is a loop of its own."""
 
-IN_PASSES = 0.45
-"""What is left of issuing where the host waits after every pass of a loop. Compiling a pass, or running passes together, took -37 to 89 % off the steps
-of ten such programs, 39 % in the mean, losses counted as nothing."""
+IN_PASSES = 0.35
+"""What is left of issuing where the host waits after every pass of a loop. Compiling a pass, or running passes together, took -37 to 97 % off the steps
+of 29 such programs, 50 % in the mean, losses counted as nothing."""
 
 FEWEST_JITTED = 1.5
 """Jitted calls a step: with fewer there is nothing to put together."""
@@ -105,8 +105,8 @@ def launch_gap(
     500 µs, a new one wherever the forward pass reads a value or branches on one of the host's, as where layers are dropped at random, counted where eight launches fuse in it; seven eighths of that cost where all steps are the same, wait
     nowhere between their kernels and allocate nothing, and so could be captured; a third of today's where they are compiled already (`low`: nothing,
     as two of three measured models gained; `high`: one graph for the whole step). Where compiling would gain under 3 % but the steps
-    could be captured, capturing them is the fix (`low`: nothing). In both, where the host waits eight times a step or more and 64 kernels
-    or fewer stand between two waits, what of such a pass one module launches, or how many passes can be run at once, is not known: a little less than half
+    could be captured, capturing them is the fix (`low`: nothing). In both, where 64 kernels or fewer stand between two waits eight
+    times a step or more, which hold a fifth of all, what of such a pass one module launches, or how many passes can be run at once, is not known: a third
     of the cost of issuing stays (`low`: all of it), and all of that of ops that launch 16 kernels or more by themselves. A loop over nothing but a recurrent cell,
     and products of its state that no cell takes in, becomes one call of the library: two launches of 10 µs a pass, forward and backward, and half of the cell's kernels' time. A saving under `min_saving_share`
     ({min_saving_share}) is not reported. Gradients that torch.func takes inside a function that vmap maps, or torch.autograd.grad hands back, with no optimizer, are compiled with it, as inference. The profiler's own cost is taken off the host's time before the replay.
@@ -170,7 +170,7 @@ def launch_gap(
             device=frame["device"].to_numpy()[next_op],
             source=lambda rows: sources.most_common(launches.call[next_op[rows[:50]]]),
         ),
-        # Of 21 loops that wait 16 gained 3 % or more, of 75 other programs 68.
+        # Of 29 loops that wait 25 gained 3 % or more, 21 half of what is expected; of 127 other programs 114 and 101.
         confidence=0.7 if capturable.in_passes else 0.9,
         # Which calls belong to one step, to be jitted as one, is not known where none repeats.
         at_most="low" if first.only else "medium" if program.framework == "jax" and not steps.repeats else "high",

@@ -79,6 +79,8 @@ def test_a_loop_that_a_value_ends_is_told_how_several_passes_become_one() -> Non
     after = code("advised/bridge_topology.slow.json.gz", "launch-gap")
     assert "torch.where(converged(x), x, one_pass(x))" in after and "while not converged(x)" in after
     assert "torch.stack(items)" in code("public/splade_index.slow.json.gz", "launch-gap"), "sizes are asked for, which end no loop"
+    sent = fix_of(analysed(SAMPLES / "public" / "torn_postcards.slow.json.gz"), "launch-gap")
+    assert "Send nothing" in sent.title and sent.code and "register_buffer" in sent.code.after and "loop" not in sent.steps[0]
 
 
 def test_gradients_of_an_energy_are_no_training() -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +32,11 @@ NEARLY = 0.9
 """Of a step's launches, those that every other step makes too: what is left is a branch, and not another step."""
 
 
+OF_A_STEP = 0.2
+"""Of a step's kernels, those in passes of a loop at least: with less the step is something else that is read in pieces, as a network's boxes or a word
+after each pass of it. Of seventeen programs below it nine are then predicted nearer, by 15 points in the mean, eight further off, by 9."""
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """Pieces between two waits that launch the same kernels from ops of the same dims, in every step. kernels: of one piece; times: pieces a step;
@@ -47,34 +53,27 @@ class Capturable:
     """why_not: what keeps a step from being captured and replayed, "" where nothing does. removable: positions of the calls that wait inside the
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
-    pieces: parts of a step that a wait ends, each of which would be a graph of its own; piece: kernels of the median one. parts: what is alike in all steps, where
-    they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes. valued: whether most waits inside the
-    steps are for a value that is read, which may end a loop, and not for sizes or copies."""
+    in_passes: whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler is given, the
+    trace does not tell. parts: what is alike in all steps, where they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes. mostly: what most waits inside the
+    steps are for: "values" that are read, which may end a loop, what is "sent", or neither, as for sizes and copies to the host."""
 
     why_not: str
     removable: Ints
     sent: Ints
     masks: Ints
     first: Ints
-    pieces: float
-    piece: float
+    in_passes: bool
     parts: tuple[Part, ...] = ()
     resized: bool = False
-    valued: bool = False
-
-    @property
-    def in_passes(self) -> bool:
-        """Whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler
-        is given, the trace does not tell."""
-        return self.pieces >= FEWEST_PASSES and self.piece <= LONGEST_BODY
+    mostly: Literal["values", "sent", ""] = ""
 
     @classmethod
     def build(cls, steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, shapes: Shapes) -> Capturable:
         launched = _launched(steps, launches)
         # Memory that is given back waits too, which is the allocator's and ends no pass.
         ended = np.cumsum(np.r_[0, calls.waits & ~calls.of(cuda_api.ApiRole.ALLOCATION)])[work.schedule.op_call[work.kernel]]
-        kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1)
-        why_not, (waits, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
+        kernels = np.unique(ended, return_counts=True)[1] if len(ended) else np.zeros(1, np.int64)
+        why_not, (waits, sends, sent) = _why_not(steps, work, calls, launches, launched), _between(work, calls)
         resized = why_not == DIFFERENT and _resized(work, launched)
         # Where steps differ by the sizes that they ask for, these leave alone what is alike.
         removable, parts = waits[:0], _parts(work, ended, np.empty(0, np.int64)) if why_not == DIFFERENT else ()
@@ -97,9 +96,15 @@ class Capturable:
                 parts = _parts(work, ended, waits[sizing(work.ops, calls, waits)])
         sending, asking = (waits[some] if len(removable) else removable for some in (sent, masks))
         return cls(
-            why_not, removable, sending, asking, launched[0], len(kernels) / work.schedule.steps, float(np.median(kernels)), parts,
-            resized=resized, valued=2 * int(read.sum()) > len(waits),
+            why_not, removable, sending, asking, launched[0], _in_passes(kernels, work.schedule.steps), parts,
+            resized=resized, mostly="values" if 2 * read.sum() > len(waits) else "sent" if 2 * sends.sum() > len(waits) else "",
         )  # fmt: skip
+
+
+def _in_passes(kernels: Ints, steps: int) -> bool:
+    """Whether a loop's passes hold much of a step. kernels: of each piece between two waits, of all steps; what reads a network's results one by one is no loop of it."""
+    small = kernels[kernels <= LONGEST_BODY]
+    return len(small) >= FEWEST_PASSES * steps and float(small.sum()) >= OF_A_STEP * float(kernels.sum())
 
 
 def _parts(work: GpuWork, piece: Ints, sizing: Ints) -> tuple[Part, ...]:
@@ -159,9 +164,9 @@ def _allocates(steps: Steps, calls: HostCalls) -> bool:
     return bool(len(at)) and (bool(matches(frame, cuda_api.RETURNS)[calls.rows[at]].any()) or len(np.unique(those)) >= calls.schedule.steps)
 
 
-def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask]:
-    """Positions of the waits between the first and the last kernel of their step, and which of them are for what the host sends: before anything
-    is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
+def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask, Mask]:
+    """Positions of the waits between the first and the last kernel of their step, which of them are for what the host sends, and which of these it need not
+    send there: before anything is read in that step it can be sent ahead of the first kernel, and a few values are a constant or follow from what is read, on the GPU too, as is
     what the host makes of nothing. Waits around them send a step's input and read its result, and stay outside."""
     copies, size = work.column("copy_kind") == CopyKind.HTOD.value, work.column("bytes")
     free = copies & (size >= 0) & (size <= FEW_VALUES_BYTES)
@@ -174,7 +179,8 @@ def _between(work: GpuWork, calls: HostCalls) -> tuple[Ints, Mask]:
             waits = launching.min() + np.flatnonzero(calls.waits[launching.min() : launching.max()])
             found.append(waits)
             sent.append(np.isin(waits, small) | np.logical_and.accumulate(np.isin(waits, sending)))
-    return np.concatenate(found), np.concatenate(sent)
+    waits = np.concatenate(found)
+    return waits, np.isin(waits, sending), np.concatenate(sent)
 
 
 def _same(work: GpuWork, parts: list[Ints]) -> bool:

@@ -37,3 +37,21 @@ def test_steps_of_other_sizes_are_told_from_steps_of_other_ops():
     assert steps(lambda s: "aten::add", lambda s: 8 + s).resized
     assert not steps(lambda s: "aten::add", lambda s: 8).resized
     assert not steps(lambda s: ("aten::add", "aten::sub")[s % 2], lambda s: 8 + s).resized
+
+
+def test_results_that_are_read_one_by_one_make_no_loop_of_a_network():
+    """Ten reads behind one kernel each: a loop beside twenty kernels of something else, none beside two hundred."""
+
+    def step(network):
+        trace = Trace()
+        for s in range(3):
+            start = 20.0 * (network + 21) * s
+            trace.step(start, 20.0 * (network + 21) - 1, s + 1)
+            for k in range(network + 10):
+                at = start + 20 * k + 20 * max(k - network, 0)
+                trace.launch(at, at + 10, at + 14)
+                if k >= network:
+                    trace.call("cudaStreamSynchronize", at + 16, 8)
+        return trace.get(Capturable)
+
+    assert step(20).in_passes and not step(200).in_passes
