@@ -332,7 +332,7 @@ def check_measured(name: str | None, outputs: list[Path] | None, force: bool) ->
 
 
 def write_measured(what: str, text: str, as_json: str, html: str, name: str, target: Path | None) -> None:
-    """One of the three, as `check_measured` says. A file begins as `outputs.is_ours` knows it, so that the next run may overwrite it."""
+    """One of the three, as `check_measured` says. A file begins as `files.is_ours` knows it, so that the next run may overwrite it."""
     saved = json.dumps({"advisor": version("trace-advisor"), "measured": what, **json.loads(as_json)}, indent=1)
     headed = f"advisor {version('trace-advisor')} \u00b7 {what}\n{text}" if target else text
     write({"text": headed, "json": saved, "html": html}[name], target)

@@ -10,33 +10,11 @@ from pathlib import Path
 
 from advisor.cli.streams import declared, say
 from advisor.errors import OutputError, UsageError
-from advisor.files import write_whole
+from advisor.files import is_ours, write_whole
 
 _HEAD_BYTES = 2048
 
 _UNFIT = re.compile(r"[^\w .=+@()\[\],~%-]+")
-
-_OURS = re.compile(
-    rb"""(?x)
-    advisor\ \d[\w.+-]{0,40}\ (?:\xc2\xb7|diff|history)
-    | <!doctype\ html>\n<html\ lang="en">\n<head>\n(?:<(?:meta|link)\ [^\n]{0,400}>\n){0,8}<meta\ name="generator"\ content="trace-advisor[ ]
-    | <!--\ trace-advisor(?::\ \w+)?\ -->
-    | \{\s*"schema":\s*\d+,\s*(?:"kind":\s*"\w{1,20}",\s*)?"advisor":\s*"
-    | \{"displayTimeUnit":\ "ns",\ "trace-advisor":\ \{
-    | \{\s*"\$schema":\s*"[^"\n]{0,200}sarif[^"\n]{0,200}",\s*"version":\s*"2\.1\.0",\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"advisor"
-    | <\?xml\ version="1\.0"\ encoding="UTF-8"\?>\n<testsuites\ name="advisor"
-    | <!doctype\ html><html\ lang="en"><head><meta\ charset="utf-8"><meta\ name="generator"\ content="trace-advisor">
-    | \{\s*"advisor":\s*"\d[\w.+-]{0,40}",\s*"measured":\s*"\w{1,20}",
-    | \[\]\n\Z
-    | \[\s*\{\s*"description":\ "[^\n]{0,1800}",\n\s*"check_name":\ "[^"\n]{0,80}",\n\s*"fingerprint":\ "[0-9a-f]{32}"
-    """
-)
-"""How a file of ours begins, in any format: from its first byte, for a word of ours may stand in anybody's notes."""
-
-
-def is_ours(head: bytes) -> bool:
-    """Whether a file that begins so was written by advisor."""
-    return _OURS.match(head) is not None
 
 
 def check_target(path: Path, force: bool, source: str, option: str = "-o") -> None:

@@ -19,7 +19,7 @@ from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary, path_of
-from advisor.sources.ranks import JobTraces, exports_left, holds_ranks, job_of, latest_among, snapshots_among, traces_among
+from advisor.sources.ranks import JobTraces, exports_left, holds_ranks, job_of, latest_among, recordings_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
 
@@ -82,22 +82,22 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
 
 
 def each_of(paths: Sequence[str]) -> list[str]:
-    """What is to be looked at by itself of what was given: of a directory or a pattern its traces. Of several directories each may be one
+    """What is to be looked at by itself of what was given: of a directory or a pattern its recordings. Of several directories each may be one
     capture, as the ranks of a job are; what `advisor record` wrote always is."""
-    return [one for path in paths for one in ([path] if len(paths) > 1 and os.path.isdir(path) and is_one_capture(path) else _traces_at(path))]
+    return [one for path in paths for one in ([path] if len(paths) > 1 and os.path.isdir(path) and is_one_capture(path) else _recordings_at(path))]
 
 
-def _traces_at(path: str) -> list[str]:
-    """The traces of a directory or pattern, the runs of a log of JAX's, or the path where it names neither."""
+def _recordings_at(path: str) -> list[str]:
+    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither."""
     if path == STDIN or not (is_pattern(path) or is_directory(path)) or run.recognises(Path(path)):
         return [path]
-    from advisor.sources.jax.directory import files_of, nearest_runs
+    from advisor.sources.jax.directory import files_of, nearest_runs, whole_profile
 
     logged = nearest_runs(Path(path)) if os.path.isdir(path) else []
-    if logged:
-        return files_of(logged[0]) if len(logged) == 1 else [str(one) for one in logged]
+    runs = files_of(logged[0]) if len(logged) == 1 else [str(one) for one in logged]
     names = names_in(path)
-    return traces_among(names) or snapshots_among(names) or (names if is_pattern(path) else []) or [path]  # nothing: `read` says so
+    beside = [one for one in recordings_among(names) if not whole_profile(one)]
+    return [*dict.fromkeys((*runs, *beside))] or (names if is_pattern(path) else []) or [path]  # nothing: `read` says so
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:

@@ -14,15 +14,20 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.errors import TraceError
+from advisor.files import is_ours
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Kind
 from advisor.sources.paths import is_remote
+from advisor.sources.sniff import source_of
 from advisor.sources.stream import Stream
 
 _PACKED = ("", ".gz", ".zst")
 _TELLING, _JSON, _SNAPSHOTS = (tuple(f"{suffix}{packed}" for packed in _PACKED) for suffix in (".pt.trace.json", ".json", ".pickle"))
 _EXPORTS, _PACKED_EXPORTS = (".sqlite",), (".sqlite.gz", ".sqlite.zst")
+_OTHERS = tuple(f"{suffix}{packed}" for suffix in (".ncu-rep", ".xplane.pb") for packed in _PACKED)
+_TOLD_INSIDE = {".csv": "ncu", ".prof": "memory"}
+"""What other programs write too: which source has to know it for a recording."""
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
 _PROCESS_IN_NAME = re.compile(r"(?:worker|gpu|proc(?:ess)?)[-_.]?(\d{1,18})(?!\d)", re.IGNORECASE)
@@ -74,12 +79,36 @@ def traces_among(names: Sequence[str]) -> list[str]:
     Any program writes a `.json`: one that holds no events is a trace only where nothing else could be what is meant, or its name says a rank.
     A file and what packed it are one.
     """
-    there = {*names}
-    names = [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
-    plain = [n for n in names if n.endswith(_JSON) and not PurePath(n).name.startswith(("manifest", "config", "meta"))]
+    names = _once(names)
+    plain = [n for n in names if _may_hold_events(n)]
     found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if _rank_in(PurePath(n).name) is not None or not _holds_no_events(n)]
     exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
     return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
+
+
+def recordings_among(names: Sequence[str]) -> list[str]:
+    """Which of a directory's files are recordings, of whatever kind, to be looked at one by one. What advisor wrote is none; what only fails to
+    be read is one, so that it is said."""
+
+    def recorded(name: str) -> bool:
+        if _may_hold_events(name) and not name.endswith(_TELLING):
+            begin = b"" if is_remote(name) else head(name)
+            return not is_ours(begin) and (_rank_in(PurePath(name).name) is not None or not _holds_no_events(name))
+        known = name.endswith(_TELLING + _EXPORTS + _PACKED_EXPORTS + _SNAPSHOTS + _OTHERS)
+        kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
+        return known or (kind is not None and not is_remote(name) and source_of(head(name)) == kind)
+
+    return sorted(filter(recorded, _once(names)), key=_natural)
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    """Without what was packed of a file that lies there too."""
+    there = {*names}
+    return [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
+
+
+def _may_hold_events(name: str) -> bool:
+    return name.endswith(_JSON) and not PurePath(name).name.startswith(("manifest", "config", "meta"))
 
 
 def exports_left(names: Sequence[str], traces: Sequence[str]) -> list[str]:

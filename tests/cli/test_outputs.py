@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from advisor.cli import lab
-from advisor.cli.outputs import is_ours, write
+from advisor.cli.outputs import write
 from advisor.errors import OutputError, UsageError
-from advisor.files import write_whole
+from advisor.files import is_ours, write_whole
 from advisor.lab.page import page
 from advisor.reports import comparison, formats, history
 from tests.cli.test_analyze import SLOW

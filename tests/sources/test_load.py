@@ -19,8 +19,9 @@ import pytest
 
 import advisor
 from advisor.errors import TraceError, UsageError
-from advisor.sources import load, read
+from advisor.sources import each_of, load, read
 from advisor.sources.ranks import holds_ranks, rank_traces, traces_among
+from advisor.sources.sniff import PPROF_HEAD
 from advisor.sources.stream import zstd
 from tests.sources.kineto.layouts import EVENTS, compact
 
@@ -107,6 +108,23 @@ def test_other_json_hides_no_snapshot(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("results.json", "snapshot.pickle.gz")]
     Path(names[0]).write_text("{}")
     assert traces_among(names) == [] and traces_among(names[:1]) == names[:1]
+
+
+def test_each_recording_of_a_directory_is_looked_at_whatever_its_kind_and_nothing_else(tmp_path: Path) -> None:
+    saved = b'{"schema":4,"advisor":"0.1.0","note":"\\"ph\\":"}'
+    schedule = b'{"displayTimeUnit": "ns", "trace-advisor": {}, "traceEvents": []}'
+    recorded = {
+        "a.pt.trace.json": TRACE, "b.json.gz": gzip.compress(TRACE), "c.sqlite": b"", "d.pickle.gz": b"", "e.ncu-rep": b"", "f.xplane.pb": b"",
+        "g.csv": b'"ID","Process ID","Kernel Name"\n', "h.csv.gz": gzip.compress(b'"ID","Kernel Name"\n'), "i.prof": PPROF_HEAD, "j.json": TRACE[:40],
+    }  # fmt: skip
+    others = {
+        "README.md": b"# read", "s.csv": b"step,loss\n", "c.prof": b"{\x0a", "r.json": saved, "q.json": b"[1]", "p.perfetto.json": schedule, "a.html": b"<html>",
+        "c.sqlite.gz": b"", "f.trace.json.gz": gzip.compress(TRACE), "config.json": TRACE,
+    }  # fmt: skip
+    for name, data in (recorded | others).items():
+        (tmp_path / name).write_bytes(data)
+    for given in (str(tmp_path), f"{tmp_path}/*"):
+        assert sorted(Path(path).name for path in each_of([given])) == sorted(recorded)
 
 
 @pytest.mark.parametrize(
