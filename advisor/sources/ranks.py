@@ -240,6 +240,9 @@ def head(path: str, size: int = _HEAD_BYTES) -> bytes:
         return b""
 
 
+OF_ONE_EXPORT = "ranks of one export are numbered by the device that each process uses"
+
+
 def split(timeline: Timeline) -> list[Timeline]:
     """The processes of an export, one timeline each by device, where several of them communicate; else the one given.
 
@@ -285,5 +288,4 @@ def recording_of(timeline: Timeline, path: str) -> Recording:
     if len(parts) == 1:
         return Recording("trace", path, (timeline,))
     traces = tuple(RankTrace(path, f"device {rank}", rank, part) for rank, part in enumerate(parts))
-    note = "ranks of one export are numbered by the device that each process uses"
-    return Recording("job", path, (JobTraces(traces, (note,)),))
+    return Recording("job", path, (JobTraces(traces, (OF_ONE_EXPORT,)),))

@@ -26,6 +26,8 @@ from advisor.report.numbers import counted, percent, whole_clauses
 from advisor.report.ranks import RankRow, Slowdown
 from advisor.report.recording import LOOK_AT_EACH, DeviceInfo, Health, Prediction, Recorded, SourceInfo, Window
 from advisor.report.step import Part, PartKind, Work
+from advisor.sources.ranks import OF_ONE_EXPORT
+from advisor.views.health.cost import MEASURE
 from advisor.views.ranks import what_if
 from advisor.views.ranks.drawn import rank_steps, wait_rows, worst
 from advisor.views.ranks.edits import HOST_PARTS, FasterHost, JobEdit, JobEdits, LessComputing, Several
@@ -38,7 +40,7 @@ from advisor.views.workspace import Workspace
 def health(workspace: Workspace) -> tuple[Health, ...]:
     """Whether the ranks can be held against each other, and what single ranks' traces lack."""
     job, summaries = workspace.get(Job), workspace.get(RankSummaries)
-    checks = [Health(check="ranks-matched", status=job.matching.status, detail=job.matching.detail, touches=("ranks",))]
+    checks = [Health(check="ranks-matched", status=job.matching.status, detail=job.matching.detail, touches=("ranks",), record_with=_no_job(job, summaries))]
     try:
         error = job.replay.error
         status: Literal["ok", "degraded"] = "ok" if error <= MAX_ERROR else "degraded"
@@ -53,16 +55,30 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     return (*checks, *_of_ranks(job))
 
 
+def _no_job(job: Job, summaries: RankSummaries) -> str:
+    """What to do where ranks share no collective with others: they may be several programs. Of one export all are of one run."""
+    alone = bool(job.apart) or not job.matched.proved
+    return f"if these are no ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
+
+
+MEASURE_RANKS = "advisor record, or advisor.trace_handler, on every rank: both time steps without the profiler too"
+
+
 def _of_ranks(job: Job) -> list[Health]:
-    """What ranks' own checks found, each said once."""
-    worst: dict[str, Health] = {}
-    ranks: dict[str, list[int]] = defaultdict(list)
+    """What ranks' own checks found, each said once, in the words of the first rank of those that it is worst for."""
+    found: dict[str, list[tuple[int, Health]]] = defaultdict(list)
     for one in job.ranks:
         for check in one.facts.health:
-            ranks[check.check].append(one.rank)
-            if check.check not in worst or check.status == "failed":
-                worst[check.check] = check
-    return [msgspec.structs.replace(check, detail=f"{common(ranks[name], job.numbers)}: {check.detail}") for name, check in worst.items()]
+            found[check.check].append((one.rank, check))
+    told = []
+    for rows in found.values():
+        rank, worst = next((row for row in rows if row[1].status == "failed"), rows[0])
+        alike = len({check.detail for _, check in rows}) == 1
+        whose = f"{common([rank for rank, _ in rows], job.numbers)}{'' if alike else f'; on rank {rank}'}"
+        # A step time that is given is one process's.
+        hint = MEASURE_RANKS if worst.record_with == MEASURE else worst.record_with
+        told.append(msgspec.structs.replace(worst, detail=f"{whose}: {worst.detail}", record_with=hint))
+    return told
 
 
 ABOUT_RANKS = ("exposed-communication", "missed-overlap")
@@ -340,7 +356,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         ),
         time=None,
         health=health(workspace),
-        headline=_headline(job, fixes, parts),
+        headline=_headline(job, fixes, parts, _no_job(job, summaries)),
         findings=with_left_out(outcomes.found),
         clear=tuple(outcomes.clear),
         skipped=tuple(outcomes.skipped),
@@ -404,14 +420,14 @@ def _breakdown(rows: list[RankRow], job: Job) -> tuple[Part, ...]:
     return tuple(Part(kind=kind, name=name, us=us[part] * scale) for kind, name, part in named)
 
 
-def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...]) -> Headline:
+def _headline(job: Job, found: list[Judged], parts: tuple[Part, ...], advice: str = "") -> Headline:
     step_us = job.true_step.expected_us
     try:
         predicted = _predicted(job, found)
     except Unavailable as missing:
         return Headline(
             bottleneck="unmatched", summary="The ranks' collectives cannot be matched: who waits for whom is not known.", step_us=step_us,
-            judged="partly", judged_why=missing.message,
+            judged="partly", judged_why="; ".join(filter(None, (missing.message, advice))),
         )  # fmt: skip
     top = next((f.finding for f in found if (f.finding.severity == "high" if _of_single_ranks(job, f.finding) else f.finding.loud)), None)
     who = "The ranks recorded" if job.missing or job.apart else "The ranks"

@@ -16,6 +16,8 @@ from advisor.knowledge import recording_cost
 from advisor.recordings.recording import Recording
 from advisor.report.recording import Health, Prediction
 from advisor.report.step import Part
+from advisor.sources.ranks import OF_ONE_EXPORT
+from advisor.views.health.cost import MEASURE
 from advisor.views.ranks.culprit import Culprit, _between_steps
 from advisor.views.ranks.edits import AsOthers, Evened, JobEdits
 from advisor.views.ranks.graph import JobGraph
@@ -126,6 +128,35 @@ def test_a_job_of_ranks_whose_traces_fail_a_check_is_judged_in_part():
     whole, failing = (run(Recording("job", "job", (RankSummaries(tuple(of)),)), []).headline for of in (job_of(EVEN).ranks, ranks))
     assert whole.judged == "yes" and failing.judged == "partly"
     assert "fail start-up: rank 1: 60% of the window" in failing.judged_why
+
+
+@pytest.mark.parametrize(
+    ("details", "status", "told"),
+    [
+        (("2 steps", "3 steps", ""), "degraded", "2 of 3 ranks; on rank 0: 2 steps"),
+        (("2 steps", "2 steps", "2 steps"), "degraded", "all 3 ranks: 2 steps"),
+        (("", "2 steps", ""), "degraded", "rank 1: 2 steps"),
+        (("2 steps", "none", ""), "failed", "2 of 3 ranks; on rank 1: none"),
+    ],
+)
+def test_what_ranks_checks_say_is_told_of_the_rank_whose_figures_they_are(details, status, told):
+    """And no option is named that a job refuses."""
+    statuses = ["failed" if detail == "none" else "degraded" for detail in details]
+    checks = [(Health(check="cost", status=is_, detail=said, record_with=MEASURE),) if said else () for said, is_ in zip(details, statuses, strict=True)]
+    ranks = [replace(one, facts=msgspec.structs.replace(one.facts, health=said)) for one, said in zip(job_of(EVEN).ranks, checks, strict=True)]
+    (row,) = (check for check in run(Recording("job", "job", (RankSummaries(tuple(ranks)),)), []).health if check.check == "cost")
+    assert (row.status, row.detail) == (status, told) and "advisor record" in row.record_with and "--step-ms" not in row.record_with
+
+
+@pytest.mark.parametrize(("strangers", "judged"), [((0, 1, 2), "no collective is on"), ((2,), "no collective that rank 2 shared"), ((), "")])
+def test_ranks_that_share_no_collective_are_said_to_be_several_programs_perhaps(strangers, judged):
+    ranks = tuple(summary_of(rank_timeline(r, EVEN[r], EVEN, **({"group": f"of program {r}"} if r in strangers else {}))) for r in range(3))
+    report = run(Recording("job", "job", (RankSummaries(ranks),)), [])
+    (matched,) = (check for check in report.health if check.check == "ranks-matched")
+    assert ("if these are no ranks of one job, advisor analyze --each" in matched.record_with) == bool(strangers)
+    assert judged in report.headline.judged_why and ("--each" in report.headline.judged_why) == (len(strangers) == 3)
+    exported = run(Recording("job", "job", (RankSummaries(ranks, notes=(OF_ONE_EXPORT,)),)), [])
+    assert not any("--each" in check.record_with for check in exported.health), "one file is looked at as before"
 
 
 def test_a_rank_that_is_late_in_one_step_only_is_not_steady():
