@@ -16,6 +16,8 @@ PART = ".advisor-"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says where nothing more can be written."""
 
+_HEAD_BYTES = 2048
+
 _OURS = re.compile(
     rb"""(?x)
     advisor\ \d[\w.+-]{0,40}\ (?:\xc2\xb7|diff|history)
@@ -44,6 +46,12 @@ def of_system(error: OSError) -> AdvisorError:
     where = f"{error.filename}: " if error.filename else ""
     told = f"{where}{error.strerror or error}"
     return OutputError(told, "Make room, or give another path.") if error.errno in NO_ROOM else UsageError(told, "Check the path and its permissions.")
+
+
+def begins_as_ours(path: Path) -> bool:
+    """Whether a file on this machine does."""
+    with path.open("rb") as file:
+        return is_ours(file.read(_HEAD_BYTES))
 
 
 def write_whole(target: Path, data: bytes) -> None:

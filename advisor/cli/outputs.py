@@ -10,9 +10,7 @@ from pathlib import Path
 
 from advisor.cli.streams import declared, say
 from advisor.errors import OutputError, UsageError
-from advisor.files import is_ours, write_whole
-
-_HEAD_BYTES = 2048
+from advisor.files import begins_as_ours, write_whole
 
 _UNFIT = re.compile(r"[^\w .=+@()\[\],~%-]+")
 
@@ -30,9 +28,7 @@ def check_target(path: Path, force: bool, source: str, option: str = "-o") -> No
     among = os.path.isdir(source) and os.path.samefile(path.parent, source)
     if force and not among:
         return
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    if not is_ours(head):
+    if not begins_as_ours(path):
         other = "" if among else ", or --force"
         raise UsageError(f"{path} is there already and was not written by advisor", f"Give another path with {option}{other}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import msgspec
 from advisor.engine.executors import outcomes
 from advisor.engine.reduce import Judging, Outcome
 from advisor.errors import TraceError, UsageError
-from advisor.files import write_whole
+from advisor.files import begins_as_ours, write_whole
 from advisor.recordings.kernel_profiles import KernelProfiles
 from advisor.recordings.recording import Recording
 from advisor.sources.paths import fingerprint
@@ -58,7 +59,7 @@ def reduced(
 ) -> Recording:
     """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
 
-    A rank that cannot be read is left out and said. Arguments as of `reduce`. Raises TraceError where no rank can be read, or
+    A rank that cannot be read is left out and said. Arguments as of `reduce`; where pages are kept, those of another job are not. Raises TraceError where no rank can be read, or
     where they are no ranks of one job.
     """
     given = traces_of(recording)
@@ -66,7 +67,10 @@ def reduced(
         return recording
     judging = with_measured(judging or Judging(), recording)
     found = reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress)
-    return merged(found, recording.path, given.notes, given.chosen)
+    job = merged(found, recording.path, given.notes, given.chosen)
+    if kept and kept.pages:
+        _clear(kept, kept.pages, [_name(trace, replace(judging, pages=True)) for trace in given.traces])
+    return job
 
 
 def traces_of(recording: Recording) -> JobTraces | None:
@@ -227,6 +231,26 @@ def _keep(kept: Kept, trace: RankTrace, judging: Judging, outcome: Outcome) -> N
         _write(kept.pages / page_name(trace.label), outcome.page.encode())
     _write(path, outcome.summary)
     missed.unlink(missing_ok=True)
+
+
+_NAMED = re.compile(rf"[0-9a-f]{{20}}({re.escape(SUFFIX)}|{re.escape(UNREAD_SUFFIX)})")
+
+
+def _clear(kept: Kept, pages: Path, names: Sequence[str]) -> None:
+    """Take away what another job's ranks left, or what was judged otherwise: `merge` would take them for this one's. A page goes with its summary."""
+    labels: dict[bool, set[str]] = {True: set(), False: set()}
+    for path in sorted(kept.summaries.iterdir()):
+        if not _NAMED.fullmatch(path.name):
+            continue
+        current = path.stem in names
+        if path.suffix == SUFFIX:
+            with contextlib.suppress(TraceError):
+                labels[current].add(page_name(RankSummary.from_bytes(path.read_bytes()).facts.label))
+        if not current:
+            path.unlink()
+    for name in labels[False] - labels[True]:
+        if (page := pages / name).is_file() and begins_as_ours(page):
+            page.unlink()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -333,6 +333,26 @@ def test_a_directory_gets_the_page_and_none_is_printed(tmp_path):
         assert done.exit_code == 0 and not done.stdout and (job / "index.html").exists(), done.output
 
 
+def test_a_directory_of_another_job_keeps_nothing_of_it_and_all_that_is_not_ours(tmp_path):
+    """Nor of ranks that cannot be read now; what was made of this job stays, and is not made again."""
+    kept = Kept(tmp_path / "summaries", tmp_path / "ranks")
+    for name in ("first", "second"):
+        shutil.copytree(JOB, tmp_path / name)
+    (tmp_path / "first" / "rank1.json.gz").rename(tmp_path / "first" / "other.json.gz")
+    made = reduced(read(tmp_path / "first"), BARE, executor="serial", kept=kept)
+    theirs = {kept.summaries / "notes.rank": "mine", kept.pages / "mine.html": "<html>", kept.pages / "other.html": "<html>I wrote over it"}
+    assert (kept.pages / "other.html").is_file() and len(made.parts[0].ranks) == 2
+    for path, text in theirs.items():
+        path.write_text(text)
+    (tmp_path / "second" / "rank0.json.gz").write_bytes(b"")
+    for _ in range(2):
+        reduced(read(tmp_path / "second"), BARE, executor="serial", kept=kept)
+    assert {path.name for path in kept.pages.iterdir()} == {"rank1.html", "mine.html", "other.html"}
+    (kept.summaries / "notes.rank").unlink()
+    found = stored(kept.summaries)
+    assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1.json.gz"] and [u.label for u in found.unread] == ["rank0.json.gz"]
+
+
 def test_a_job_is_not_merged_into_its_summaries(tmp_path):
     run, kept = CliRunner().invoke, tmp_path / "kept"
     assert run(app, ["analyze", str(JOB), "--shard", "1/1", "-o", str(kept), "--executor", "serial"]).exit_code == 0
