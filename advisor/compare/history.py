@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 
+from advisor.compare.differences import differences_between
+from advisor.compare.model import Difference
 from advisor.errors import OutputError, UsageError
 from advisor.files import write_whole
 from advisor.report.model import Report
@@ -39,6 +42,22 @@ class Trend:
     def rules(self) -> tuple[str, ...]:
         """Rules that found something in any of them, in the order in which they first did."""
         return tuple(dict.fromkeys(f.rule for e in self.entries for f in e.report.findings))
+
+    @cached_property
+    def breaks(self) -> tuple[Difference | None, ...]:
+        """Of each entry what keeps its step from being held against that of the one before, by what a diff refuses; None where nothing does."""
+        return (None, *map(_break, self.entries, self.entries[1:]))
+
+    @property
+    def since(self) -> int:
+        """The position of the entry with which the last stretch without a break begins."""
+        return max((at for at, found in enumerate(self.breaks) if found), default=0)
+
+
+def _break(before: Entry, after: Entry) -> Difference | None:
+    sides = [before.report], [after.report]
+    whole = before.report.breakdown and after.report.breakdown  # of reports that earlier versions saved nothing tells
+    return next((found for found in differences_between(*sides) if found.serious), None) if whole else None
 
 
 def read(directory: Path) -> Trend:

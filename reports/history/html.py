@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from advisor.compare.history import Trend
 from advisor.reports._clean import visible
@@ -20,10 +21,12 @@ def render(trend: Trend) -> str:
     top = max(steps) or 1.0
     points = [(100 * i / max(len(steps) - 1, 1), 100 * (1 - us / top)) for i, us in enumerate(steps)]
     rows = [
-        (entry, text.change(before, entry), text.verdict(entry), [text.gain(entry, rule) for rule in trend.rules])
-        for before, entry in zip((None, *entries), entries, strict=False)
+        (entry, moved, text.verdict(entry), [text.gain(entry, rule) for rule in trend.rules]) for entry, moved in zip(entries, text.changes(trend), strict=True)
     ]
+    begins = [0, *(at for at, found in enumerate(trend.breaks) if found), len(points)]
+    lines = [points[begin:end] for begin, end in pairwise(begins)]
     return page(
-        "trend.html.j2", "History of the step time", points=points, rows=rows, rules=[visible(r) for r in trend.rules], top=top,
+        "trend.html.j2", "History of the step time", points=points, lines=lines, rows=rows, since=trend.since, over=text.stretch(trend),
+        breaks=text.breaks(trend), rules=[visible(r) for r in trend.rules], top=top,
         advisor=visible(entries[-1].report.advisor),
     )  # fmt: skip

@@ -15,13 +15,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 def render(trend: Trend) -> str:
     """A line a commit, a line a rule."""
     entries = trend.entries
-    steps = [e.report.step_us for e in entries]
+    steps = [e.report.step_us for e in entries[trend.since :]]
     ends = " → ".join(duration(step) for step in (steps[0], steps[-1])[: len(steps)])
-    over = f"Step time {bars(steps)}  {ends} over {counted(len(entries), 'commit')}"
+    over = f"Step time {bars(steps)}  {ends} over {stretch(trend)}"
     lines = [f"advisor {visible(entries[-1].report.advisor)} history", over, ""]
     lines.append(f"{'date':10}  {'commit':12}  {'step':>9}  {'change':>7}  bottleneck and findings")
-    for before, entry in zip((None, *entries), entries, strict=False):
-        lines.append(_line(before, entry))
+    lines += [_line(entry, moved) for entry, moved in zip(entries, changes(trend), strict=True)]
+    lines += ["", *told] if (told := breaks(trend)) else []
     lines += ["", "Findings (share of the step that the fix gains, · none)"] if trend.rules else []
     for rule in trend.rules:
         lines.append(f"  {visible(rule):24} {'  '.join(_cell(gain(e, rule)) for e in entries)}")
@@ -34,10 +34,23 @@ def gain(entry: Entry, rule: str) -> float | None:
     return max(found, default=None)
 
 
-def change(before: Entry | None, entry: Entry) -> str:
-    """The step against the commit before."""
-    old = before.report.step_us if before else 0.0
-    return changed_by(entry.report.step_us / old - 1) if old else ""
+def changes(trend: Trend) -> list[str]:
+    """Each step against the commit before; of what cannot be held against it, that it is a break."""
+    steps = [entry.report.step_us for entry in trend.entries]
+    pairs = zip((0.0, *steps), steps, trend.breaks, strict=False)
+    return ["break" if found else changed_by(new / old - 1) if old else "" for old, new, found in pairs]
+
+
+def breaks(trend: Trend) -> list[str]:
+    """What each break is, a line each."""
+    found = ((entry.commit[:12], why) for entry, why in zip(trend.entries, trend.breaks, strict=True) if why)
+    return [visible(f"Break at {commit}: {why.what} is {why.before} before and {why.after} after. {why.advice}") for commit, why in found]
+
+
+def stretch(trend: Trend) -> str:
+    """`3 commits`, of those since the last break."""
+    commits = counted(len(trend.entries) - trend.since, "commit")
+    return f"{commits} since the break at {visible(trend.entries[trend.since].commit[:12])}" if trend.since else commits
 
 
 def bars(values: list[float]) -> str:
@@ -46,9 +59,9 @@ def bars(values: list[float]) -> str:
     return "".join(_BARS[round((v - low) / (high - low) * (len(_BARS) - 1))] if high > low else _BARS[3] for v in values)
 
 
-def _line(before: Entry | None, entry: Entry) -> str:
+def _line(entry: Entry, moved: str) -> str:
     found = ", ".join(visible(f.rule) for f in entry.report.findings[:4]) or "nothing found"
-    return f"{entry.time:%Y-%m-%d}  {visible(entry.commit[:12]):12}  {duration(entry.report.step_us):>9}  {change(before, entry):>7}  {verdict(entry)}: {found}"
+    return f"{entry.time:%Y-%m-%d}  {visible(entry.commit[:12]):12}  {duration(entry.report.step_us):>9}  {moved:>7}  {verdict(entry)}: {found}"
 
 
 def verdict(entry: Entry) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.compare import history
 from advisor.errors import TraceError, UsageError
+from advisor.report.step import Part
 from advisor.reports.history import formats, text
 from tests.reports.examples import healthy, launch_bound
 
@@ -44,6 +45,21 @@ def test_the_text_gives_each_step_and_its_change(tmp_path):
     assert "20.0 ms → 5.00 ms over 3 commits" in shown and "█" in shown and "▁" in shown
     lines = [line.split() for line in shown.splitlines() if line.startswith("2026-05")]
     assert [line[1] for line in lines] == ["abc0", "abc1", "abc2"] and "−50%" in lines[1]
+
+
+def test_a_report_that_a_diff_refuses_breaks_the_history(tmp_path):
+    """The step is then no change of the program's: 10 ms of one device, 5 ms of another, which goes on to 4 ms, 20% less."""
+    first = msgspec.structs.replace(launch_bound(), breakdown=(Part(kind="compute", name="matmul", us=1.0),))
+    other = msgspec.structs.replace(first, devices=(msgspec.structs.replace(first.devices[0], name="NVIDIA Other"),))
+    for n, (report, us) in enumerate([(first, 20_000.0), (first, 10_000.0), (other, 5_000.0), (other, 4_000.0)]):
+        history.add(tmp_path, with_step(report, us), f"abc{n}", day(n + 1))
+    trend = history.read(tmp_path)
+    assert [found and found.what for found in trend.breaks] == [None, None, "device", None]
+    assert text.changes(trend) == ["", "−50%", "break", "−20%"]
+    shown, page = (formats()[name].render(trend) for name in ("text", "html"))
+    assert "5.00 ms → 4.00 ms over 2 commits since the break at abc2" in shown
+    assert all("Break at abc2: device is " in made and "NVIDIA Other after. Record each on the same GPU." in made for made in (shown, page))
+    assert page.count("<polyline") == 2 and "5.00 ms → 4.00 ms</h1>" in page
 
 
 def test_every_format_renders_and_escapes(tmp_path):
