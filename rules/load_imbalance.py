@@ -9,7 +9,7 @@ from advisor.knowledge.collectives import Collective
 from advisor.report.finding import Clear, Evidence, Fix
 from advisor.report.numbers import duration, percent
 from advisor.views.ranks.collectives import KINDS
-from advisor.views.ranks.culprit import Culprit
+from advisor.views.ranks.culprit import SAME_WORK, Culprit, received_by
 from advisor.views.ranks.edits import AsOthers, Evened, JobEdits, Several, Transfers
 from advisor.views.ranks.job import Job
 
@@ -65,11 +65,7 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
         ),
         fix=Fix(
             title="Give every rank as much to do",
-            steps=(
-                "Data parallel: batch by tokens, not by samples, and sort samples of like length together.",
-                "Experts: an auxiliary load-balancing loss, or a capacity factor that drops or re-routes the overflow.",
-                "Pipeline: move layers from the longest stage; embedding and head count as layers.",
-            ),
+            steps=_steps(job, culprit),
             url="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
             risk="Grouping by length makes batches less random.",
         ),
@@ -82,9 +78,29 @@ def load_imbalance(job: Job, culprit: Culprit, *, min_late_share: Share = 0.5) -
     )
 
 
+_BY_WAY = {
+    "data": "Data parallel: batch by tokens, not by samples, and sort samples of like length together.",
+    "experts": "Experts: an auxiliary load-balancing loss, or a capacity factor that drops or re-routes the overflow.",
+    "pipeline": "Pipeline: move layers from the longest stage; embedding and head count as layers.",
+}
+
+
+def _steps(job: Job, culprit: Culprit) -> tuple[str, ...]:
+    """What fits the way in which ranks share their work first: experts get tokens by exchanges, of which the rank gets more where that is known;
+    stages hand layers' results on."""
+    kinds = {KINDS[kind] for kind in job.matched.kind.tolist()}
+    received = received_by(job)
+    others = float(np.median(np.delete(received, culprit.at)))
+    alike = 0 < received[culprit.at] <= SAME_WORK * others
+    if Collective.ALL_TO_ALL in kinds and not alike:
+        first = "experts"
+    else:
+        first = "pipeline" if Collective.POINT_TO_POINT in kinds else "data"
+    return (_BY_WAY[first], *(step for way, step in _BY_WAY.items() if way != first))
+
+
 def _exchanged(job: Job) -> tuple[Transfers, ...]:
     """Exchanges of all with all, as long as their largest part: with parts of the mean size, so much shorter."""
-    exchange = KINDS.index(Collective.ALL_TO_ALL)
-    received = np.array([float(np.maximum(s.received[s.kind == exchange], 0).sum()) for s in job.ranks])
+    exchange, received = KINDS.index(Collective.ALL_TO_ALL), received_by(job)
     chosen = tuple(np.flatnonzero(job.in_window & (job.matched.kind == exchange)).tolist())
     return (Transfers(chosen, float(received.mean() / received.max())),) if chosen and received.max() > 0 else ()

@@ -112,8 +112,13 @@ class Tools:
             for row in report.kernels
             if containing.lower() in f"{row.name} {row.op}".lower()
         ]  # fmt: skip
-        of_rank = {"why": "this is a job: its ranks have kernels, give one rank's trace"} if report.kind == "job" else {}
-        return _fitted({"count": len(rows), **of_rank}, "kernels", rows[skip:], f"kernels(trace, skip={skip} + those shown)")
+        none = (
+            "this is a job: its ranks have kernels, give one rank's trace"
+            if report.kind == "job"
+            else f"a recording of kind {report.kind} that holds no GPU kernels"
+        )
+        why = {} if report.kernels else {"why": none}
+        return _fitted({"count": len(rows), **why}, "kernels", rows[skip:], f"kernels(trace, skip={skip} + those shown)")
 
     def diff(self, before: str, after: str) -> str:
         """What changed from one trace to another: the step, where the time went by class, and what became of the findings. Of two memory

@@ -39,6 +39,12 @@ def test_why_a_job_has_no_kernels_is_said(tmp_path: Path) -> None:
     assert reply["count"] == 0 and "one rank" in reply["why"]
 
 
+def test_why_a_snapshot_of_memory_has_no_kernels_is_said_and_no_match_is_none() -> None:
+    tools = Tools(ROOT / "samples")
+    assert "kind memory" in json.loads(tools.kernels("memory/jax.memory.prof"))["why"]
+    assert "why" not in json.loads(tools.kernels("launch-gap/slow.json.gz", containing="no such kernel"))
+
+
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("kernels", {"trace": "slow.json.gz", "top": -3}, "no argument 'top'"),
     ("explain", {"rule": "launch-gap", "trace": "slow.json.gz"}, "no argument 'trace'"),

@@ -43,6 +43,12 @@ def test_the_fault_is_found_first_with_its_culprit_and_cause(name):
         assert first.ranks[0] == case["culprit"] and (first.cause == case["why"] or {first.cause, case["why"]} <= alike)
 
 
+@pytest.mark.parametrize(("name", "way"), [("experts_hot", "Experts"), ("pipeline_uneven", "Pipeline"), ("ddp_longer_batch", "Data parallel")])
+def test_the_step_that_fits_how_ranks_share_their_work_leads(name, way):
+    (uneven,) = (f for f in report_of(name).findings if f.rule == "load-imbalance")
+    assert uneven.fix.steps[0].startswith(way) and len({*uneven.fix.steps}) == 3
+
+
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.get("control")])
 def test_a_job_without_a_fault_is_left_alone(name):
     report = report_of(name)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from advisor.engine.rule import built_in
+from advisor.engine.run import run
+from advisor.recordings.recording import Recording
 from advisor.views.ranks.culprit import Culprit
 from advisor.views.ranks.job import Job, RankSummaries
 from tests.views.ranks.build import job_of
@@ -32,3 +34,10 @@ def test_where_ranks_are_late_by_turns_the_fix_is_of_no_rank():
     jitter = found(job_of([[[5000.0, 500.0], [1000.0, 500.0], [1000.0, 500.0]], *[[[1000.0, 500.0]] * 3] * 2]))
     assert "no rank is the one to mend" in jitter.summary and "that rank" not in " ".join((jitter.fix.title, *jitter.fix.steps))
     assert "all ranks" in jitter.fix.title
+
+
+def test_what_is_too_little_is_said_once():
+    job = job_of([[[1010.0, 500.0]] * 4, [[1000.0, 500.0]] * 4, [[1000.0, 500.0]] * 4])
+    report = run(Recording("job", "job", (RankSummaries(job.ranks),)), [built_in()["straggler"]])
+    (clear,) = report.clear
+    assert clear.why.startswith("no rank alone holds the job up; the fix would gain ") and clear.why.count("gain") == 1

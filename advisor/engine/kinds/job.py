@@ -61,7 +61,7 @@ def _no_job(job: Job, summaries: RankSummaries) -> str:
     return f"if these are no ranks of one job, {LOOK_AT_EACH}" if alone and OF_ONE_EXPORT not in summaries.notes else ""
 
 
-MEASURE_RANKS = "advisor record, or advisor.trace_handler, on every rank: both time steps without the profiler too"
+MEASURE_RANKS = "advisor record on every rank, which times steps without the profiler too"
 
 
 def _of_ranks(job: Job) -> list[Health]:

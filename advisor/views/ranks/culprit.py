@@ -146,11 +146,11 @@ def _more_work(job: Job, at: int) -> bool:
         values = np.array([getattr(s.facts, of) for s in job.ranks])
         if values[at] > SAME_WORK * _others(values, at) > 0:
             return True
-    received = _received(job)
+    received = received_by(job)
     return bool(received[at] > SAME_WORK * _others(received, at) > 0)
 
 
-def _received(job: Job) -> np.ndarray:
+def received_by(job: Job) -> np.ndarray:
     """(ranks,) elements that each gets in exchanges of all with all."""
     exchange = KINDS.index(Collective.ALL_TO_ALL)
     return np.array([float(np.maximum(s.received[s.kind == exchange], 0).sum()) for s in job.ranks])
