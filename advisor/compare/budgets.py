@@ -54,6 +54,8 @@ def _peak(name: str) -> Callable[[Report], float | None]:
     """The peak of the snapshot, else the largest that a trace's own memory events say of a device."""
 
     def of(report: Report) -> float | None:
+        if report.memory and name == "peak_reserved_bytes" and not report.memory.reserved_known:
+            return None
         seen = (report.memory,) if report.memory else report.traced_memory
         return max((peak for one in seen if (peak := getattr(one, name)) is not None), default=None)
 

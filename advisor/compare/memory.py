@@ -55,6 +55,8 @@ class MemoryComparison(msgspec.Struct, frozen=True, kw_only=True):
     after: MemorySide
     allocated_change: int
     reserved_change: int
+    reserved_known: bool = True
+    """Whether both snapshots say what was held from the driver."""
     summary: str
     tables: tuple[MemoryTable, ...]
     findings: tuple[FindingChange, ...]
@@ -76,14 +78,16 @@ def compare_memory(before: Sequence[Report], after: Sequence[Report]) -> MemoryC
     old, new = _only(before), _only(after)
     allocated = _memory(new).peak_allocated_bytes - _memory(old).peak_allocated_bytes
     reserved = _memory(new).peak_reserved_bytes - _memory(old).peak_reserved_bytes
+    known = _memory(old).reserved_known and _memory(new).reserved_known
     tables = tuple(MemoryTable(by, _rows(_memory(old), _memory(new), key)) for by, key in _KEYS.items())
     return MemoryComparison(
         advisor=version("trace-advisor"),
         before=_side(old),
         after=_side(new),
         allocated_change=allocated,
-        reserved_change=reserved,
-        summary=_summary(_memory(old), allocated, reserved, tables[0]),
+        reserved_change=reserved if known else 0,
+        reserved_known=known,
+        summary=_summary(_memory(old), allocated, reserved if known else None, tables[0]),
         tables=tables,
         findings=tuple(finding_changes(old, new)),
     )
@@ -117,14 +121,15 @@ def _rows(before: Memory, after: Memory, key: Callable[[HeldRow], str]) -> tuple
     return tuple(sorted(made, key=lambda row: (-abs(row.change), row.name)))
 
 
-def _summary(before: Memory, allocated: int, reserved: int, categories: MemoryTable) -> str:
+def _summary(before: Memory, allocated: int, reserved: int | None, categories: MemoryTable) -> str:
     if not allocated and not reserved:
-        return "Both peaks are as they were."
+        return "Both peaks are as they were." if reserved is not None else "The peak allocated is as it was."
 
     def told(change: int, whole: int, what: str) -> str:
         share = abs(change) / whole if whole else 0.0
         return f"the peak {what} is {percent(share)} {'higher' if change > 0 else 'lower'}" if change else f"the peak {what} is the same"
 
-    parts = f"{told(allocated, before.peak_allocated_bytes, 'allocated')}, {told(reserved, before.peak_reserved_bytes, 'reserved')}"
+    parts = told(allocated, before.peak_allocated_bytes, "allocated")
+    parts += f", {told(reserved, before.peak_reserved_bytes, 'reserved')}" if reserved is not None else ""
     most = next((row for row in categories.rows if row.change * allocated > 0), None)
     return f"{parts[0].upper()}{parts[1:]}{f'; mostly {most.name}' if most else ''}."

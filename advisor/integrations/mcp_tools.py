@@ -237,7 +237,7 @@ def _of_memory(before: list[Report], after: list[Report]) -> str:
             "kind": "memory",
             "captures": [len(before), len(after)],
             "peak_allocated_bytes": [found.before.peak_allocated_bytes, found.after.peak_allocated_bytes],
-            "peak_reserved_bytes": [found.before.peak_reserved_bytes, found.after.peak_reserved_bytes],
+            **({"peak_reserved_bytes": [found.before.peak_reserved_bytes, found.after.peak_reserved_bytes]} if found.reserved_known else {}),
             "findings": [{"rule": f.rule, "status": f.status} for f in found.findings],
         },
         "categories", rows, "",

@@ -133,6 +133,8 @@ class MemorySnapshot:
     stacks: tuple[Stack, ...]
     marks: tuple[Mark, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    tells_reserved: bool = True
+    """Whether it says what was held from the driver; where not, segments are what is allocated."""
     ranks: bool = False
     """Whether the devices are those of a job's ranks, by their numbers."""
 

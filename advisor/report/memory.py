@@ -93,6 +93,13 @@ class Memory(msgspec.Struct, frozen=True):
     devices: tuple[MemoryDevice, ...] = ()
     curve: MemoryCurve | None = None
     segments: tuple[SegmentRow, ...] = ()
+    reserved_known: bool = True
+    """Whether the snapshot says what was held from the driver; where not, the reserved bytes are those allocated, the least that it was."""
+
+    @property
+    def when_written(self) -> bool:
+        """Whether nothing tells of any time but that at which the snapshot was written: it holds no events."""
+        return not any(d.events for d in self.devices if d.device == self.device)
 
     def peak(self, of: Literal["allocated", "reserved"]) -> int:
         """The peak that a saving of that kind is a part of."""

@@ -25,7 +25,7 @@ def peaks(shown: MemoryComparison) -> list[str]:
         ("allocated", shown.before.peak_allocated_bytes, shown.after.peak_allocated_bytes, shown.allocated_change),
         ("reserved", shown.before.peak_reserved_bytes, shown.after.peak_reserved_bytes, shown.reserved_change),
     )
-    return [f"Peak {what}: {size(old)} → {size(new)} ({signed(change)})" for what, old, new, change in pairs]
+    return [f"Peak {what}: {size(old)} → {size(new)} ({signed(change)})" for what, old, new, change in pairs if what == "allocated" or shown.reserved_known]
 
 
 def rows(table: MemoryTable, most: int) -> list[MemoryRow]:

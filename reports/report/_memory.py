@@ -91,12 +91,18 @@ def lines(report: Report) -> list[str]:
     return said
 
 
+def title(memory: Memory) -> str:
+    """What the table of what is held is called."""
+    return "What was held when the snapshot was written" if memory.when_written else "What holds the peak"
+
+
 def totals(report: Report, memory: Memory) -> str:
     """Both peaks and what a step adds, in a sentence."""
     rank = f"rank {memory.device}" in {device.name for device in report.devices}
     # Without events what is held now is all that is known.
-    when = "at most" if any(d.events for d in memory.devices if d.device == memory.device) else "when the snapshot was written,"
-    said = f"{'Rank' if rank else 'GPU'} {memory.device}: {when} {size(memory.peak_allocated_bytes)} allocated and {size(memory.peak_reserved_bytes)} reserved"
+    when = "when the snapshot was written," if memory.when_written else "at most"
+    reserved = f" and {size(memory.peak_reserved_bytes)} reserved" if memory.reserved_known else ""
+    said = f"{'Rank' if rank else 'GPU'} {memory.device}: {when} {size(memory.peak_allocated_bytes)} allocated{reserved}"
     if memory.growth_bytes:
         said += f"; each step adds {size(memory.growth_bytes)}"
     others = [d for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes]
@@ -213,7 +219,7 @@ def _map(memory: Memory) -> Markup:
             body.append("</g>")
             top += height
         left += width
-    return _svg(HEIGHT, "What holds the peak: a column a category, cut by place", body)
+    return _svg(HEIGHT, f"{title(memory)}: a column a category, cut by place", body)
 
 
 def _lives(memory: Memory) -> Markup | None:

@@ -72,6 +72,7 @@ def _document(report: Report, limits: Limits) -> str:
         sections=_sections(report),
         drawings=_job.drawn(drawn) or _memory.drawn(drawn),
         totals=_memory.totals(drawn, drawn.memory) if drawn.memory else "",
+        held_title=_memory.title(drawn.memory) if drawn.memory else "",
         data=_draw.embedded(shown, picture, limits.slices),
         ignore={at: _pages.section(page, _IGNORE) for at, page in pages.items()},
         left_out=visible(_phrases.left_out(report)),

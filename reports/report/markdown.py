@@ -41,7 +41,7 @@ from advisor.reports._phrases import (
     window_basis,
 )
 from advisor.reports.report import _job, _tpu
-from advisor.reports.report._memory import totals, where
+from advisor.reports.report._memory import title, totals, where
 
 NAME = "markdown"
 SUFFIX = ".md"
@@ -317,7 +317,7 @@ def _held(report: Report) -> list[str]:
     if report.memory is None:
         return []
     lines = [
-        "<details open><summary><b>What holds the peak</b></summary>",
+        f"<details open><summary><b>{title(report.memory)}</b></summary>",
         "",
         escape(totals(report, report.memory)),
         "",

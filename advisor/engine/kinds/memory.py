@@ -127,7 +127,8 @@ def _headline(memory: Memory, found: list[Judged], snapshot: MemorySnapshot, his
     share = parts.get(most, 0) / memory.peak_allocated_bytes if memory.peak_allocated_bytes else 0.0
     # Without events what is held now is all that is known: an earlier peak may have been higher.
     peak = "The peak is" if len(history.main.events) else "Held when the snapshot was written:"
-    summary = f"{peak} {size(memory.peak_allocated_bytes)} allocated, {size(memory.peak_reserved_bytes)} reserved; {share:.0%} of it is {most}{_UNTOLD * (most == Category.OLDER.value)}."
+    reserved = f", {size(memory.peak_reserved_bytes)} reserved" if memory.reserved_known else ""
+    summary = f"{peak} {size(memory.peak_allocated_bytes)} allocated{reserved}; {share:.0%} of it is {most}{_UNTOLD * (most == Category.OLDER.value)}."
     if snapshot.ranks and len(memory.devices) > 1:
         summary = f"{_of_ranks(memory)} {summary}"
     others = sorted(d.peak_allocated_bytes for d in memory.devices if d.device != memory.device and d.peak_allocated_bytes)

@@ -55,6 +55,7 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
         bytes=len(data),
         devices=tuple(_device(device, held) for device, held in sorted(blocks.items())),
         stacks=tuple(stacks),
+        tells_reserved=False,
     )
 
 

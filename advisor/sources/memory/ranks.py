@@ -32,6 +32,7 @@ def of_ranks(recordings: Sequence[Recording], ranks: Sequence[int | None], path:
         stacks=tuple(stacks),
         marks=tuple(marks),
         settings=found[0].settings,
+        tells_reserved=all(snapshot.tells_reserved for snapshot in found),
         ranks=True,
     )
     return Recording("memory", path, (made,))

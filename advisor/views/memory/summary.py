@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.recordings.snapshot import Action, Ints
+from advisor.recordings.snapshot import Action, Ints, MemorySnapshot
 from advisor.report.memory import HeldRow, Memory, MemoryCurve, MemoryDevice, SegmentRow
 from advisor.views.memory.attribution import CATEGORIES, Attribution, Category
 from advisor.views.memory.history import DeviceMemory, MemoryHistory
@@ -33,7 +33,9 @@ class MemorySummary:
     memory: Memory
 
     @classmethod
-    def build(cls, history: MemoryHistory, attribution: Attribution, leaks: Leaks, steps: MemorySteps, replay: MemoryReplay) -> MemorySummary:
+    def build(
+        cls, history: MemoryHistory, attribution: Attribution, leaks: Leaks, steps: MemorySteps, replay: MemoryReplay, snapshot: MemorySnapshot
+    ) -> MemorySummary:
         device = attribution.device
         category = attribution.category.copy()
         category[leaks.rows] = CATEGORIES.index(Category.LEAKED)
@@ -50,7 +52,8 @@ class MemorySummary:
                 replay_error=replay.fidelity,
                 devices=tuple(_device(one) for one in history.devices),
                 curve=_curve(device, category),
-                segments=tuple(_segments(device)),
+                segments=tuple(_segments(device)) if snapshot.tells_reserved else (),
+                reserved_known=snapshot.tells_reserved,
             )
         )
 

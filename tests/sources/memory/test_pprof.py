@@ -4,8 +4,11 @@ import gzip
 
 import pytest
 
+from advisor.compare.budgets import check
+from advisor.compare.memory import compare_memory
 from advisor.engine.run import analyze
 from advisor.errors import TraceError
+from advisor.reports import formats
 from advisor.sources import read
 from tests.paths import ROOT
 
@@ -25,6 +28,18 @@ def test_a_profile_of_jax_says_what_is_held_and_where_it_was_made():
     # What came and went is not known, so nobody has looked at it, nor held it against what is held.
     assert not report.clear and len(report.skipped) == 8 and "snapshot was written" in report.headline.summary
     assert [(check.check, check.status) for check in report.health] == [("memory-history", "degraded"), ("memory-stacks", "ok")]
+
+
+def test_a_profile_of_jax_gives_no_reserved_bytes_and_calls_what_it_holds_no_peak():
+    """It says what is allocated, 16 times 16 MiB, when it was written: neither what the allocator held beyond that nor what was held before."""
+    report = analyze(SAMPLE)
+    assert "268 MB allocated; " in report.headline.summary and not report.memory.segments
+    for name in ("html", "markdown", "text"):
+        page = formats()[name].render(report)
+        assert "reserved" not in page.split("</style>")[-1].split("<script")[0] and "What holds the peak" not in page
+        assert name == "text" or "What was held when the snapshot was written" in page
+    assert [verdict.status for verdict in check({"reserved_bytes": 1e12}, report)] == ["unknown"]
+    assert compare_memory([report], [report]).summary == "The peak allocated is as it was."
 
 
 def test_a_damaged_profile_is_said_to_be_damaged(tmp_path):
