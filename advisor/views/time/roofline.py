@@ -12,14 +12,18 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import Unavailable
-from advisor.intervals import Floats, Ints, innermost, over_ancestors
+from advisor.intervals import Floats, Ints, Mask, innermost, over_ancestors
 from advisor.knowledge.devices import Peaks
+from advisor.knowledge.kernel_names import Family
 from advisor.knowledge.op_costs import Cost, op_cost
 from advisor.recordings.timeline import Device, GpuKind, Timeline
 from advisor.views.device_rates import DeviceRates
 from advisor.views.groups import Groups, distinct
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.ops import Ops
+
+MOVES_DATA = (Family.LAYOUT, Family.COPY, Family.FILL)
+"""Kernels that move data as it is, or write a constant."""
 
 ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 
@@ -28,7 +32,8 @@ ADD_DEVICE = "say its rates in [tool.advisor.devices] of pyproject.toml"
 class Roofline:
     """flops, bytes: (n_gpu,) each op's part of its framework op's or compiled op's work, NaN where shapes or formula are missing.
 
-    The work of one op is divided among the kernels it launched, by their time: it is never counted twice.
+    The work of one op is divided among the kernels it launched, by their time: it is never counted twice. Its FLOPs are those of the kernels
+    that compute, where it has any: beside a convolution, turning its input and output is none of them.
     cost_op: (n_gpu,) the framework op whose work that is, -1 where none. limit_us: (n_gpu,) the least time for that
     work at the rates that the device reaches in practice, NaN where they are not known; peak_us: at the datasheet's rates. peaks: by device id.
     """
@@ -59,21 +64,28 @@ class Roofline:
         at = np.where(ops.of_gpu >= 0, np.r_[nearest, -1][ops.of_gpu], -1)
         at[(frame["kind"] != GpuKind.KERNEL.value).to_numpy()] = -1
         flops, moved = np.full(n, np.nan), np.full(n, np.nan)
+        computes = ~kernels.of(*MOVES_DATA)
         rows = np.flatnonzero(at >= 0)
         if len(rows):
-            dur = frame["dur_us"].to_numpy()
-            spent = np.bincount(at[rows], weights=dur[rows], minlength=len(known))
-            count = np.bincount(at[rows], minlength=len(known))
-            part = np.where(spent[at[rows]] > 0, dur[rows] / np.maximum(spent[at[rows]], 1e-12), 1 / count[at[rows]])
-            flops[rows] = costs[at[rows], 0] * part
-            moved[rows] = costs[at[rows], 1] * part
-        compiled = _compiled(timeline)
+            of, dur = at[rows], frame["dur_us"].to_numpy()[rows]
+            flops[rows] = costs[of, 0] * _parts(of, dur, computes[rows])
+            moved[rows] = costs[of, 1] * _parts(of, dur)
+        compiled = _compiled(timeline, computes)
         flops, moved = (np.where(at >= 0, own, said) for own, said in zip((flops, moved), compiled, strict=True))
         reached, peak = (_limits(flops, moved, device, kernels.precision, peaks, rates_of) for rates_of in (_reached, _peak))
         return cls(flops, moved, at, reached, peak, peaks)
 
 
-def _compiled(timeline: Timeline) -> tuple[Floats, Floats]:
+def _parts(of: Ints, dur_us: Floats, counted: Mask | None = None) -> Floats:
+    """(n,) each one's part of the work of the op it is `of`, by its time; alike where none took any. Of those not counted none, unless the op has no other."""
+    mine = np.ones(len(of), bool) if counted is None else counted | (np.bincount(of, counted) == 0)[of]
+    weight = np.where(mine, dur_us, 0.0)
+    spent, count = np.bincount(of, weight)[of], np.bincount(of, mine)[of]
+    found: Floats = np.where(spent > 0, weight / np.maximum(spent, 1e-12), mine / count)
+    return found
+
+
+def _compiled(timeline: Timeline, computes: Mask) -> tuple[Floats, Floats]:
     """FLOPs and bytes of each GPU op (n_gpu,) by what the compiler made it from.
 
     Kernels of one compiled op stand one after another on their stream; where a kernel's name comes again, it runs again.
@@ -91,11 +103,10 @@ def _compiled(timeline: Timeline) -> tuple[Floats, Floats]:
     turned = (stream["compiled"].shift(fill_value=-1) != keys["compiled"]).astype(np.int64)
     keys["run"] = turned.groupby([keys["device"], keys["stream"]]).cumsum()
     keys["again"] = keys.groupby(["device", "stream", "run", "name"], sort=False).cumcount()
-    once = keys.groupby(["device", "stream", "run", "again"], sort=False)["dur_us"]
-    spent, count = once.transform("sum").to_numpy(), once.transform("size").to_numpy()
-    part = np.where(spent > 0, keys["dur_us"].to_numpy() / np.maximum(spent, 1e-12), 1 / count)
-    at = keys["compiled"].to_numpy()
-    flops[rows], moved[rows] = work["flops"].to_numpy()[at] * part, work["bytes"].to_numpy()[at] * part
+    once = keys.groupby(["device", "stream", "run", "again"], sort=False).ngroup().to_numpy()
+    at, dur = keys["compiled"].to_numpy(), keys["dur_us"].to_numpy()
+    flops[rows] = work["flops"].to_numpy()[at] * _parts(once, dur, computes[rows])
+    moved[rows] = work["bytes"].to_numpy()[at] * _parts(once, dur)
     return flops, moved
 
 

@@ -29,6 +29,14 @@ def test_the_work_of_one_op_is_shared_by_its_kernels_as_they_took_time():
     assert work.flops == pytest.approx(np.array([0.75, 0.25, 0]) * FLOPS) and work.bytes.sum() == pytest.approx(BYTES)
 
 
+def test_kernels_that_only_move_data_have_no_flops_beside_one_that_computes():
+    # A convolution of 30 µs between two turns of its layout of 10 µs each: the bytes are shared by time, the FLOPs are the convolution's.
+    trace = Trace().op("aten::mm", 0, 90, DIMS).launch(1, 10, 20, "nchwToNhwcKernel").launch(2, 20, 50, "sm90_xmma_fprop").launch(3, 50, 60, "nhwcToNchwKernel")
+    work = trace.op("aten::mm", 100, 30, DIMS).launch(101, 110, 120, "nchwToNhwcKernel").get(Roofline)
+    assert work.flops == pytest.approx(np.array([0, 1, 0, 1]) * FLOPS), "the last op has no other kernel"
+    assert work.bytes == pytest.approx(np.array([0.2, 0.6, 0.2, 1]) * BYTES)
+
+
 def test_kernels_of_no_duration_share_alike():
     trace = Trace().op("aten::mm", 0, 30, DIMS).launch(1, 10, 10, "gemm").launch(2, 12, 12, "gemm")
     assert trace.get(Roofline).flops == pytest.approx(np.array([0.5, 0.5]) * FLOPS)
