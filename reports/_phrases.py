@@ -360,11 +360,14 @@ def hardware(report: Report) -> str:
 def footnote(report: Report) -> str:
     """What the step was recorded at, and why that is not what it takes; "" where recording made no difference to speak of."""
     window, step_us = report.window, report.step_us
-    if window is None or window.true_step_us is None or abs(window.step_us / (step_us or 1) - 1) < TOLD:
+    if window is None or window.true_step_us is None or (abs(window.step_us / (step_us or 1) - 1) < TOLD and not window.unused_step_us):
         return ""
     true, recorded = window.true_step_us, f"Recorded: {duration(window.step_us)} a {step_noun(report)}"
     if window.true_step_basis == "measured":
         return f"{recorded}; {duration(step_us)} was measured without the profiler."
+    if window.unused_step_us:
+        between = "" if window.true_step_basis == "recorded" else f" Without: {interval(true.low, true.high)}."
+        return f"{recorded}; {duration(window.unused_step_us)} was measured without the profiler, which this step cannot take.{between}"
     what = "its stacks" if report.source.recorded.stacks else "each op and call"
     return f"{recorded}, {duration(window.recording_us)} of it recording {what}. Without: {interval(true.low, true.high)}, by what the trace tells."
 

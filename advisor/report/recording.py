@@ -69,6 +69,8 @@ class Window(msgspec.Struct, frozen=True):
     """What recording added to a step."""
     true_step_basis: Literal["measured", "estimated", "recorded"] = "recorded"
     """Whether `true_step_us` was timed without a profiler, follows from the trace, or is the recorded step for want of better."""
+    unused_step_us: float = 0.0
+    """A step time that was measured and is not used, as the trace's step cannot take so little or so much; 0 where there is none."""
 
 
 class Idle(msgspec.Struct, frozen=True):

@@ -191,6 +191,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
             true_step_us=true_step.interval,
             recording_us=true_step.recording_us,
             true_step_basis=true_step.basis,
+            unused_step_us=true_step.unused_us,
         ),
         time=tuple(_device_time(workspace, steps)),
         health=health(workspace),

@@ -7,7 +7,7 @@ from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
 from advisor.views.health.grades import HOST, Status
 from advisor.views.replay.build import MAX_ERROR, Replay
-from advisor.views.replay.simulate import period_us
+from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
 
 USELESS_ERROR = 0.5
@@ -19,16 +19,13 @@ beyond the second nothing that rests on it can be told."""
 
 MEASURE = "advisor record -- python SCRIPT, or give the step time of a run without the profiler: --step-ms"
 
-CALIBRATED = 0.10
-"""How far the corrected step may stay from the step time that was given."""
-
 
 def recording_cost(replay: Replay, steps: Steps) -> Health:
     """How much of the step recording added, and how much of it nobody can tell from the trace."""
     check, step = "recording-cost", replay.true_step
     recorded, true = duration(step.recorded_us), duration(step.expected_us)
-    if step.basis == "measured":
-        return _measured(replay, check, true)
+    if step.timed:
+        return _measured(step.timed, check, known=replay.cost is not None)
     if step.basis == "recorded":
         return Health(check=check, status="ok", detail="the host's part is not in the trace, or what recording it costs is not known", touches=HOST)
     unknown = (step.high_us - step.low_us) / step.expected_us
@@ -41,18 +38,28 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
     return Health(check=check, status=status, detail=detail, touches=(), record_with="" if status == "ok" else MEASURE)
 
 
-def _measured(replay: Replay, check: str, true: str) -> Health:
-    """Whether the step can take as long as somebody measured, with any cost of the profiler."""
-    before, step = period_us(replay.recorded), replay.true_step
-    reached = step.recorded_us * period_us(replay.corrected) / before if before > 0 else step.expected_us
-    off = abs(reached / step.expected_us - 1)
-    if off <= CALIBRATED:
-        return Health(check=check, status="ok", detail=f"the step was measured without the recorder: {true}; everything is in that time", touches=HOST)
+def _measured(timed: Timed, check: str, *, known: bool) -> Health:
+    """Whether the step can take as long as somebody measured, with any cost of the profiler. known: whether that can be told."""
+    unused = timed.shorter or timed.longer
+    if timed.off <= CALIBRATED and not unused:
+        return Health(
+            check=check, status="ok", detail=f"the step was measured without the recorder: {duration(timed.us)}; everything is in that time", touches=HOST
+        )
+    failed, given = timed.off > USELESS_ERROR, f"the {duration(timed.us)} that were measured"
+    if unused:
+        why = (
+            f"kernels run for {duration(timed.working_us)} of a step"
+            if timed.shorter
+            else f"a step was recorded at {duration(timed.recorded_us)}, and recording makes none shorter"
+        )
+        told = f"{given} are not used: {why}"
+    else:
+        end = ("at the least" if timed.reached_us > timed.us else "at the most") if known else "as recorded"
+        told = f"the step takes {duration(timed.reached_us)} {end}{', whatever recording cost' if known else ''}, not {given}"
     return Health(
         check=check,
-        status="failed" if off > USELESS_ERROR else "degraded",
-        detail=f"without the recorder's cost the step takes {duration(reached)}, not the {true} that were measured"
-        + ("; so far apart, one of them is of another step" if off > USELESS_ERROR else ""),
+        status="failed" if failed else "degraded",
+        detail=told + ("; so far apart, one of them is of another step" if failed else ""),
         touches=HOST,
         record_with="measure the same step as the trace holds, with a synchronize before the clock is read",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -19,7 +19,7 @@ from advisor.views.replay.recorded import begun_us, calls_of_window, gpu_only, s
 from advisor.views.replay.recording_cost import HostCost, fitting, staged_as_measured, without_recording
 from advisor.views.replay.schedule import Schedule
 from advisor.views.replay.simulate import last_end_us, period_us
-from advisor.views.replay.true_step import TrueStep
+from advisor.views.replay.true_step import Timed, TrueStep
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.steps import Steps
@@ -179,17 +179,23 @@ class Replay:
         error = _error(timeline, steps, schedule, start)
         cost = HostCost.of(timeline, steps, host, schedule)
         staged = _staged(timeline, schedule)
-        measured = TrueStep.measured(known.steps_us, window.step_us) if known.steps_us else None
-        if cost is None:
-            return cls(schedule, schedule, schedule, schedule, start, error, measured or TrueStep.as_recorded(window.step_us))
-        if measured:
+        working_us, timed = _working_us(timeline, window), None
+        if known.steps_us:
+            measured = TrueStep.measured(known.steps_us, window.step_us)
             # In the replay's own time, which may be a little less than the recording's.
-            replayed_us = measured.expected_us * min(period_us(schedule) / window.step_us, 1.0)
-            fastest, corrected, slowest = fitting(cost, staged_as_measured(cost, schedule, staged, replayed_us), replayed_us)
-        else:
-            fastest, corrected, slowest = without_recording(cost, schedule)
-        true_step = measured or TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, _working_us(timeline, window), staged)
-        return cls(schedule, corrected, fastest, slowest, start, error, true_step, cost)
+            before = period_us(schedule)
+            replayed_us = measured.expected_us * min(before / window.step_us, 1.0)
+            every = fitting(cost, staged_as_measured(cost, schedule, staged, replayed_us), replayed_us) if cost else (schedule,) * 3
+            reached_us = window.step_us * period_us(every[1]) / before if before > 0 else measured.expected_us
+            timed = Timed(measured.expected_us, reached_us, working_us, window.step_us)
+            if not timed.shorter and not timed.longer:
+                fastest, corrected, slowest = every
+                return cls(schedule, corrected, fastest, slowest, start, error, replace(measured, timed=timed), cost)
+        if cost is None:
+            return cls(schedule, schedule, schedule, schedule, start, error, replace(TrueStep.as_recorded(window.step_us), timed=timed))
+        fastest, corrected, slowest = without_recording(cost, schedule)
+        true_step = TrueStep.estimated(window.step_us, schedule, fastest, corrected, slowest, cost, working_us, staged)
+        return cls(schedule, corrected, fastest, slowest, start, error, replace(true_step, timed=timed), cost)
 
 
 def _staged(timeline: Timeline, schedule: Schedule) -> Mask:

@@ -22,12 +22,43 @@ SLOWED = 0.1
 """Recording that takes less than a tenth of a step changes no verdict."""
 
 
+CALIBRATED = 0.1
+"""How far what this step can take may stay from the step time that was given."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step timed without a profiler, held against the trace. us: the median. reached_us: what the trace's step comes to that is nearest to it,
+    whatever recording cost. working_us, recorded_us: how long a device runs kernels in the trace's step, and how long that step took, recorded."""
+
+    us: float
+    reached_us: float
+    working_us: float
+    recorded_us: float
+
+    @property
+    def off(self) -> float:
+        """How far the trace's step stays from it."""
+        return abs(self.reached_us / self.us - 1)
+
+    @property
+    def shorter(self) -> bool:
+        """Whether not even the kernels fit into it: it is not the trace's step, for certain."""
+        return self.us < (1 - CALIBRATED) * self.working_us
+
+    @property
+    def longer(self) -> bool:
+        """Whether it is longer than the step was recorded, which recording makes no shorter: what takes that time is not in the trace."""
+        return 0 < (1 + CALIBRATED) * self.recorded_us < self.us
+
+
 @dataclass(frozen=True)
 class TrueStep:
     """low_us, expected_us, high_us: of the step without a profiler; measured ones have no width but their own.
 
     recorded_us: the step as the trace shows it. alone_us: the step by each of the two estimates of the host's time on its
-    own, the trace's first; one where only one can be made.
+    own, the trace's first; one where only one can be made. timed: what was measured, if anything was; where the trace's step cannot take so little or
+    so much time it is not used, for no share of the one is one of the other.
     """
 
     low_us: float
@@ -36,6 +67,7 @@ class TrueStep:
     recorded_us: float
     basis: Literal["measured", "estimated", "recorded"]
     alone_us: tuple[float, ...] = ()
+    timed: Timed | None = None
 
     @property
     def recording_us(self) -> float:
@@ -51,6 +83,11 @@ class TrueStep:
     def interval(self) -> Prediction:
         """As a report holds it."""
         return Prediction(self.low_us, self.expected_us, self.high_us)
+
+    @property
+    def unused_us(self) -> float:
+        """The step time that was measured and not used, 0 where there is none."""
+        return self.timed.us if self.timed and self.basis != "measured" else 0.0
 
     @property
     def contradictory(self) -> bool:

@@ -161,6 +161,20 @@ def test_a_measured_step_that_the_gpu_fills_leaves_the_hosts_time_open():
     assert replay.fastest.host_us.sum() < 0.8 * replay.slowest.host_us.sum()
 
 
+@pytest.mark.parametrize(("timed_us", "used"), [(0.1, False), (350.0, False), (380.0, True), (430.0, True), (450.0, False)])
+def test_a_time_that_the_step_cannot_take_is_not_used(timed_us, used):
+    # Recorded at 400 µs, of which kernels run for 4 × 99: a tenth below that or above the recorded step is no step of this trace.
+    trace = recorded(400.0, gpu_us=396.0)
+    step = measured(trace, timed_us).true_step
+    assert (step.basis, step.unused_us) == (("measured", 0.0) if used else ("estimated", timed_us))
+    assert step.expected_us == (timed_us if used else step_of(trace).expected_us)
+
+
+def test_a_time_that_cannot_be_is_not_used_where_recording_has_no_known_cost():
+    for timed_us, basis in ((100.0, "measured"), (1000.0, "recorded")):
+        assert measured(recorded(recorder="unheard of"), timed_us).true_step.basis == basis
+
+
 def test_what_the_recorder_wrote_into_the_trace_is_used():
     timeline = recorded(400.0).timeline()
     timeline = replace(timeline, source=replace(timeline.source, unprofiled_step_us=(250.0, 251.0, 249.0)))
