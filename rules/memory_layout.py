@@ -22,6 +22,9 @@ from advisor.views.trace.evidence import Witness
 _EITHER = "in FP32 and TF32 either layout may be the faster one"
 _REFUSED = "group norms between the convolutions take and return NCHW"
 
+TOLD = 0.01
+"""Of busy time: what less than this is turned and left out is not spoken of."""
+
 _TO_NHWC, _TO_NCHW = re.compile(r"nchwtonhwc", re.IGNORECASE), re.compile(r"nhwctonchw", re.IGNORECASE)
 
 
@@ -70,14 +73,16 @@ def memory_layout(work: GpuWork, images: ChannelsLast, trips: RoundTrips, roofli
     share = float(work.dur_us[shown].sum()) / work.busy_us
     by_norms = images.by_norms and share < min_layout_share
     again = _round_trips(work, trips, roofline, witness, chosen if images.by_norms or share >= min_layout_share else chosen[:0])
-    quiet = f"kernels that only change a tensor's layout take {percent(share)} of busy time"
+    quiet = f"kernels that only turn images from one layout into another take {percent(share)} of busy time"
     if by_norms:
         shown = images.of_library
         quiet = f"cuDNN's batch norms of tensors in NCHW take {percent(float(work.dur_us[shown].sum()) / work.busy_us)} of busy time"
     elif share < min_layout_share or not len(shown):
         if again:
             return again
-        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else ""))
+        beside = float(work.dur_us[images.of_sequences].sum()) / work.busy_us
+        told = f"; those in 1-D convolutions, which have no channels_last, take {percent(beside)}" if beside >= TOLD else ""
+        return Clear(why=f"{quiet}, reported from {min_layout_share:.0%}" + (": channels_last is in use" if images.partly else "") + told)
     if images.refused:
         return again or Clear(why=f"{quiet}, and {_REFUSED}: turning images costs what it saves")
     slow_norms = work.us_a_step(images.norms)

@@ -154,8 +154,9 @@ def test_padding_channels_is_no_conversion():
 
 
 def test_sequences_have_no_channels_last():
-    clear("memory-layout", queued(convolution(dims=[64, 128, 1, 3136]), gpu=81))
-    clear("memory-layout", queued(convolution(dims=[64, 128, 3136]), gpu=81))
+    for dims in ([64, 128, 1, 3136], [64, 128, 3136]):  # 20 of 80 µs are left out, and said to be
+        why = clear("memory-layout", queued(convolution(dims=dims), gpu=81))
+        assert "turn images from one layout into another take 0%" in why and "1-D convolutions, which have no channels_last, take 25%" in why
 
 
 def copying(target, source, dims=IMAGE, around="aten::contiguous", conv=60.0):

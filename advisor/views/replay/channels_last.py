@@ -50,7 +50,7 @@ PICTURES = 4
 
 @dataclass(frozen=True, eq=False)
 class ChannelsLast:
-    """turned, norms, of_library, depthwise: positions of the kernels that turn images, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
+    """turned, of_sequences, norms, of_library, depthwise: positions of the kernels that turn images, and sequences, of PyTorch's own and cuDNN's batch norms on NCHW tensors, of cuDNN's alone and, in 16 bits,
     of PyTorch's own depthwise convolutions. in_half: whether convolutions compute in 16 bits. by_norms: whether, where they do not, cuDNN's norms
     take so long that the layout is known to gain. refused: whether norms between the convolutions
     take NCHW alone. partly: whether some of the step is in
@@ -59,6 +59,7 @@ class ChannelsLast:
     channels_last, and as they can be."""
 
     turned: Ints
+    of_sequences: Ints
     norms: Ints
     of_library: Ints
     depthwise: Ints
@@ -99,7 +100,7 @@ class ChannelsLast:
         best = with_kernels(NORM_FORWARD_BEST, NORM_BACKWARD_BEST, DEPTHWISE_BEST)
         by_norms = not in_half and _in_tf32(work) and float(work.dur_us[of_library].sum()) >= OF_LIBRARY * work.busy_us
         return cls(
-            turned, np.union1d(norms, of_library), of_library, depthwise, in_half, by_norms, _refused(work), bool(last.any()), pictures, _by_compiler(weights),
+            turned, layouts.of_sequences, np.union1d(norms, of_library), of_library, depthwise, in_half, by_norms, _refused(work), bool(last.any()), pictures, _by_compiler(weights),
             gone, normed, likely, best,
         )  # fmt: skip
 

@@ -27,9 +27,11 @@ _PRODUCTS = re.compile(r"matmul|b?mm$|einsum|attention")
 @dataclass(frozen=True)
 class LayoutCopies:
     """at: positions of kernels that change the layout of an image-like tensor and nothing else: conversions inside convolutions, and
-    copies of recorded strides from channels second to channels last or back. Those of sequences have no such layout, and are left out."""
+    copies of recorded strides from channels second to channels last or back. of_sequences: positions of those left out, in convolutions over
+    sequences, which have no such layout."""
 
     at: Ints
+    of_sequences: Ints
 
     @classmethod
     def build(cls, work: GpuWork) -> LayoutCopies:
@@ -38,10 +40,11 @@ class LayoutCopies:
         in_conv |= (work.op < 0) & (conv_share >= MIN_CONV_SHARE)
         chosen = work.of(Family.LAYOUT) & (work.named(_CONVERSION) | in_conv | _compiled_images(work, conv_share)) & ~work.named(_PADDING)
         flat = [o for o in np.unique(work.op[chosen]).tolist() if o >= 0 and _one_dimensional(work.timeline.op_text("dims", o))]
-        chosen &= ~np.isin(work.op, flat)
+        of_sequences = chosen & np.isin(work.op, flat)
+        chosen &= ~of_sequences
         if conv_share >= MIN_CONV_SHARE:
             chosen |= _turning_copies(work)
-        return cls(np.flatnonzero(chosen))
+        return cls(np.flatnonzero(chosen), np.flatnonzero(of_sequences))
 
 
 def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
