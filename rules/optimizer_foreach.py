@@ -148,7 +148,9 @@ def _fix(update: OptimizerStep) -> Fix:
             steps=(
                 f"Pass fused=True to torch.optim.{name}, and remove foreach=False or differentiable=True if they are there.",
                 "Parameters must be floating point tensors on the GPU; where fused is not possible, foreach=True is next best.",
-            ),
+            )
+            if update.kind == "loop"
+            else (f"Pass fused=True to torch.optim.{name}, in place of foreach=True if it is there.", "Parameters must be floating point tensors on the GPU."),
             code=Code(
                 before=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr{was})",
                 after=f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True)",

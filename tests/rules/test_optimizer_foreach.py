@@ -88,6 +88,8 @@ def test_foreach_is_a_note_at_most():
     many = loop(6, ("_foreach_lerp_", "_foreach_mul_", "_foreach_addcmul_", "_foreach_sqrt", "_foreach_div_", "_foreach_addcdiv_"))
     finding = found("optimizer-foreach", repeat(period(6, "123456"), many))
     assert finding.severity == "low" and "fused=True" in finding.fix.code.after
+    assert not any("foreach=False" in step or "next best" in step for step in finding.fix.steps), "foreach it is already"
+    assert "remove foreach=False" in found("optimizer-foreach", repeat(period(), loop())).fix.steps[0]
     own = loop(6, ("_foreach_lerp_", "_foreach_mul_"), name="Lion")
     assert "no fused form" in clear("optimizer-foreach", repeat(period(6, "12"), own))
 
