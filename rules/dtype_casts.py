@@ -215,7 +215,8 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dty
                 f"Else keep the parameters in {short} and an FP32 copy in the optimizer."
             )
         elif kind == Purpose.INPUT:
-            steps.append(f"Under autocast norms and sums return FP32, which each product casts: torch.compile fuses the cast, a model in {short} has none.")
+            other = "" if training else f", a model in {short} has none"  # an optimizer would lose updates, and GradScaler refuses FP16 gradients
+            steps.append(f"Under autocast norms and sums return FP32, which each product casts: torch.compile fuses the cast{other}.")
         elif kind == Purpose.ISLAND:
             ops = f" around {_stretch(between)}" if between else ""
             steps.append(
@@ -232,15 +233,14 @@ def _fix(kinds: Sequence[Purpose], training: bool, between: tuple[str, ...], dty
             )
         elif kind == Purpose.SUM:
             steps.append("Add the narrow tensor as it is: an in-place op converts as it reads and keeps the wide type.")
-    largest = kinds[0]
     title = {
         Purpose.WEIGHT: "Keep the weights in the type they are used in" if not training else "Cast each weight once a step",
         Purpose.INPUT: "Give the products their own type",
         Purpose.ISLAND: "Stay in one type, or compile what needs two",
         Purpose.SUM: "Add without casting first",
         Purpose.WIDENED: "Multiply in the type of the data",
-    }[largest]
-    code = _TRAINED if largest == Purpose.WEIGHT and training else _SINGLE_OP if largest == Purpose.ISLAND and alone else _CODE[largest]
+    }[kinds[0]]
+    code = _TRAINED if kinds[0] == Purpose.WEIGHT and training else _SINGLE_OP if kinds[0] == Purpose.ISLAND and alone else _CODE[kinds[0]]
     return Fix(
         title=title,
         steps=tuple(steps),

@@ -3,6 +3,8 @@
 import pytest
 
 from advisor.knowledge.interval_margins import interval_margins
+from advisor.rules.dtype_casts import _fix
+from advisor.views.replay.casts import Purpose
 from tests.rules.test_rules import clear, found, queued, skipped
 
 BF16, FP32 = "c10::BFloat16", "float"
@@ -148,6 +150,13 @@ def test_casts_between_fp64_and_fp32_are_told_of_no_other_type():
 def test_trained_weights_stay_in_fp32():
     """Their casts are there on purpose, so that nothing says that activations would be narrower."""
     assert "would gain nothing" in clear("dtype-casts", autocast(wide, training=True))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_in_16_bits_is_no_advice_in_training(training):
+    """The optimizer would round what it adds, and GradScaler refuses to unscale FP16 gradients."""
+    (step,) = _fix((Purpose.INPUT,), training, (), "float16").steps
+    assert ("a model in FP16" in step) is not training and "torch.compile fuses the cast" in step
 
 
 def test_both_thresholds_have_two_sides():
