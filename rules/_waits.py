@@ -32,7 +32,7 @@ _CODE = (
     (
         re.compile(r"aten::is_nonzero"),
         Code(before="if bad.any():\n    grad = grad * 0", after="grad = torch.where(bad.any(), 0.0, grad)"),
-        "Replace `if` on a tensor by torch.where, or by a factor that is 0 or 1; where it ends a loop, ask every N passes.",
+        "Replace `if` on a tensor by torch.where, or by a factor that is 0 or 1; where it ends a loop, ask every N passes; what only the host acts on, stack and read once a step.",
     ),
     (
         re.compile(r"aten::(nonzero|index(?!_put_ )|masked_select|unique|_unique2)"),
@@ -47,7 +47,7 @@ _CODE = (
             after="host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)\n"
             "host.copy_(tensor, non_blocking=True)  # read it after an event, a step later",
         ),
-        "Copy to pinned memory with non_blocking=True and read the value a step later.",
+        "Copy to pinned memory with non_blocking=True and read the value a step later; of several that a step needs itself, stack them and read once.",
     ),
 )
 

@@ -208,6 +208,9 @@ def test_the_fix_names_the_op_that_waits():
     assert "loss" not in finding.fix.code.before, "nothing is trained"
     finding = found("sync-stall", repeat(100, lambda t, at: wait_each_step(t, at, "aten::nonzero")))
     assert "torch.where" in finding.fix.code.after
+    for op in ("aten::is_nonzero", "aten::to"):  # limits that are asked one after the other, results that a step hands out
+        (step, *_) = found("sync-stall", repeat(100, lambda t, at, op=op: wait_each_step(t, at, op))).fix.steps
+        assert "stack" in step and "read" in step
 
 
 @pytest.mark.parametrize(
