@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent, size
 from advisor.rules._waits import VALUE_OF_THE_DEVICE
@@ -44,14 +46,34 @@ for n, x in enumerate(batches):
 """Results that come to the host while the next step computes; those of the last step are read behind the loop."""
 
 
-def copying(
-    pageable_share: float, written: float, created: float, returning: float, fetched: float, small: float, loader: bool, narrow: tuple[str, ...]
-) -> Fix:
-    """What to do about copies between host and device. pageable_share: of them; written: of them, numbers that are written at indices; created: of those to the
-    device, made on the host by the op just before; returning: of the bytes, those that come to the host and go back in the same step; fetched: of the time they take, what those to the host do; small: below the size from which bytes count; loader: whether a data loader makes the batches;
-    narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
+_PACKED = Code(
+    before='ids = {name: column.to("cuda") for name, column in columns.items()}',
+    after="host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=True)  # made once\n\n"
+    'torch.cat([*columns.values()], out=host)  # of one type\nparts = host.to("cuda", non_blocking=True).split(sizes)\nids = dict(zip(columns, parts))',
+)
+"""Small tensors that are sent together."""
+
+
+class Copied(NamedTuple):
+    """What a step copies between host and device, in shares. Of the copies: pageable; written, numbers that are written at indices; small, below the size from
+    which bytes count; created, of those to the device, made on the host by the op just before. returning: of the bytes, those that come to the host and go
+    back in the same step. fetched: of the time they take, what those to the host do. many: whether issuing the small ones is most of what copies cost.
+    loader: whether a data loader makes the batches."""
+
+    pageable: float = 0.0
+    written: float = 0.0
+    small: float = 0.0
+    created: float = 0.0
+    returning: float = 0.0
+    fetched: float = 0.0
+    many: bool = False
+    loader: bool = False
+
+
+def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
+    """What to do about it. narrow: see `sent_narrow`; where the host's own work is that, host-bound counts what it saves."""
     url = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
-    if written >= 0.5:
+    if copied.written >= 0.5:
         code, why = VALUE_OF_THE_DEVICE
         return Fix(
             title="Write values that are on the GPU already",
@@ -60,7 +82,7 @@ def copying(
             url="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html",
             risk="A tensor that holds the value is shared by all who write it: nothing may change it in place.",
         )
-    if created >= 0.5:
+    if copied.created >= 0.5:
         return Fix(
             title="Build the tensors on the GPU",
             steps=(
@@ -77,8 +99,8 @@ def copying(
             risk="Random numbers drawn on the GPU differ from those drawn on the host for the same seed.",
         )
     risk = "Pinned memory cannot be swapped out: pin buffers, not data sets. A pinned buffer must not be overwritten before its copy is done."
-    packing = ("Pack small tensors into one buffer and copy it once.",) * (small >= 0.5)
-    if returning >= 0.5:
+    packing = ("Pack small tensors into one buffer and copy it once.",) * (copied.many or copied.small >= 0.5)
+    if copied.returning >= 0.5:
         return Fix(
             title="Keep on the GPU what goes back there",
             steps=(
@@ -90,7 +112,7 @@ def copying(
             url=url,
             risk="What is kept takes the GPU's memory until it is used.",
         )
-    if fetched > 0.5:
+    if copied.fetched > 0.5:
         return Fix(
             title="Fetch results beside the next step",
             steps=(
@@ -104,15 +126,15 @@ def copying(
             risk=risk + " Results are there a step later than before.",
         )
     steps: list[str] = []
-    if pageable_share > 0:
+    if copied.pageable > 0:
         steps.append(
             "Pin the memory that is copied: let the loader's workers make the batches and pin them, DataLoader(num_workers=..., pin_memory=True)."
-            if loader
+            if copied.loader
             else "Pin the memory that is copied: tensor.pin_memory() once for buffers that are reused, DataLoader(pin_memory=True) for batches."
         )
         steps.append("Copy with non_blocking=True, so that the host goes on while the data moves.")
     steps.append("Copy the next batch on a side stream while this one computes.")
-    steps += (*narrow, *packing)
+    steps = [*packing, *steps, *narrow] if copied.many else [*steps, *narrow, *packing]
     after = (
         "side, batches = torch.cuda.Stream(), iter(loader)\n\n"
         "def fetch(batch):\n"
@@ -126,9 +148,13 @@ def copying(
         "    step(x)"
     )
     return Fix(
-        title="Pin the host memory and copy ahead" if pageable_share > 0 else "Copy ahead on a stream of its own",
+        title="Carry small tensors in one copy"
+        if copied.many
+        else "Pin the host memory and copy ahead"
+        if copied.pageable > 0
+        else "Copy ahead on a stream of its own",
         steps=tuple(steps),
-        code=Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
+        code=_PACKED if copied.many else Code(before='for batch in loader:\n    x = batch.to("cuda")\n    step(x)', after=after),
         url=url,
         risk=risk,
     )

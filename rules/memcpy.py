@@ -9,7 +9,7 @@ from advisor.intervals import Mask, Spans
 from advisor.recordings.timeline import CopyKind, MemoryKind
 from advisor.report.finding import Clear
 from advisor.report.numbers import at_rate, counted, duration, percent, size
-from advisor.rules._copying import copying, sent_narrow
+from advisor.rules._copying import Copied, copying, sent_narrow
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import for_program
 from advisor.views.device_rates import DeviceRates
@@ -130,7 +130,8 @@ def memcpy(
     cost = f"{duration(exposed)} of each {duration(work.step_us)} step overlap no compute"
     issuing = sum(change.host_us for change in changes(work.schedule, WithoutOps(spare)))
     # What moves in no time may still be waited for, and each costs the host its call.
-    if issuing > max(exposed, waited, MIN_WAIT_SHARE * work.step_us):
+    many = issuing > max(exposed, waited, MIN_WAIT_SHARE * work.step_us)
+    if many:
         cost += f"; issuing the small ones takes the host {duration(issuing)}, where one copy could carry them"
     elif waited - exposed * bool(pageable_share) > max(exposed, MIN_WAIT_SHARE * work.step_us):
         cost += f", and the host waits {duration(waited)} for them as recorded" + ("; only then it launches" if launching + paused > exposed else "")
@@ -160,13 +161,16 @@ def memcpy(
             program,
             "memcpy of pinned memory" if memory == "all pinned" else "memcpy",
             copying(
-                pageable_share,
-                float(written(work)[copies.at].mean()),
-                created,
-                copies.returning(work),
-                float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[copies.at].sum()), 1e-9)),
-                float((copies.bytes[copies.at] < small_bytes).mean()),
-                loader,
+                Copied(
+                    pageable=pageable_share,
+                    written=float(written(work)[copies.at].mean()),
+                    small=float((copies.bytes[copies.at] < small_bytes).mean()),
+                    created=created,
+                    returning=copies.returning(work),
+                    fetched=float(work.dur_us[copies.to_host(work)].sum() / max(float(work.dur_us[copies.at].sum()), 1e-9)),
+                    many=many,
+                    loader=loader,
+                ),
                 sent_narrow(widened),
             ),
         ),

@@ -11,7 +11,7 @@ import pytest
 from advisor.engine.run import analyze
 from advisor.report.finding import Code, Fix
 from advisor.report.model import Report
-from advisor.rules._copying import copying
+from advisor.rules._copying import Copied, copying
 from tests.analysed import analysed
 from tests.paths import ROOT
 
@@ -103,6 +103,6 @@ def test_results_are_fetched_and_no_batch_sent() -> None:
 
 
 def fetched(share: float = 1.0) -> Code:
-    fix = copying(1.0, 0.0, 0.0, 0.0, share, 0.0, False, ())
+    fix = copying(Copied(pageable=1.0, fetched=share))
     assert fix.code
     return fix.code
