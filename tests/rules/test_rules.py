@@ -567,6 +567,19 @@ def test_many_small_copies_become_one_with_what_issued_the_others():
     assert "would gain" in clear("memcpy", small_copies(4)), "few are not worth a buffer"
 
 
+def test_small_copies_that_follow_on_results_cannot_be_packed():
+    """A program that sends what it makes of the result it has just read, sixteen times: no copy could go earlier."""
+
+    def body(trace, at):
+        for k in range(16):
+            t = at + 40 * k
+            trace.op("aten::copy_", t, 18).copy(t + 10, 6, t + 17, t + 19, "Pinned", 512)
+            trace.op("aten::mm", t + 20, 8).launch(t + 22, t + 24, t + 26, dur=2)
+            trace.op("aten::copy_", t + 29, 10).copy(t + 30, 6, t + 33, t + 35, "Pinned", 512, kind="DtoH")
+
+    assert "would gain" in clear("memcpy", repeat(660, body))
+
+
 def test_a_pinned_copy_behind_compute_is_quiet():
     def body(trace, at):
         trace.op("aten::mm", at, 20).launch(at + 5, at + 10, at + 705, dur=4)

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.intervals import Floats, Ints, Mask, Spans, clip, intersect, length
 from advisor.recordings.timeline import CopyKind
+from advisor.views.groups import Groups
 from advisor.views.replay.edits import Edit, WithHostTime, combine
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
@@ -77,10 +78,14 @@ class HostCopies:
         return calls.us_a_step_inside(np.union1d(calls.held_by_copies(of[self.at]), of[self.at[self.pageable[self.at]]]), spans)
 
     def spare(self, work: GpuWork, small_bytes: int) -> Ints:
-        """The small copies (positions) that one copy a step and direction could carry, that one left out."""
+        """The small copies (positions) that one copy a step and direction could carry, that one left out. What is sent after the host has read
+        a result may be made of that: it goes with what was sent since."""
         small = self.at[self.bytes[self.at] < small_bytes]
-        up = work.column("copy_kind")[small] == CopyKind.HTOD.value
-        together = [small[(work.step[small] == step) & (up == way)] for step in np.unique(work.step[small]) for way in (True, False)]
+        kind = work.column("copy_kind")
+        up = kind[small] == CopyKind.HTOD.value
+        read = np.where(up, np.cumsum(kind == CopyKind.DTOH.value)[small], -1)
+        groups = Groups.by(work.step[small], read)
+        together = [small[groups.of == group] for group in range(len(groups.first))]
         return np.concatenate([small[:0], *(part[1:] for part in together if len(part) >= FEWEST_SMALL)])
 
     def pinned_by_loader(self, work: GpuWork, uploads: Ints) -> Edit:
