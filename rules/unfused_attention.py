@@ -40,7 +40,10 @@ _PLANNED = (
 )
 _MASKED = "Pass the mask as attn_mask. Where it is lower-triangular and there are as many queries as keys, is_causal=True in its place: half of the work is then skipped."
 _DEEP = "Flatten all axes before the heads into one: fused kernels take four axes, and with more the call falls back to products of its own, in FP32."
-_CAPPED = "Scores are capped with tanh, which that call cannot: use torch.nn.attention.flex_attention with a score_mod, compiled."
+_BY_BLOCKS = "Where the mask follows a rule (causal, a window), pass that as block_mask=create_block_mask(...) in place of adding it: blocks without scores are then skipped."
+_SHARED_CAPPED = "Pass keys and values as they are, with enable_gqa=True: the heads that share them need no copies."
+_SINGLE = "Run it in BF16 or FP16: the fast kernels take no FP32."
+_RISK = "The order of additions differs, so the last bits do. Attention weights are no longer available."
 
 
 @rule("unfused-attention", relies_on=("kernels",), min_saving_share=0.03, explains=("unfused-elementwise",), part_of=("unfused-elementwise",))
@@ -83,7 +86,7 @@ def unfused_attention(
     How to fix it
     Call `torch.nn.functional.scaled_dot_product_attention`, with `attn_mask` where there is a mask; with `is_causal=True` in its place
     where that is lower-triangular and there are as many queries as keys (the flag counts from the first key, whatever there are).
-    It chooses FlashAttention, cuDNN or a memory-efficient kernel.
+    It chooses FlashAttention, cuDNN or a memory-efficient kernel. Scores that are capped with tanh need `flex_attention`, compiled, with a `score_mod`.
 
     When to ignore it
     When the scores themselves are needed (attention maps), or the softmax is not a softmax (custom normalisation).
@@ -124,7 +127,9 @@ def unfused_attention(
         evidence=witness.of_gpu(work.rows[members], [work.name(k) for k in members]),
         confidence=0.95 if work.timeline.source.shapes else 0.75,
         at_most="low" if planned else "medium" if deep else "high",
-        fix=Fix(
+        fix=_capped(masked, bool(len(shared)), deep, single)
+        if "aten::tanh" in {work.name(k) for k in members.tolist()}
+        else Fix(
             title="Use scaled_dot_product_attention",
             steps=(
                 "Replace product, scale, mask, softmax, dropout and product by one call; pass scale= where scores are not divided by the root of a head's width.",
@@ -132,16 +137,39 @@ def unfused_attention(
                 *(((_SHARED_MASKED if masked else SHARED_HEADS),) if len(shared) else ()),
                 *((_PLANNED,) if planned else ()),
                 *((_DEEP,) if deep else ()),
-                *(("Run it in BF16 or FP16: the fast kernels take no FP32.",) if single else ()),
-                *((_CAPPED,) if "aten::tanh" in {work.name(k) for k in members.tolist()} else ()),
+                *((_SINGLE,) if single else ()),
             ),
             code=Code(
                 before=f"scores = q @ k.transpose(-2, -1) / math.sqrt(d){' + mask' * masked}\nout = scores.softmax(-1) @ v",
                 after=f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v{', attn_mask=mask' * masked})",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-            risk="The order of additions differs, so the last bits do. Attention weights are no longer available.",
+            risk=_RISK,
         ),
+    )
+
+
+def _capped(masked: bool, shared: bool, deep: bool, single: bool) -> Fix:
+    """The same for scores that are capped with tanh, which scaled_dot_product_attention would leave out."""
+    return Fix(
+        title="Use flex_attention, which can cap scores",
+        steps=(
+            "Scores are capped with tanh, which scaled_dot_product_attention cannot: write cap and mask as a score_mod of flex_attention, compiled; "
+            "pass scale= where scores are not divided by the root of a head's width.",
+            *((_BY_BLOCKS,) if masked else ()),
+            *((_SHARED_CAPPED,) if shared else ()),
+            *(("Flatten all axes before the heads into one: flex_attention takes four axes.",) if deep else ()),
+            *((_SINGLE,) if single else ()),
+        ),
+        code=Code(
+            before="scores = q @ k.transpose(-2, -1) / math.sqrt(d)\n"
+            f"scores = cap * torch.tanh(scores / cap){' + mask' * masked}\nout = scores.softmax(-1) @ v",
+            after="from torch.nn.attention.flex_attention import flex_attention\n\nattend = torch.compile(flex_attention)  # once\n\n"
+            "def capped(score, batch, head, query, key):\n"
+            f"    return cap * torch.tanh(score / cap){' + mask[batch, 0, query, key]' * masked}\n\nout = attend(q, k, v, score_mod=capped)",
+        ),
+        url="https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html",
+        risk=f"{_RISK} It takes no dropout, and the first call of each shape compiles.",
     )
 
 
