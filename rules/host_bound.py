@@ -9,10 +9,11 @@ from advisor.errors import Unavailable
 from advisor.intervals import EMPTY, joined, overlap_with
 from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
-from advisor.report.finding import Clear, Code, Fix
+from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration
 from advisor.rules._batches import made_anew
 from advisor.rules._copying import sent_narrow
+from advisor.rules._host_work import host_work
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edits, combine
@@ -24,8 +25,8 @@ from advisor.views.replay.widened import Widened
 from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
-from advisor.views.trace.launches import Launches
-from advisor.views.trace.own_work import UNNAMED_FACTOR, OwnWork, around, own_work
+from advisor.views.trace.launches import Launches, behind_reads
+from advisor.views.trace.own_work import HALF, UNNAMED_FACTOR, around, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
@@ -72,7 +73,8 @@ def host_bound(
     How to fix it
     Move the work off the thread that launches: into DataLoader workers, another process, or onto the GPU as tensor ops. Pictures of bytes that
     become floats are sent as bytes, a quarter of them, and converted on the GPU. A background
-    thread helps where it waits for files or the network or is in NumPy: Python code in it holds the interpreter that launching needs. Do it every N steps. For garbage collection, `gc.freeze()` after start-up and
+    thread helps where it waits for files or the network or is in NumPy: Python code in it holds the interpreter that launching needs. Do it every N steps. What
+    works on results of the GPU can do so a step later, while the next one runs. For garbage collection, `gc.freeze()` after start-up and
     `gc.disable()` with a `gc.collect()` between epochs.
 
     When to ignore it
@@ -134,6 +136,8 @@ def _between_launches(
     labels = [w.label for w in works]
     evidence = folded(labels, start, end - start, source=lambda m: by_label[labels[int(m[0])]])
     main = max(works, key=lambda w: sum(e.dur_us for e in evidence if e.label == w.label))
+    of_main = np.array([label == main.label for label in labels])
+    read_us = (end - start)[of_main & behind_reads(timeline, launches, start)].sum()
     sent = widened.inside(joined(whole, guessed) if main.kind not in _MAKES_NOTHING else EMPTY)
     return Found(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
@@ -150,78 +154,9 @@ def _between_launches(
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",
-        fix=for_program(program, "host-bound", _fix(main, sent_narrow(sent))),
+        fix=for_program(program, "host-bound", host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum())),
     )
 
 
 _MAKES_NOTHING = ("gc", "sleep", "generated")
 """Kinds of work that leave nothing to send."""
-
-
-def _fix(work: OwnWork, narrow: tuple[str, ...]) -> Fix:
-    """narrow: what to send instead of what the host makes wider in that work."""
-    url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-    if work.kind == "gc":
-        return Fix(
-            title="Keep garbage collection out of the step",
-            steps=(
-                "Call gc.freeze() after start-up, so that the model's objects are not looked at again.",
-                "Disable automatic collection and collect between epochs, or every few hundred steps.",
-            ),
-            code=Code(
-                before="for batch in loader:\n    step(batch)\n    gc.collect()",
-                after="gc.collect(); gc.freeze(); gc.disable()\nfor i, batch in enumerate(loader):\n    step(batch)\n    if i % 1000 == 999:\n        gc.collect()",
-            ),
-            url="https://docs.python.org/3/library/gc.html#gc.freeze",
-            risk="Reference cycles that hold GPU tensors live until the next collection.",
-        )
-    if work.kind == "sleep":
-        return Fix(
-            title="Do not sleep in the thread that launches",
-            steps=(f"Remove the sleep in {work.label}; poll or throttle in another thread.",),
-            url=url,
-        )
-    if work.kind == "generated":
-        return Fix(
-            title="Make launching that kernel cheap",
-            steps=(
-                f"Look at {work.label}: a launcher of one's own that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
-                "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and compiled[grid](*args) launches it.",
-                "Or capture the step in a CUDA graph: what the host does between launches then runs no more.",
-            ),
-            url="https://triton-lang.org/main/python-api/generated/triton.jit.html",
-        )
-    if work.kind == "cpu-op":
-        return Fix(
-            title="Do this op on the GPU, or in a DataLoader worker",
-            steps=(
-                *narrow,
-                f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
-                "If the result steers Python, compute it a step ahead.",
-            ),
-            code=Code(before='y = torch.sort(x.cpu()).values.to("cuda")', after="y = torch.sort(x).values  # x stays on the GPU"),
-            url=url,
-            risk="Results of GPU and CPU kernels may differ in the last bits.",
-        )
-    return Fix(
-        title="Take the work off the thread that launches",
-        steps=(
-            *narrow,
-            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in DataLoader workers or another process, or every N steps.",
-            "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
-            "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
-        ),
-        code=Code(
-            before="for batch in loader:\n    targets = build_targets(batch)  # Python on the main thread\n    step(batch, targets)",
-            after="loader = DataLoader(dataset, collate_fn=build_batch_and_targets, num_workers=8)\nfor batch, targets in loader:\n    step(batch, targets)",
-        ),
-        url=url,
-        risk="Work that moves elsewhere must not change what the step reads.",
-    )
-
-
-def _where(work: OwnWork) -> str:
-    """The work as something to look at."""
-    if work.kind == "unknown" and not work.label.startswith("blocked in"):
-        return f"Find what the host does: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
-    return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"

@@ -347,3 +347,25 @@ def test_gathering_gradients_to_clip_them_is_the_frameworks_own():
     accumulated = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
     clear("host-bound", between(accumulated, "aten::_foreach_norm"))
     assert found("host-bound", between(accumulated, "aten::add"))
+
+
+@pytest.mark.parametrize(("size", "later"), [(1 << 20, True), (8, False)])
+def test_work_on_what_the_host_has_read_waits_for_the_next_step_to_be_launched(size, later):
+    """A kernel, its result copied to the host, and 3 ms of Python on that: no loader sees it. Behind a loss of one number anything may follow."""
+
+    def body(trace, at):
+        trace.op("aten::mm", at, 20).launch(at + 5, at + 12, at + 112)
+        trace.op("aten::copy_", at + 30, 110).copy(at + 35, 100, at + 112, at + 130, size=size, kind="DtoH")
+        trace.op("aten::resolve_neg", at + 145, 5)
+
+    fix = found("host-bound", repeat(3150, body)).fix
+    assert ("while the next one runs" in fix.title, "synchronize" in fix.code.after) == (later, later)
+    assert ("DataLoader(" in fix.code.after) == (not later)
+
+
+def test_work_behind_what_was_launched_since_the_result_was_read_is_not_on_that():
+    def body(trace, at):
+        trace.op("aten::copy_", at, 110).copy(at + 5, 100, at + 10, at + 100, kind="DtoH")
+        trace.op("aten::mm", at + 115, 20).launch(at + 120, at + 130, at + 230)
+
+    assert "DataLoader(" in found("host-bound", repeat(3250, body)).fix.code.after

@@ -63,6 +63,21 @@ class Launches:
         return cls(chosen, times, roles, int(ambiguous))
 
 
+NUMBER_BYTES = 8
+"""What is copied of one number: a loss that is looked at, and nothing to work on."""
+
+
+def behind_reads(timeline: Timeline, launches: Launches, times_us: Floats) -> Mask:
+    """(k,) whether what was launched last before each of these times copies more than a number to the host."""
+    ops = timeline.gpu_ops
+    order = np.argsort(launches.start_us, kind="stable")  # those without a launch last
+    last = np.searchsorted(launches.start_us[order], times_us) - 1
+    reads = ((ops["copy_kind"] == CopyKind.DTOH.value) & (ops["bytes"] > NUMBER_BYTES)).to_numpy()
+    found: Mask = last >= 0
+    found[found] = reads[order[last[found]]]
+    return found
+
+
 def computing_ops(timeline: Timeline) -> Mask:
     """(n_gpu,) ops that compute: no copies, no fills."""
     found: Mask = ~timeline.gpu_ops["kind"].isin([GpuKind.MEMCPY.value, GpuKind.MEMSET.value]).to_numpy()

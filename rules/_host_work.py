@@ -1,0 +1,100 @@
+"""What to do about the program's own work on the host."""
+
+from __future__ import annotations
+
+from advisor.report.finding import Code, Fix
+from advisor.views.trace.own_work import OwnWork
+
+_A_STEP_LATER = Code(
+    before="for x in batches:\n    work_on(model(x).tolist())  # the GPU idles meanwhile",
+    after="""last = None
+for x in batches:
+    out, copied = model(x).to("cpu", non_blocking=True), torch.cuda.Event()
+    copied.record()
+    if last:  # while this step runs; that of the last step is left behind the loop
+        last[1].synchronize()
+        work_on(last[0].tolist())
+    last = out, copied""",
+)
+"""The copy is queued behind its own step: asked for a step later, it would wait for the next one."""
+
+
+def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
+    """narrow: what to send instead of what the host makes wider in that work; reads: whether it follows a result that the host has read from the GPU."""
+    url = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+    if work.kind == "gc":
+        return Fix(
+            title="Keep garbage collection out of the step",
+            steps=(
+                "Call gc.freeze() after start-up, so that the model's objects are not looked at again.",
+                "Disable automatic collection and collect between epochs, or every few hundred steps.",
+            ),
+            code=Code(
+                before="for batch in loader:\n    step(batch)\n    gc.collect()",
+                after="gc.collect(); gc.freeze(); gc.disable()\nfor i, batch in enumerate(loader):\n    step(batch)\n    if i % 1000 == 999:\n        gc.collect()",
+            ),
+            url="https://docs.python.org/3/library/gc.html#gc.freeze",
+            risk="Reference cycles that hold GPU tensors live until the next collection.",
+        )
+    if work.kind == "sleep":
+        return Fix(
+            title="Do not sleep in the thread that launches",
+            steps=(f"Remove the sleep in {work.label}; poll or throttle in another thread.",),
+            url=url,
+        )
+    if work.kind == "generated":
+        return Fix(
+            title="Make launching that kernel cheap",
+            steps=(
+                f"Look at {work.label}: a launcher of one's own that looks up a configuration, makes descriptors of tensors or checks arguments each time.",
+                "Do that once, for each shape, and keep the compiled kernel: kernel.warmup(...) returns it, and compiled[grid](*args) launches it.",
+                "Or capture the step in a CUDA graph: what the host does between launches then runs no more.",
+            ),
+            url="https://triton-lang.org/main/python-api/generated/triton.jit.html",
+        )
+    if work.kind == "cpu-op":
+        return Fix(
+            title="Do this op on the GPU, or in a DataLoader worker",
+            steps=(
+                *narrow,
+                f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
+                "If the result steers Python, compute it a step ahead.",
+            ),
+            code=Code(before='y = torch.sort(x.cpu()).values.to("cuda")', after="y = torch.sort(x).values  # x stays on the GPU"),
+            url=url,
+            risk="Results of GPU and CPU kernels may differ in the last bits.",
+        )
+    if reads:
+        return Fix(
+            title="Work on the last step's result while the next one runs",
+            steps=(
+                *narrow,
+                f"{_where(work)}. It follows a result that the host has read: launch the next step first, and work on the last one's while that runs.",
+                "Where the next step needs what comes of it, do that as tensor ops on the GPU; what needs no result, as making a batch, in DataLoader workers.",
+            ),
+            code=_A_STEP_LATER,
+            url=url,
+            risk="What comes of a result is there a step later than before.",
+        )
+    return Fix(
+        title="Take the work off the thread that launches",
+        steps=(
+            *narrow,
+            f"{_where(work)}: do it as tensor ops on the GPU for the whole batch, in DataLoader workers or another process, or every N steps.",
+            "A thread of the same process takes writing and reading of files off it, but no Python: one interpreter runs one thread at a time.",
+            "Where it must stay, launch the next step's kernels first and do the host's work while they run.",
+        ),
+        code=Code(
+            before="for batch in loader:\n    targets = build_targets(batch)  # Python on the main thread\n    step(batch, targets)",
+            after="loader = DataLoader(dataset, collate_fn=build_batch_and_targets, num_workers=8)\nfor batch, targets in loader:\n    step(batch, targets)",
+        ),
+        url=url,
+        risk="Work that moves elsewhere must not change what the step reads.",
+    )
+
+
+def _where(work: OwnWork) -> str:
+    """The work as something to look at."""
+    if work.kind == "unknown" and not work.label.startswith("blocked in"):
+        return f"Find what the host does: {work.label} (a recording with with_stack=True, or a sampling profiler, names it)"
+    return f"Look at {'why the host is ' * work.label.startswith('blocked in')}{work.label}"
