@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.report.finding import Code, Fix
 from advisor.views.trace.own_work import OwnWork
+
+_COPIES = re.compile(r"aten::(copy_|clone|_to_copy|to|contiguous) ")
 
 _A_STEP_LATER = Code(
     before="for x in batches:\n    work_on(model(x).tolist())  # the GPU idles meanwhile",
@@ -52,7 +56,18 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
             ),
             url="https://triton-lang.org/main/python-api/generated/triton.jit.html",
         )
+    if work.kind == "cpu-op" and _COPIES.match(work.label):
+        return Fix(
+            title="Convert on the GPU, or where the batch is made",
+            steps=(
+                *narrow,
+                f"{work.label}: a tensor is copied, converted or put in order on the host. Send it as it is and do that on the GPU, or where the batch is made.",
+            ),
+            code=Code(before='x = batch.float().contiguous().to("cuda")', after='x = batch.to("cuda").float().contiguous()'),
+            url=url,
+        )
     if work.kind == "cpu-op":
+        op = work.label.partition(" ")[0]
         return Fix(
             title="Do this op on the GPU, or in a DataLoader worker",
             steps=(
@@ -60,7 +75,7 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
                 f"{work.label}: move its inputs to the GPU once, or make the result where the batch is made.",
                 "If the result steers Python, compute it a step ahead.",
             ),
-            code=Code(before='y = torch.sort(x.cpu()).values.to("cuda")', after="y = torch.sort(x).values  # x stays on the GPU"),
+            code=Code(before=f'y = compute(x.cpu()).to("cuda")  # {op}', after=f"y = compute(x)  # {op}; x stays on the GPU"),
             url=url,
             risk="Results of GPU and CPU kernels may differ in the last bits.",
         )

@@ -191,7 +191,18 @@ def test_an_op_that_computes_on_the_cpu_is_found():
         work(0, ())(trace, at + 3000)
 
     finding = found("host-bound", repeat(period(3000), body))
-    assert "aten::sort on the CPU [[1000000]]" in finding.summary and "GPU" in finding.fix.title
+    assert "aten::sort on the CPU, 1000000;" in finding.summary and "GPU" in finding.fix.title
+    assert "aten::sort" in finding.fix.code.before
+
+
+def test_a_copy_on_the_cpu_is_converted_on_the_gpu_and_nothing_sorted():
+    def body(trace, at):
+        trace.op("aten::copy_", at, 3000, [[24, 4096], [24, 4096], []])
+        work(0, ())(trace, at + 3000)
+
+    finding = found("host-bound", repeat(period(3000), body))
+    assert "aten::copy_ on the CPU, 24 × 4096;" in finding.summary
+    assert finding.fix.code.after.startswith('x = batch.to("cuda").float()')
 
 
 def test_an_op_inside_one_that_computes_counts_once():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from advisor.errors import Unavailable
@@ -51,6 +53,12 @@ def numbers(text: str) -> list[list[Any]]:
 def names(text: str) -> list[str]:
     """Types, one an input; "" where none was recorded."""
     return [item if isinstance(item, str) else "" for item in _list(text)]
+
+
+def largest(text: str, axes: Container[int] = range(1, 99)) -> str:
+    """The largest tensor among shapes of so many axes, as people write it: `24 × 4096`; "" where there is none."""
+    found = [shape for shape in numbers(text) if _are_ints(shape) and len(shape) in axes]
+    return " × ".join(map(str, max(found, key=prod, default=[])))
 
 
 def _list(text: str) -> list[Any]:

@@ -11,6 +11,7 @@ from advisor.intervals import Ints, Spans, complement, joined, length, overlap_w
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
+from advisor.views.trace.arguments import largest
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.host_activity import DISPATCH_PAUSE_US, HostActivity
 from advisor.views.trace.ops import Ops
@@ -102,8 +103,8 @@ def own_work(
         end = start + float(cpu["dur_us"].iloc[row])
         if length(subtract((np.array([start]), np.array([end])), others)) >= min_pause_us:
             inner = _named(timeline, host, start, end) if named and int(row) in longest_ops else None
-            dims = str(cpu["dims"].iloc[row])
-            label = f"{cpu['name'].iloc[row]} on the CPU{f' {dims[:40]}' if dims else ''}"
+            shape = largest(str(cpu["dims"].iloc[row]))
+            label = f"{cpu['name'].iloc[row]} on the CPU{f', {shape}' if shape else ''}"
             found.append((start, end, OwnWork(label, inner.source if inner else None, "cpu-op")))
     found += _of_tensors(timeline, steps, host, ops, others, min_pause_us)
     found += _in_generated(timeline, steps, host, others, UNNAMED_FACTOR * min_pause_us)
