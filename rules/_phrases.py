@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from advisor.report.numbers import counted
+from collections.abc import Sequence
+
+from advisor.report.finding import Evidence
+from advisor.report.numbers import counted, mostly
 
 SHARED_HEADS = "Pass keys and values as they are to scaled_dot_product_attention, with enable_gqa=True (torch 2.5 and later)."
 
@@ -11,3 +14,8 @@ def a_step(count: float, noun: str, verb: str, singular: str = "") -> str:
     """`3 calls a step block`, `1 call a step blocks`; `singular` is the verb's form where an s is not enough."""
     one = round(count) == 1
     return f"{counted(count, noun)} a step {(singular or f'{verb}s') if one else verb}"
+
+
+def led_by(evidence: Sequence[Evidence]) -> str:
+    """`mostly aten::item` where the first row takes half of all rows' time, else `most of all aten::item`."""
+    return f"{mostly(evidence[0].dur_us, sum(row.dur_us for row in evidence))} {evidence[0].label}"

@@ -13,7 +13,7 @@ from advisor.knowledge import cuda_api
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import duration
-from advisor.rules._phrases import a_step
+from advisor.rules._phrases import a_step, led_by
 from advisor.rules._ways import for_program
 from advisor.views.memory.beside import MemoryBeside
 from advisor.views.replay.build import Replay
@@ -95,7 +95,7 @@ def allocator(
     return Found(
         title="Memory is allocated and freed inside the step",
         summary=f"{a_step(per_step, 'call', 'hold')} the host to allocate or free memory, "
-        f"{duration(calls.us_a_step(chosen))} a step as recorded, mostly {evidence[0].label}."
+        f"{duration(calls.us_a_step(chosen))} a step as recorded, {led_by(evidence)}."
         + (f" The snapshot says why: {beside.why}." if beside and beside.why else ""),
         edits=Edits(WithoutWaits(chosen[::2]), gone, gone),
         removes="allocating and freeing, and the waits in it",

@@ -14,6 +14,7 @@ from advisor.report.numbers import counted, duration
 from advisor.rules._batches import made_anew
 from advisor.rules._copying import sent_narrow
 from advisor.rules._host_work import host_work
+from advisor.rules._phrases import led_by
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edits, combine
@@ -141,7 +142,7 @@ def _between_launches(
     sent = widened.inside(joined(whole, guessed) if main.kind not in _MAKES_NOTHING else EMPTY)
     return Found(
         summary=f"The host {'works' if seen else 'spends'} {spent} of each {duration(work.step_us)} step {'for the program itself' if seen else 'outside of runtime calls'}, "
-        f"mostly {evidence[0].label}; it launches nothing meanwhile.",
+        f"{led_by(evidence)}; it launches nothing meanwhile.",
         edits=Edits(
             combine(host_time.without(named, least), host_time.without(guessed, 0.25)),
             combine(host_time.without(whole, share), host_time.without(guessed, 0.5), sent.sent_narrow),

@@ -11,7 +11,7 @@ from advisor.intervals import Ints, overlap_with
 from advisor.recordings.timeline import CopyKind
 from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
-from advisor.rules._phrases import a_step
+from advisor.rules._phrases import a_step, led_by
 from advisor.rules._waits import fix_of_jax, fix_of_waits
 from advisor.rules._ways import for_program
 from advisor.views.replay.build import Replay
@@ -122,7 +122,7 @@ def sync_stall(
     # What is said to be gained is what is saved: no more than the device was seen to lose.
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
-        summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, mostly {evidence[0].label}; "
+        summary=f"{a_step(per_step, 'call', 'block')} the host for {duration(calls.us_a_step(waits))} as recorded, {led_by(evidence)}; "
         + (
             "the GPU then idles until the host has launched again."
             if gain >= MEDIUM_SHARE

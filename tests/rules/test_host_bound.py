@@ -380,3 +380,15 @@ def test_work_behind_what_was_launched_since_the_result_was_read_is_not_on_that(
         trace.op("aten::mm", at + 115, 20).launch(at + 120, at + 130, at + 230)
 
     assert "DataLoader(" in found("host-bound", repeat(3250, body)).fix.code.after
+
+
+@pytest.mark.parametrize(("names", "said"), [("abb", "mostly b (b.py:8)"), ("abc", "most of all a (a.py:8)")])
+def test_most_of_the_work_is_half_of_it(names, said):
+    """Three pauses a step, of 1.2, 1 and 1 ms, each before a kernel."""
+
+    def body(trace, at):
+        for name, pause in zip(names, (1200, 1000, 1000), strict=True):
+            work(pause, ((f"{name}.py(8): {name}", 1.0),))(trace, at)
+            at += pause + 140
+
+    assert f", {said};" in found("host-bound", repeat(3700, body)).summary
