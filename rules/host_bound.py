@@ -17,7 +17,7 @@ from advisor.rules._host_work import host_work
 from advisor.rules._phrases import led_by
 from advisor.rules._ways import for_program
 from advisor.views.groups import distinct
-from advisor.views.replay.edits import Edits, combine
+from advisor.views.replay.edits import Edits, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_calls import HostCalls
 from advisor.views.replay.host_time import HostTime
@@ -65,7 +65,7 @@ def host_bound(
     half of the time, as where a batch is put together tensor by tensor. With stacks each pause has a name, and what the
     framework itself did in it is left out; without, only pauses of twice that length count. Where such pauses take half of the time between
     two launches, all of that time is the same work, and is expected to go (`low`: half of the pauses, a quarter of those without a name); half (`low`: a quarter) of pauses of that length between two launches of compiled code, and,
-    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time, and with what that work makes of a narrower type, as floats of bytes, sent as it was (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
+    where ops were not recorded, between calls of a program without a framework or inside a range of the program's own, whose name they have (no more than medium). The step is replayed without that time, and with what that work makes of a narrower type, as floats of bytes, sent as it was; that saves no more than the work and the copies take (`high`: nor what is copied from pageable memory right behind it, as if it were made on the GPU). Reported where it recurs in
     `min_steps_share` of the steps ({min_steps_share}) and two at least, since what happens once is start-up, and from
     `min_saving_share` of the step ({min_saving_share}: below, a pause of Python is noise). Waits before such work whose removal would gain
     no more are its symptom. Where the process that trains makes its batches itself,
@@ -131,7 +131,8 @@ def _between_launches(
     named, guessed = ((spans[0][chosen], spans[1][chosen]) for chosen in (told, ~told))
     least, share = 0.5 if known else 0.25, 1.0 if known or seen else 0.5
     whole = around(timeline, steps, host, work.ops, distinct(launches.call[launches.call >= 0]), others, named) if seen else named
-    spent = duration(host_time.spent_us(joined(whole, guessed)))
+    spent_us = host_time.spent_us(joined(whole, guessed))
+    spent = duration(spent_us)
     start, end = spans
     by_label = {w.label: w.source for w in works}
     labels = [w.label for w in works]
@@ -151,6 +152,8 @@ def _between_launches(
             ),
         ),
         removes="the program's own work on the host between launches",
+        # A replay that falls short of the step is taken to gain in proportion: no more than the work that goes, and the bytes.
+        likely_at_most_us=spent_us + gpu_us_removed(work.schedule, sent.sent_narrow),
         quiet=f"the host works {spent} of a step of {duration(work.step_us)} for itself",
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
