@@ -22,11 +22,12 @@ _SCAN = Code(
     "parts = x.unflatten(-1, (1024, -1)).cumsum(-1)\nlast = parts[..., -1]\n"
     "sums = (parts + (last.cumsum(-1) - last)[..., None]).flatten(-2)",
 )
-_PRODUCT = Code(
-    before="model = torch.compile(model)",
-    after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others',
+_PRODUCT = Code(before="out = model(x)", after='model = torch.compile(model, mode="max-autotune")  # tries split-K among others\nout = model(x)')
+_TILES = Code(before=_PRODUCT.before, after='model = torch.compile(model, mode="max-autotune")  # tries other tiles\nout = model(x)')
+_SLICES = Code(
+    before="out = torch.bmm(a, b)  # few tiles for each of the batch, and a long inner dimension",
+    after="parts = 16  # of the inner dimension\nout = (a.unflatten(2, (parts, -1)).transpose(1, 2) @ b.unflatten(1, (parts, -1))).sum(1)",
 )
-_CONVOLUTION = Code(before=_PRODUCT.before, after='model = torch.compile(model, mode="max-autotune")  # tries other tiles')
 _INTERPOLATED = Code(
     before='big = F.interpolate(maps, scale_factor=4, mode="bilinear")  # a thread for each place, which goes over batch and channels',
     after='maps = maps.contiguous(memory_format=torch.channels_last)\nbig = F.interpolate(maps, scale_factor=4, mode="bilinear")',
@@ -37,7 +38,7 @@ _COMPILED = Code(
 )
 _BATCH = Code(before="for x in inputs:\n    out = model(x[None])", after="out = model(torch.stack(inputs))")
 _STEPS = {
-    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it, cuBLAS chooses it by size.",
+    Family.GEMM: "Divide the inner dimension over blocks (split-K, stream-K): max-autotune tries it where products are not batched, cuBLAS chooses it by size.",
     Family.ATTENTION: "Where few queries meet a long cache, use a kernel that splits the keys (flash-decoding, FlashInfer).",
     Family.SORT_SCAN: "Divide each row: torch.compile does for running sums, or take those of some hundred parts and then over the parts.",
     Family.NORM: "torch.compile the norm with what surrounds it: Inductor divides reductions over more blocks, in the backward pass too.",
@@ -45,7 +46,9 @@ _STEPS = {
     Family.REDUCTION: "Divide each row: torch.compile does, or reduce some hundred parts and then those.",
     Family.CONV: "Take a larger batch, or channels_last, which has more tiles to divide.",
 }
-
+_BATCHED = (
+    "Cut the inner dimension of batched products into slices, multiply these as one larger batch and add the parts: max-autotune tries no split-K for them."
+)
 
 _TAILS = {
     Family.GEMM: "Or let max-autotune choose another tile, or split-K and stream-K, which have no tail.",
@@ -54,6 +57,8 @@ _TAILS = {
 }
 """What shortens the last wave beside another size."""
 
+
+_BATCHED_TAIL = "Or let max-autotune choose another tile."
 
 _KINDS = {
     Family.GEMM: "products", Family.ATTENTION: "attention", Family.SORT_SCAN: "running sums and sorts", Family.NORM: "norms", Family.SOFTMAX: "softmax",
@@ -86,32 +91,43 @@ def _interpolated(in_channels_last: bool, training: bool) -> Fix:
     )
 
 
-def _among(family: Family, kernel: str) -> str:
+def _step(family: Family, batched: bool) -> str:
+    return _BATCHED if batched and family == Family.GEMM else _STEPS.get(family, "")
+
+
+def _among(family: Family, kernel: str, batched: bool) -> str:
     """What is done about kernels of a family that comes after another."""
     if _BY_PLACES.search(kernel):
         return "For what interpolates among them: compile it, which divides all elements and not the places alone."
-    return f"For the {_KINDS[family]} among them: {_STEPS[family][0].lower()}{_STEPS[family][1:]}" if family in _STEPS else ""
+    step = _step(family, batched)
+    return f"For the {_KINDS[family]} among them: {step[0].lower()}{step[1:]}" if step else ""
 
 
 def divided(
-    family: Family, tail: bool, kernel: str = "", also: Sequence[tuple[Family, str]] = (), channels: int = LEAST_CHANNELS, training: bool = False
+    family: Family,
+    tail: bool,
+    kernel: str = "",
+    also: Sequence[tuple[Family, str]] = (),
+    channels: int = LEAST_CHANNELS,
+    training: bool = False,
+    batched: bool = False,
 ) -> Fix:
     """How kernels of a family come to fill the device, or only their last wave. kernel: the longest one's name; also: other families of such kernels, and
-    the longest of each; channels: of what it reads."""
+    the longest of each; channels: of what it reads; batched: whether the products are, for which Inductor has no split-K."""
     if tail:
         batch = "Choose the batch, or the sequence, so that the blocks fill whole waves: a little less or more of it may cost nothing."
         return Fix(
             title="Fill the last wave",
-            steps=(batch, *([_TAILS[family]] if family in _TAILS else [])),
-            code={Family.GEMM: _PRODUCT, Family.CONV: _CONVOLUTION}.get(family),
+            steps=(batch, *((_BATCHED_TAIL,) if batched and family == Family.GEMM else (_TAILS[family],) if family in _TAILS else ())),
+            code={Family.GEMM: _TILES if batched else _PRODUCT, Family.CONV: _TILES}.get(family),
             url="https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html#wave-quant",
             risk="Another batch size changes training: adapt the learning rate.",
         )
     if of_places := _BY_PLACES.search(kernel):
         return _interpolated(of_places[1] == "bilinear2d" and channels >= LEAST_CHANNELS, training)
-    steps = [_STEPS.get(family, "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors.")]
-    steps += [told for of, longest in also if (told := _among(of, longest))]
-    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _PRODUCT}
+    steps = [_step(family, batched) or "Divide the work along one more axis, so that the grid has at least as many blocks as multiprocessors."]
+    steps += [told for of, longest in also if (told := _among(of, longest, batched))]
+    rows = {Family.SOFTMAX: _ROWS, Family.REDUCTION: _ROWS, Family.NORM: _NORM, Family.SORT_SCAN: _SCAN, Family.GEMM: _SLICES if batched else _PRODUCT}
     return Fix(
         title="Divide the work over the whole device",
         steps=(*steps, "Or give the kernel more rows at once: batch what the program does one after the other."),

@@ -78,7 +78,7 @@ def small_grid(
     Give the device more rows at once, or divide each row: partial results of some hundred parts, then one of those.
     `torch.compile` divides long rows by itself: on an H200 a softmax of 8 × 4 M went from 1.07 to 0.09 ms, a running sum of
     4 × 2 M from 3.2 to 0.08, the kernels of the backward pass of a LayerNorm of 50 k × 512 from 0.28 to 0.05. Products:
-    split-K (`max-autotune`); attention of few queries: split-KV; own kernels: one more grid axis. `F.interpolate` in NCHW has a thread for each
+    split-K (`max-autotune`; batched ones by hand, in slices of the inner dimension); attention of few queries: split-KV; own kernels: one more grid axis. `F.interpolate` in NCHW has a thread for each
     place of the result, whatever the batch and channels: in channels_last, or compiled, it has one for each element.
 
     When to ignore it
@@ -135,11 +135,19 @@ def _in_steps(found: InSteps, max_fill: float, min_kernel_us: float, max_limit_s
             found.program,
             "small-grid",
             divided(
-                FAMILIES[kinds[0]], not few[longest], work.kernel_name(longest), also, maps[1] if len(maps) > 1 else LEAST_CHANNELS, found.program.training
+                FAMILIES[kinds[0]],
+                not few[longest],
+                work.kernel_name(longest),
+                also,
+                maps[1] if len(maps) > 1 else LEAST_CHANNELS,
+                found.program.training,
+                batched=any(FAMILIES[n] == Family.GEMM and work.name(k) in _BATCHED for n, k in zip(kinds, (longest, *others), strict=True)),
             ),
         ),
     )
 
+
+_BATCHED = ("aten::bmm", "aten::baddbmm")
 
 _QUESTION = Question(
     "of {count} kernels none runs on few multiprocessors, short of its limit (at most {0:.0%} of them are without a block)",

@@ -254,3 +254,20 @@ def test_without_grids_or_multiprocessors_it_is_skipped():
         unknown.step(100 * s, 99, s + 1).launch(100 * s, 100 * s + 5, 100 * s + 90, SOFTMAX, grid_blocks=4)
     assert "multiprocessors" in skipped("small-grid", unknown)
     assert H200.sm_count == 132
+
+
+@pytest.mark.parametrize(("op", "by_hand"), [("aten::bmm", True), ("aten::mm", False)])
+def test_batched_products_are_cut_by_hand_since_inductor_splits_only_others(op, by_hand):
+    """The grams of four images: 16 tiles over an inner dimension of 65536."""
+
+    def body(trace, host, gpu):
+        lead = [4] if by_hand else []
+        trace.op(op, host, 4, [[*lead, 64, 65536], [*lead, 65536, 64]])
+        trace.launch(host + 1, gpu, gpu + 2000, "sm80_xmma_gemm_f32f32", grid_blocks=16, block_threads=128, registers=128, shared_bytes=0)
+
+    fix = found("small-grid", queued(body, gpu=2001)).fix
+    assert ("unflatten" in fix.code.after, "max-autotune" in fix.code.after) == (by_hand, not by_hand)
+    assert fix.steps[0].startswith("Cut the inner dimension") == by_hand
+    assert "torch.compile" not in fix.code.before, "nothing says that it is compiled"
+    tail = divided(Family.GEMM, True, batched=by_hand)
+    assert ("split-K" in tail.code.after, any("split-K" in step for step in tail.steps)) == (not by_hand, not by_hand)
