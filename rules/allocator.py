@@ -156,15 +156,16 @@ def _fix(names: list[str], empties: bool) -> Fix:
             url=url,
             risk="Pinned memory cannot be swapped out; a buffer must not be overwritten before its copy is done.",
         )
-    steps = (
-        "Remove torch.cuda.empty_cache() from the loop: it gives memory back that the next step asks for again.",
-        "If there is no such call, memory is full or fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
-        "pad inputs to a few sizes, or lower the batch.",
-    )
+    room = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, pad inputs to a few sizes, or lower the batch."
     freed = empties or any(cuda_api.RETURNS.search(n) for n in names)
     return Fix(
         title="Keep the memory that the next step needs",
-        steps=steps if freed else steps[1:],
+        steps=(
+            "Remove torch.cuda.empty_cache() from the loop: it gives memory back that the next step asks for again.",
+            f"If there is no such call, memory is full or fragmented: {room}",
+        )
+        if freed
+        else (f"Steps ask for more and give nothing back: what they free does not fit what they need next. Where that goes on after the first steps, {room}",),
         code=Code(
             before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
             after="for batch in loader:\n    step(batch)",

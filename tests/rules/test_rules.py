@@ -947,6 +947,11 @@ def test_pinning_in_every_step_has_its_own_fix():
     assert "Pin host memory once" in finding.fix.title
 
 
+def test_where_nothing_is_given_back_no_call_is_spoken_of():
+    (step,) = found("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaMalloc", "cudaMalloc")))).fix.steps
+    assert "expandable_segments" in step and "no such call" not in step
+
+
 def test_a_cache_that_grows_now_and_then_is_quiet():
     assert "1 call a step" in clear("allocator", repeat(370, lambda t, at: freeing(t, at, ("cudaMalloc",))))
 
