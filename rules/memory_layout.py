@@ -171,8 +171,8 @@ def _shapes(work: GpuWork, op: int) -> list[list[int]]:
 
 
 def _image(work: GpuWork, at: Ints) -> str:
-    """The largest tensor of those ops, as people write a shape."""
-    found = [s for op in np.unique(work.op[at]).tolist() for s in _shapes(work, op) if len(s) in (4, 5)]
+    """The largest tensor that those ops take first, as people write a shape: behind it stand filters."""
+    found = [s for op in np.unique(work.op[at]).tolist() for s in _shapes(work, op)[:1] if len(s) in (4, 5)]
     largest: list[int] = max(found, key=lambda s: int(np.prod(s)), default=[])
     return " × ".join(str(n) for n in largest)
 

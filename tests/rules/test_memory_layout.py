@@ -29,6 +29,11 @@ def test_conversions_of_a_convolution_are_found():
     assert "torch.channels_last" in finding.fix.code.after and "64 × 128 × 56 × 56" in finding.fix.code.before
 
 
+def test_a_filter_larger_than_the_images_is_none():
+    """64 x 16 images of 4 x 4 hold 16 k elements, 128 x 128 filters of 3 x 3 hold 147 k."""
+    assert "64 × 16 × 4 × 4" in found("memory-layout", queued(convolution(dims=[64, 16, 4, 4]), gpu=81)).fix.code.before
+
+
 def test_both_thresholds_have_two_sides():
     trace = queued(convolution(), gpu=81)  # 20 of 80 µs
     assert found("memory-layout", trace, min_layout_share=0.24)
