@@ -28,6 +28,7 @@ LEFT_OF_RANGE = 0.3
 """Share of the host's time in zero_grad that stays: setting each gradient to None is a Python loop too."""
 
 _RANGE = re.compile(r"^Optimizer\.zero_grad#")
+_OPTIMIZER = re.compile(r"^Optimizer\.|torch/optim/")
 _FRAME = re.compile(r"torch/(optim/optimizer|nn/modules/module)\.py\(\d+\): zero_grad$")
 
 
@@ -51,7 +52,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     `min_saving_share` of the step ({min_saving_share}: the change is one argument).
 
     How to fix it
-    Call `optimizer.zero_grad()` with its default, `set_to_none=True` (PyTorch 2.0 and later).
+    Call `optimizer.zero_grad()`, or `model.zero_grad()` where there is no optimizer, with its default, `set_to_none=True` (PyTorch 2.0 and later).
 
     When to ignore it
     When code reads `.grad` of parameters that got none in the step, or a CUDA graph needs gradients to stay in place.
@@ -69,6 +70,7 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
     if not len(zeroing):
         return Clear(why="no zero_grad in the window fills gradients")
     ranges = joined(ranges, by_hand.spans)
+    owner = "optimizer" if any(matches(frame, _OPTIMIZER).any() for frame in (notes, calls) if len(frame)) else "model"
     where = "zero_grad" if len(in_range) else "a loop over the gradients"
     adding = accumulations(work)
     fills = WithoutOps(zeroing)
@@ -94,10 +96,10 @@ def grad_zeroing(timeline: Timeline, steps: Steps, work: GpuWork, host: HostActi
             title="Drop the gradients instead",
             steps=("Call zero_grad(set_to_none=True), the default since PyTorch 2.0.",)
             if len(in_range)
-            else ("Call optimizer.zero_grad() in place of the loop, or drop each gradient, as it does.",),
+            else (f"Call {owner}.zero_grad() in place of the loop, or drop each gradient, as it does.",),
             code=Code(
-                before="optimizer.zero_grad(set_to_none=False)" if len(in_range) else "for p in model.parameters():\n    p.grad.zero_()",
-                after="optimizer.zero_grad(set_to_none=True)",
+                before=f"{owner}.zero_grad(set_to_none=False)" if len(in_range) else "for p in model.parameters():\n    p.grad.zero_()",
+                after=f"{owner}.zero_grad(set_to_none=True)",
             ),
             url="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
             risk="Parameters that got no gradient have grad None, which optimizers skip: with weight decay or momentum they no longer move.",

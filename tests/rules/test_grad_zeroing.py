@@ -39,6 +39,12 @@ def test_fills_in_zero_grad_are_found():
     assert found("grad-zeroing", repeat(period(), train(note=False, frame=True)))
 
 
+@pytest.mark.parametrize(("note", "owner"), [(True, "optimizer"), (False, "model")])
+def test_without_an_optimizer_the_model_drops_its_gradients(note, owner):
+    fix = found("grad-zeroing", repeat(period(), train(note=note, frame=True))).fix
+    assert (fix.code.before, fix.code.after) == (f"{owner}.zero_grad(set_to_none=False)", f"{owner}.zero_grad(set_to_none=True)")
+
+
 def test_additions_to_the_zeros_go_too():
     without, with_them = (found("grad-zeroing", repeat(600, train(adds=adds))) for adds in (False, True))
     # Each of 5 additions takes 36 µs of the host's time, which the GPU waits for.
