@@ -97,9 +97,11 @@ def compiling(program: Program, update: OptimizerStep, capturable: Capturable) -
             + "\noptimizer.step()" * optimizes,
         )
     else:
-        title = "Compile the model into CUDA graphs"
+        title = "Compile the model" if capturable.resized else "Compile the model into CUDA graphs"
         steps = (
-            f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
+            f"Compile it, so that fewer, larger kernels are launched. {_BREAKS}"
+            if capturable.resized
+            else f'Compile with mode="reduce-overhead" and keep input shapes fixed, so that one graph launch replaces all of these. {_BREAKS}',
             "Where the step is a loop over a small network, compile the function that holds the loop, if the host reads nothing between its passes: a graph of "
             "one pass is launched anew in each. What is written into arguments in place keeps CUDA graphs away: return it.",
             "Run under torch.inference_mode(), if it does not yet: autograd bookkeeping costs the host time on every op.",

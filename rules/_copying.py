@@ -41,15 +41,19 @@ for n, x in enumerate(batches):
     if before:  # the last step's: there by now
         before[1].synchronize()
         save(before[0])
-    before = buffer, copied""",
+    before = buffer, copied
+before[1].synchronize()
+save(before[0])""",
 )
-"""Results that come to the host while the next step computes; those of the last step are read behind the loop."""
+"""Results that come to the host while the next step computes."""
 
 
 _PACKED = Code(
     before='ids = {name: column.to("cuda") for name, column in columns.items()}',
-    after="host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=True)  # made once\n\n"
-    'torch.cat([*columns.values()], out=host)  # of one type\nparts = host.to("cuda", non_blocking=True).split(sizes)\nids = dict(zip(columns, parts))',
+    after="sizes = [column.numel() for column in columns.values()]\nhost = torch.empty(sum(sizes), dtype=torch.long, pin_memory=True)  # once, as what follows\n"
+    "copied = torch.cuda.Event()\n\ncopied.synchronize()  # the copy before has left the buffer\n"
+    'torch.cat([column.flatten() for column in columns.values()], out=host)  # of one type\nparts = host.to("cuda", non_blocking=True).split(sizes)\ncopied.record()\n'
+    "ids = {name: part.view(column.shape) for (name, column), part in zip(columns.items(), parts)}",
 )
 """Small tensors that are sent together."""
 
@@ -104,7 +108,7 @@ def copying(copied: Copied, narrow: tuple[str, ...] = ()) -> Fix:
         return Fix(
             title="Keep on the GPU what goes back there",
             steps=(
-                "What comes to the host goes back to the GPU in the same step: keep it there, if memory allows.",
+                "As many bytes as come to the host go back to the GPU in the same step: where they are the same, keep them there, if memory allows.",
                 "Where it does not, compute it again instead (torch.utils.checkpoint), or copy both ways on a side stream, through pinned buffers that are made once, with non_blocking=True.",
                 *packing,
             ),

@@ -221,4 +221,6 @@ def _before(ops: Ops, kernels: Kernels, rows: Ints) -> np.ndarray:
 def _fix(program: Program, optimizer: OptimizerStep, capturable: Capturable, spellings: Spellings, recurrent: RecurrentLoop) -> Fix:
     ways = ("cell",) if recurrent.cells else ("sliced", "grows", "grows_values")
     seen = replace(spellings, cells=recurrent.cells)
+    # A cache at its full length has one size.
+    capturable = replace(capturable, resized=capturable.resized and not (seen.grows or seen.grows_values))
     return of_server(program) or spelt(for_program(program, "launch-gap", compiling(program, optimizer, capturable)), seen, *ways)

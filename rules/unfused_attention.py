@@ -159,13 +159,14 @@ def _capped(masked: bool, shared: bool, deep: bool, single: bool) -> Fix:
             *((_BY_BLOCKS,) if masked else ()),
             *((_SHARED_CAPPED,) if shared else ()),
             *(("Flatten all axes before the heads into one: flex_attention takes four axes.",) if deep else ()),
-            *((_SINGLE,) if single else ()),
+            *(("Run it in BF16 or FP16: in FP32 it gains less.",) if single else ()),
         ),
         code=Code(
             before="scores = q @ k.transpose(-2, -1) / math.sqrt(d)\n"
             f"scores = cap * torch.tanh(scores / cap){' + mask' * masked}\nout = scores.softmax(-1) @ v",
             after="from torch.nn.attention.flex_attention import flex_attention\n\nattend = torch.compile(flex_attention)  # once\n\n"
-            "def capped(score, batch, head, query, key):\n"
+            + "mask = mask.expand(len(q), 1, q.shape[2], k.shape[2])\n\n" * masked
+            + "def capped(score, batch, head, query, key):\n"
             f"    return cap * torch.tanh(score / cap){' + mask[batch, 0, query, key]' * masked}\n\nout = attend(q, k, v, score_mod=capped)",
         ),
         url="https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html",

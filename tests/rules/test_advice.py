@@ -91,6 +91,8 @@ def test_gradients_of_an_energy_are_no_training() -> None:
 def test_sizes_that_differ_from_step_to_step_compile_once() -> None:
     assert "dynamic=True" in code("advised/pocket_ligands.slow.json.gz", "launch-gap")
     assert "dynamic=True" not in code("advised/viola_timbre.slow.json.gz", "launch-gap")
+    inference = fix_of(analysed(SAMPLES / "advised" / "tender_alerts.slow.json.gz"), "launch-gap")
+    assert inference.title == "Compile the model" and not any('mode="reduce-overhead"' in step for step in inference.steps)
 
 
 def test_what_comes_to_the_host_and_goes_back_is_kept() -> None:

@@ -439,17 +439,19 @@ def test_what_goes_up_and_then_comes_down_is_not_both_at_once_for_sure():
 
 def test_what_comes_to_the_host_and_goes_back_up_is_kept_on_the_gpu():
     assert found("memcpy", repeat(4000, both_ways("DtoH", "HtoD"))).fix.title == "Keep on the GPU what goes back there"
+    result_and_next_batch = repeat(4000, both_ways("DtoH", "HtoD", kernel_at=1))
+    assert found("memcpy", result_and_next_batch).fix.title != "Keep on the GPU what goes back there", "nothing works on it in its step"
 
 
-def both_ways(*kinds):
-    """10 MB in one direction, then 10 MB in the other, and a kernel."""
+def both_ways(*kinds, kernel_at=3992):
+    """10 MB in one direction, then 10 MB in the other, and a kernel behind or before them."""
 
     def body(trace, at):
         for k, kind in enumerate(kinds):
             trace.op("aten::copy_", at + 2000 * k, 1990).copy(
                 at + 2000 * k + 2, 1980, at + 2000 * k + 8, at + 2000 * k + 1978, size=10_000_000, kind=kind, stream=20 + 2 * (kind == "HtoD")
             )
-        trace.launch(at + 3992, at + 3994, at + 3996)
+        trace.launch(at + kernel_at, at + kernel_at + 2, at + kernel_at + 4, dur=1)
 
     return body
 

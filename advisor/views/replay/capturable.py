@@ -54,7 +54,7 @@ class Capturable:
     steps, if they all read a value, ask for the size of a mask or send what the host has, and nothing else keeps the steps from being captured, but what
     conditions on such values, or such sizes, decide; sent: those that send; masks: those that ask. first: rows of the GPU ops of the first step.
     in_passes: whether the host waits so often that a graph holds no more than the pass of a loop: what of it one module launches, and a compiler is given, the
-    trace does not tell. parts: what is alike in all steps, where they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes. mostly: what most waits inside the
+    trace does not tell. parts: what is alike in all steps, where they differ in the rest or wait for more than values, most kernels first. resized: whether steps call the same ops on tensors of other sizes, before they ask for any. mostly: what most waits inside the
     steps are for: "values" that are read, which may end a loop, what is "sent", or neither, as for sizes and copies to the host."""
 
     why_not: str
@@ -192,9 +192,10 @@ def _same(work: GpuWork, parts: list[Ints]) -> bool:
 
 
 def _resized(work: GpuWork, parts: list[Ints]) -> bool:
-    """Whether all steps call the same ops in the same order, some of them on tensors of other sizes."""
-    of_gpu, dims = work.ops.of_gpu, _dims(work)
-    ops = [of_gpu[part] for part in parts]
+    """Whether all steps call the same ops in the same order, some of them on tensors of other sizes, before they ask for any: those behind follow from it."""
+    dims, asked = _dims(work), np.r_[asks_size(work.ops), False]
+    of_steps = [work.ops.of_gpu[part] for part in parts]
+    ops = [op[: int(np.r_[np.flatnonzero(asked[op]), len(op)][0])] for op in of_steps]
     calls = [np.where(op >= 0, work.ops.names[op], -1) if len(work.ops.names) else op for op in ops]
     return all(np.array_equal(calls[0], other) for other in calls[1:]) and any(not np.array_equal(dims[ops[0]], dims[op]) for op in ops[1:])
 

@@ -51,14 +51,16 @@ class HostCopies:
         return self.at[work.column("copy_kind")[self.at] == CopyKind.DTOH.value]
 
     def returning(self, work: GpuWork) -> float:
-        """Of the bytes that are copied, the share of those that come to the host and, as many at once, go back to the device later in their step."""
+        """Of the bytes that are copied, the share of those that come to the host and, as many at once, go back to the device later in their step, to be worked on
+        there: what goes back last may be the next batch."""
+        last = {int(step): int(np.flatnonzero(work.kernel & (work.step == step)).max(initial=-1)) for step in np.unique(work.step)}
         came: Counter[tuple[int, float]] = Counter()
         back = 0.0
         for at, down in zip(self.at.tolist(), np.isin(self.at, self.to_host(work)).tolist(), strict=True):
             key = int(work.step[at]), float(self.bytes[at])
             if down:
                 came[key] += 1
-            elif came[key]:
+            elif came[key] and at < last[key[0]]:
                 came[key] -= 1
                 back += 2 * key[1]
         return back / max(float(self.bytes[self.at].clip(min=0).sum()), 1e-9)

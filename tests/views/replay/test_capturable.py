@@ -27,16 +27,17 @@ def test_a_window_too_long_to_be_replayed_is_compared_whole():
 
 
 def test_steps_of_other_sizes_are_told_from_steps_of_other_ops():
-    def steps(name, size):
+    def steps(name, size, first="aten::mul"):
         trace = Trace()
         for s in range(4):
-            trace.step(100 * s, 99, s + 1).op("aten::mul", 100 * s, 20, [[size(s), 8]]).launch(100 * s + 5, 100 * s + 9, 100 * s + 15)
+            trace.step(100 * s, 99, s + 1).op(first, 100 * s, 20, [[size(s), 8]]).launch(100 * s + 5, 100 * s + 9, 100 * s + 15)
             trace.op(name(s), 100 * s + 30, 20, [[8, 8]]).launch(100 * s + 35, 100 * s + 39, 100 * s + 45)
         return trace.get(Capturable)
 
     assert steps(lambda s: "aten::add", lambda s: 8 + s).resized
     assert not steps(lambda s: "aten::add", lambda s: 8).resized
     assert not steps(lambda s: ("aten::add", "aten::sub")[s % 2], lambda s: 8 + s).resized
+    assert not steps(lambda s: "aten::add", lambda s: 8 + s, first="aten::nonzero").resized, "sizes that are asked for are the program's own finding"
 
 
 def test_results_that_are_read_one_by_one_make_no_loop_of_a_network():
