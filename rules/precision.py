@@ -234,7 +234,7 @@ def _labels(work: GpuWork, roofline: Roofline, chosen: Ints) -> list[str]:
 _SINGLE = Fix(
     title="Keep data and weights in FP32",
     steps=(
-        "Find where doubles come in: arrays of NumPy and numbers read from files are FP64 unless told otherwise; so is torch.set_default_dtype(torch.float64).",
+        "Find where doubles come in: .double() and .to(torch.float64), arrays of NumPy and numbers read from files unless told otherwise, torch.set_default_dtype.",
         "Make them FP32 once, before the loop: torch.from_numpy(array).float(), model.float().",
         "Keep FP64 for the step that needs it, as a long sum or an ill-conditioned solve, and hold the result against the old one.",
     ),
