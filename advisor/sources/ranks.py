@@ -18,8 +18,8 @@ from advisor.files import is_ours
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Timeline
 from advisor.report.model import Kind
-from advisor.sources.paths import is_remote
-from advisor.sources.sniff import source_of
+from advisor.sources.paths import is_remote, open_binary
+from advisor.sources.sniff import is_memory, source_of
 from advisor.sources.stream import Stream
 
 _PACKED = ("", ".gz", ".zst")
@@ -80,8 +80,8 @@ def traces_among(names: Sequence[str]) -> list[str]:
     A file and what packed it are one.
     """
     names = _once(names)
-    plain = [n for n in names if _may_hold_events(n)]
-    found = [n for n in names if n.endswith(_TELLING)] or [n for n in plain if _rank_in(PurePath(n).name) is not None or not _holds_no_events(n)]
+    plain = [n for n in names if n.endswith(_JSON) and not _named_as_settings(n)]
+    found = [n for n in names if n.endswith(_TELLING)] or [n for n in names if n.endswith(_JSON) and _is_trace(n)]
     exports = [n for n in names if n.endswith(_EXPORTS)] or [n for n in names if n.endswith(_PACKED_EXPORTS)]
     return sorted(found or exports or ([] if snapshots_among(names) else plain), key=_natural)
 
@@ -91,12 +91,14 @@ def recordings_among(names: Sequence[str]) -> list[str]:
     be read is one, so that it is said."""
 
     def recorded(name: str) -> bool:
-        if _may_hold_events(name) and not name.endswith(_TELLING):
-            begin = b"" if is_remote(name) else head(name)
-            return not is_ours(begin) and (_rank_in(PurePath(name).name) is not None or not _holds_no_events(name))
-        known = name.endswith(_TELLING + _EXPORTS + _PACKED_EXPORTS + _SNAPSHOTS + _OTHERS)
+        begin = b"" if is_remote(name) else head(name)
+        if name.endswith(_JSON) and not name.endswith(_TELLING):
+            return not is_ours(begin) and _is_trace(name)
+        if name.endswith(_SNAPSHOTS):
+            return not is_memory(begin) or _SNAPSHOT_KEYS.search(begin) is not None
+        known = name.endswith(_TELLING + _EXPORTS + _PACKED_EXPORTS + _OTHERS)
         kind = _TOLD_INSIDE.get(PurePath(name.removesuffix(".gz").removesuffix(".zst")).suffix)
-        return known or (kind is not None and not is_remote(name) and source_of(head(name)) == kind)
+        return known or (kind is not None and source_of(begin) == kind)
 
     return sorted(filter(recorded, _once(names)), key=_natural)
 
@@ -107,8 +109,13 @@ def _once(names: Sequence[str]) -> list[str]:
     return [n for n in names if not n.endswith(_PACKED[1:]) or n.rpartition(".")[0] not in there]
 
 
-def _may_hold_events(name: str) -> bool:
-    return name.endswith(_JSON) and not PurePath(name).name.startswith(("manifest", "config", "meta"))
+def _named_as_settings(name: str) -> bool:
+    return PurePath(name).name.startswith(("manifest", "config", "meta"))
+
+
+def _is_trace(name: str) -> bool:
+    """Whether a file of JSON is to be taken for a trace: by the rank that its name says, else by what it holds, as models are called meta too."""
+    return (_rank_in(PurePath(name).name) is not None and not _named_as_settings(name)) or not _holds_no_events(name)
 
 
 def exports_left(names: Sequence[str], traces: Sequence[str]) -> list[str]:
@@ -124,15 +131,19 @@ def snapshots_among(names: Sequence[str]) -> list[str]:
 
 
 _LARGEST_OTHER_BYTES = 1 << 20
-_EVENTS = re.compile(rb'"(?:traceEvents|ph|schemaVersion)"\s*:')
+_EVENTS = re.compile(rb'"(?:traceEvents|ph)"\s*:')
+_BEFORE_EVENTS = re.compile(rb'"(?:schemaVersion|deviceProperties|displayTimeUnit|stackFrames|advisor_recording)"\s*:')
+_SNAPSHOT_KEYS = re.compile(rb"segments|device_traces")
 
 
 def _holds_no_events(path: str) -> bool:
-    """Whether a file is whole, small JSON without events: settings, results, a saved report. What is cut off, large or far away may be
-    a rank's trace, and is not left out unsaid."""
-    text = b"" if is_remote(path) else head(path, _LARGEST_OTHER_BYTES)
-    if len(text) == _LARGEST_OTHER_BYTES or _EVENTS.search(text):
+    """Whether a file is JSON without events: settings, results, a saved report. What is cut off or far away may be a rank's trace, and is not
+    left out unsaid; of what is large the beginning says whether events may follow."""
+    text = b"" if is_remote(path) and not _named_as_settings(path) else head(path, _LARGEST_OTHER_BYTES)
+    if _EVENTS.search(text):
         return False
+    if len(text) == _LARGEST_OTHER_BYTES:
+        return text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) and b"\0" not in text and not _BEFORE_EVENTS.search(text)
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -234,7 +245,7 @@ def _rank_inside(path: str) -> int | None:
 def head(path: str, size: int = _HEAD_BYTES) -> bytes:
     """The first bytes of a file, unpacked; b"" of one that cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_binary(path)[0] as file:
             return Stream(file).peek(size)
     except (OSError, TraceError):
         return b""

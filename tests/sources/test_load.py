@@ -93,7 +93,8 @@ def test_other_json_beside_traces_is_none_of_them(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(TRACE)
     assert load(tmp_path).source.path.endswith("t.json")
     (tmp_path / "cut.json").write_bytes(b'{"schemaVersion": 1, "devicePro')  # a rank that was killed is said, not left out
-    assert [t.label for t in read(tmp_path).parts[0].traces] == ["cut.json", "t.json"]
+    (tmp_path / "meta_llama.json").write_bytes(TRACE)
+    assert [t.label for t in read(tmp_path).parts[0].traces] == ["cut.json", "meta_llama.json", "t.json"]
 
 
 def test_a_snapshot_of_memory_beside_ranks_is_said_to_be_left_out(tmp_path: Path) -> None:
@@ -116,10 +117,14 @@ def test_each_recording_of_a_directory_is_looked_at_whatever_its_kind_and_nothin
     recorded = {
         "a.pt.trace.json": TRACE, "b.json.gz": gzip.compress(TRACE), "c.sqlite": b"", "d.pickle.gz": b"", "e.ncu-rep": b"", "f.xplane.pb": b"",
         "g.csv": b'"ID","Process ID","Kernel Name"\n', "h.csv.gz": gzip.compress(b'"ID","Kernel Name"\n'), "i.prof": PPROF_HEAD, "j.json": TRACE[:40],
+        "config.json": TRACE, "meta_llama.json.gz": gzip.compress(TRACE), "m.pickle": pickle.dumps({"segments": []}),
+        "l.json": b'{"displayTimeUnit": "ms", "stackFrames": {' + b" " * (1 << 20) + b"}, " + TRACE.lstrip()[1:],
     }  # fmt: skip
     others = {
         "README.md": b"# read", "s.csv": b"step,loss\n", "c.prof": b"{\x0a", "r.json": saved, "q.json": b"[1]", "p.perfetto.json": schedule, "a.html": b"<html>",
-        "c.sqlite.gz": b"", "f.trace.json.gz": gzip.compress(TRACE), "config.json": TRACE,
+        "c.sqlite.gz": b"", "f.trace.json.gz": gzip.compress(TRACE),
+        "k.json": b'{"images": [' + b"1, " * (1 << 19) + b"1]}", "n.pickle": pickle.dumps({"a": 1}), "o.pickle.gz": gzip.compress(pickle.dumps([1])),
+        "config_rank0.json": b"{}", "manifest.json": b'{"schemaVersion": 2}',
     }  # fmt: skip
     for name, data in (recorded | others).items():
         (tmp_path / name).write_bytes(data)
