@@ -90,8 +90,12 @@ def reduced_job(recording: Recording, judging: Judging, how: JobOutput, named: b
     if how.directory:
         make_directory(how.directory)
     kept = Kept(how.directory / SUMMARIES, how.directory / PAGES) if how.directory else None
+    removed: list[int] = []
     with rank_progress(recording.path if named else "") as progress:
-        return reduced(recording, judging, executor=how.executor, workers=how.workers, kept=kept, progress=progress)
+        job = reduced(recording, judging, executor=how.executor, workers=how.workers, kept=kept, progress=progress, cleared=removed.append)
+    for files in removed:
+        say(f"note: taken away from {how.directory}: {counted(files, 'file')} of earlier runs")
+    return job
 
 
 def shard(recording: Recording, judging: Judging, how: JobOutput) -> None:

@@ -56,11 +56,12 @@ def reduced(
     workers: int | None = None,
     kept: Kept | None = None,
     progress: RankProgress | None = None,
+    cleared: Callable[[int], None] | None = None,
 ) -> Recording:
     """The job with every rank's trace reduced to its summary; a recording of another kind, or of a job reduced before, as it is.
 
-    A rank that cannot be read is left out and said. Arguments as of `reduce`; where pages are kept, those of another job are not. Raises TraceError where no rank can be read, or
-    where they are no ranks of one job.
+    A rank that cannot be read is left out and said. Arguments as of `reduce`; where pages are kept, those of another job are not: `cleared` is called with how many files were
+    taken away, where any were. Raises TraceError where no rank can be read, or where they are no ranks of one job.
     """
     given = traces_of(recording)
     if given is None:
@@ -69,7 +70,9 @@ def reduced(
     found = reduce(given.traces, judging, executor=executor, workers=workers, kept=kept, progress=progress)
     job = merged(found, recording.path, given.notes, given.chosen)
     if kept and kept.pages:
-        _clear(kept, kept.pages, [_name(trace, replace(judging, pages=True)) for trace in given.traces])
+        removed = _clear(kept, kept.pages, [_name(trace, replace(judging, pages=True)) for trace in given.traces])
+        if cleared and removed:
+            cleared(removed)
     return job
 
 
@@ -236,21 +239,32 @@ def _keep(kept: Kept, trace: RankTrace, judging: Judging, outcome: Outcome) -> N
 _NAMED = re.compile(rf"[0-9a-f]{{20}}({re.escape(SUFFIX)}|{re.escape(UNREAD_SUFFIX)})")
 
 
-def _clear(kept: Kept, pages: Path, names: Sequence[str]) -> None:
-    """Take away what another job's ranks left, or what was judged otherwise: `merge` would take them for this one's. A page goes with its summary."""
-    labels: dict[bool, set[str]] = {True: set(), False: set()}
+def _clear(kept: Kept, pages: Path, names: Sequence[str]) -> int:
+    """Take away what another job's ranks left, or what was judged otherwise: `merge` would take them for this one's. A page goes with its summary,
+    but a younger one was written by somebody else. How many files went; what cannot be taken away stays, as the job is done by now."""
+    current: set[str] = set()
+    stale: dict[str, int] = {}
+    removed = 0
     for path in sorted(kept.summaries.iterdir()):
-        if not _NAMED.fullmatch(path.name):
-            continue
-        current = path.stem in names
-        if path.suffix == SUFFIX:
-            with contextlib.suppress(TraceError):
-                labels[current].add(page_name(RankSummary.from_bytes(path.read_bytes()).facts.label))
-        if not current:
-            path.unlink()
-    for name in labels[False] - labels[True]:
-        if (page := pages / name).is_file() and begins_as_ours(page):
-            page.unlink()
+        with contextlib.suppress(OSError):
+            if not _NAMED.fullmatch(path.name) or not path.is_file():
+                continue
+            if path.suffix == SUFFIX:
+                with contextlib.suppress(TraceError):
+                    page = page_name(RankSummary.from_bytes(path.read_bytes()).facts.label)
+                    if path.stem in names:
+                        current.add(page)
+                    else:
+                        stale[page] = max(stale.get(page, 0), path.stat().st_mtime_ns)
+            if path.stem not in names:
+                path.unlink()
+                removed += 1
+    for name in stale.keys() - current:
+        with contextlib.suppress(OSError):
+            if (left := pages / name).is_file() and left.stat().st_mtime_ns <= stale[name] and begins_as_ours(left):
+                left.unlink()
+                removed += 1
+    return removed
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -351,6 +352,37 @@ def test_a_directory_of_another_job_keeps_nothing_of_it_and_all_that_is_not_ours
     (kept.summaries / "notes.rank").unlink()
     found = stored(kept.summaries)
     assert [RankSummary.from_bytes(data).facts.label for data in found.summaries] == ["rank1.json.gz"] and [u.label for u in found.unread] == ["rank0.json.gz"]
+
+
+def test_a_page_written_since_stays_and_what_is_taken_away_is_counted(tmp_path):
+    """Of the first job go two summaries and the page of rank 1: that of rank 0 somebody else wrote by now, and a directory is no summary."""
+    kept, counts = Kept(tmp_path / "summaries", tmp_path / "ranks"), []
+    for rank in (0, 1):
+        for job in ("first", "second"):
+            (tmp_path / job).mkdir(exist_ok=True)
+            shutil.copy(JOB / f"rank{rank}.json.gz", tmp_path / job / f"{job}-rank{rank}.json.gz")
+    reduced(read(tmp_path / "first"), BARE, executor="serial", kept=kept, cleared=counts.append)
+    page = kept.pages / "first-rank0.html"
+    page.write_bytes(page.read_bytes())
+    newest = max(path.stat().st_mtime_ns for path in kept.summaries.iterdir())
+    os.utime(page, ns=(newest + 10**9, newest + 10**9))
+    (kept.summaries / f"{'0' * 20}.rank").mkdir()
+    reduced(read(tmp_path / "second"), BARE, executor="serial", kept=kept, cleared=counts.append)
+    assert {path.name for path in kept.pages.iterdir()} == {"first-rank0.html", "second-rank0.html", "second-rank1.html"} and counts == [3]
+
+
+def test_what_cannot_be_taken_away_costs_no_report(tmp_path, monkeypatch):
+    kept = Kept(tmp_path / "summaries", tmp_path / "ranks")
+    reduced(read(JOB), BARE, executor="serial", kept=kept)
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: missing_ok or os.unlink(tmp_path / "gone"))
+    assert len(reduced(read(JOB), Judging(rules=("launch-gap",)), executor="serial", kept=kept).parts[0].ranks) == 2
+
+
+def test_a_command_says_how_much_of_earlier_runs_it_took_away(tmp_path):
+    for job in (JOB, JOB.with_name("ddp_even_2")):
+        done = CliRunner().invoke(app, ["analyze", str(job), "-o", str(tmp_path / "job"), "--executor", "serial"])
+        assert ("of earlier runs" in done.stderr) == (job != JOB)
+    assert f"taken away from {tmp_path / 'job'}: 2 files of earlier runs" in done.stderr, "the summaries: the pages are written anew"
 
 
 def test_a_job_is_not_merged_into_its_summaries(tmp_path):
