@@ -45,8 +45,15 @@ class Trend:
 
     @cached_property
     def breaks(self) -> tuple[Difference | None, ...]:
-        """Of each entry what keeps its step from being held against that of the one before, by what a diff refuses; None where nothing does."""
-        return (None, *map(_break, self.entries, self.entries[1:]))
+        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None where nothing does. Reports
+        that earlier versions saved have no breakdown and tell nothing: the last one before that tells is what an entry is compared with."""
+        found: list[Difference | None] = []
+        before: Entry | None = None
+        for entry in self.entries:
+            whole = bool(entry.report.breakdown)
+            found.append(_break(before, entry) if before and whole else None)
+            before = entry if whole else before
+        return tuple(found)
 
     @property
     def since(self) -> int:
@@ -55,9 +62,7 @@ class Trend:
 
 
 def _break(before: Entry, after: Entry) -> Difference | None:
-    sides = [before.report], [after.report]
-    whole = before.report.breakdown and after.report.breakdown  # of reports that earlier versions saved nothing tells
-    return next((found for found in differences_between(*sides) if found.serious), None) if whole else None
+    return next((found for found in differences_between([before.report], [after.report]) if found.serious), None)
 
 
 def read(directory: Path) -> Trend:
