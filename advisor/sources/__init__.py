@@ -18,7 +18,7 @@ from advisor.report.numbers import counted
 from advisor.sources import run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
-from advisor.sources.paths import is_directory, is_pattern, is_remote, names_in, open_binary, path_of
+from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
 from advisor.sources.ranks import JobTraces, exports_left, holds_ranks, job_of, latest_among, recordings_among, snapshots_among, traces_among
 from advisor.sources.sniff import SNIFF_BYTES, refuse_foreign, source_of
 from advisor.sources.stream import DEFAULT_MAX_BYTES, Stream
@@ -82,22 +82,26 @@ def read_several(paths: Sequence[str | os.PathLike[str]]) -> Recording:
 
 
 def each_of(paths: Sequence[str]) -> list[str]:
-    """What is to be looked at by itself of what was given: of a directory or a pattern its recordings. Of several directories each may be one
-    capture, as the ranks of a job are; what `advisor record` wrote always is."""
-    return [one for path in paths for one in ([path] if len(paths) > 1 and os.path.isdir(path) and is_one_capture(path) else _recordings_at(path))]
+    """What is to be looked at by itself of what was given: of a directory or a pattern its recordings, and those of directories that a pattern
+    names. Of several directories each may be one capture, as the ranks of a job are; what `advisor record` wrote always is."""
+    return [one for path in paths for one in (_recordings_at(path, len(paths) > 1) or (names_in(path) if is_pattern(path) else []) or [path])]
 
 
-def _recordings_at(path: str) -> list[str]:
-    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither."""
+def _recordings_at(path: str, several: bool) -> list[str]:
+    """The recordings of a directory or pattern, a log's runs of JAX among them, or the path where it names neither; nothing where it holds
+    none, as `read` says. several: it is one of several that were given."""
     if path == STDIN or not (is_pattern(path) or is_directory(path)) or run.recognises(Path(path)):
+        return [path]
+    if several and os.path.isdir(path) and is_one_capture(path):
         return [path]
     from advisor.sources.jax.directory import files_of, nearest_runs, whole_profile
 
     logged = nearest_runs(Path(path)) if os.path.isdir(path) else []
     runs = files_of(logged[0]) if len(logged) == 1 else [str(one) for one in logged]
-    names = names_in(path)
+    names, directories = names_in(path), directories_in(path)
     beside = [one for one in recordings_among(names) if not whole_profile(one)]
-    return [*dict.fromkeys((*runs, *beside))] or (names if is_pattern(path) else []) or [path]  # nothing: `read` says so
+    within = [one for directory in directories for one in _recordings_at(directory, several or len(names) + len(directories) > 1)]
+    return [*dict.fromkeys((*runs, *beside, *within))]
 
 
 def is_one_capture(directory: str | os.PathLike[str]) -> bool:

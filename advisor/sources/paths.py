@@ -52,6 +52,20 @@ def names_in(path: str) -> list[str]:
         return sorted(entry.path for entry in entries if entry.is_file())
 
 
+def directories_in(path: str) -> list[str]:
+    """Paths of the directories that a pattern names without naming anything in them; sorted. None of what is no pattern."""
+    if not is_pattern(path):
+        return []
+    if is_remote(path):
+        with _reaching(path):
+            files, inner = _store(path)
+            found = {f"{path.split('://', 1)[0]}://{name}": about["type"] == "directory" for name, about in files.glob(inner, detail=True).items()}
+    else:
+        found = {os.path.normpath(name): os.path.isdir(name) for name in glob.glob(path, recursive=True)}
+    entered = {name.rpartition("/")[0] for name in found}
+    return sorted(name for name, is_one in found.items() if is_one and name not in entered)
+
+
 def open_binary(path: str) -> tuple[BinaryIO, int]:
     """The file and its size, 0 where that is not known. Raises TraceError where it cannot be opened."""
     if not is_remote(path):

@@ -132,6 +132,21 @@ def test_each_recording_of_a_directory_is_looked_at_whatever_its_kind_and_nothin
         assert sorted(Path(path).name for path in each_of([given])) == sorted(recorded)
 
 
+def test_directories_that_a_pattern_names_are_looked_at_as_those_named_by_hand(tmp_path: Path) -> None:
+    """Two captures of a program each by itself, a job's ranks as one; a directory without recordings is none, and what ** enters is named already."""
+    for name in ("b.json", "run1/c.json", "run1/d.json", "job/rank0.json", "job/rank1.json", "plots/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(TRACE.replace(b"{", b'{"distributedInfo": {"rank": 1}, ', 1) if "rank1" in name else TRACE)
+
+    def named(*given: str) -> list[str]:
+        return [str(Path(path).relative_to(tmp_path)) for path in each_of([f"{tmp_path}/{one}" for one in given])]
+
+    assert named("*") == ["b.json", "job", "run1/c.json", "run1/d.json"]
+    assert named("r*") == named("run1") and named("j*") == named("job") == ["job/rank0.json", "job/rank1.json"]
+    assert sorted(named("**")) == ["b.json", "job/rank0.json", "job/rank1.json", "run1/c.json", "run1/d.json"]
+    assert read(f"{tmp_path}/*").path == f"{tmp_path}/b.json", "what is read as one is of files alone"
+
+
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
