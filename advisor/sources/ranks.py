@@ -238,7 +238,7 @@ def holds_ranks(directory: str | os.PathLike[str]) -> bool:
 
 def _rank_inside(path: str) -> int | None:
     """The rank that the head of a Kineto trace says."""
-    match = _RANK_INSIDE.search(head(path))
+    match = None if is_remote(path) else _RANK_INSIDE.search(head(path))
     return int(match[1]) if match else None
 
 
