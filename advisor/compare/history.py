@@ -45,14 +45,17 @@ class Trend:
 
     @cached_property
     def breaks(self) -> tuple[Difference | None, ...]:
-        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None where nothing does. Reports
-        that earlier versions saved have no breakdown and tell nothing: the last one before that tells is what an entry is compared with."""
+        """Of each entry what keeps its step from being held against those before, by what a diff refuses; None where nothing does. Held against are
+        the one before and the first since the last break, from which a summary counts; reports that earlier versions saved have no breakdown and
+        tell nothing, so that neither is one of them."""
         found: list[Difference | None] = []
+        first: Entry | None = None
         before: Entry | None = None
         for entry in self.entries:
             whole = bool(entry.report.breakdown)
-            found.append(_break(before, entry) if before and whole else None)
-            before = entry if whole else before
+            found.append((_break(before, entry) or _break(first, entry)) if whole and first and before else None)
+            if whole:
+                first, before = (entry if found[-1] else first or entry), entry
         return tuple(found)
 
     @property
