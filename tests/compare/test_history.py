@@ -10,6 +10,8 @@ from advisor.compare import history
 from advisor.errors import TraceError, UsageError
 from advisor.report.step import Part
 from advisor.reports.history import formats, text
+from tests.analysed import analysed
+from tests.paths import ROOT
 from tests.reports.examples import healthy, launch_bound
 
 
@@ -72,13 +74,11 @@ def test_a_report_without_a_breakdown_hides_no_break(tmp_path):
 
 
 def test_a_report_that_fits_both_sides_hides_no_break(tmp_path):
-    """As one that does not say its device, or what it works, between those of two: the summary would count from one to the other."""
-    first = msgspec.structs.replace(launch_bound(), breakdown=(Part(kind="compute", name="matmul", us=1.0),))
-    unnamed, other = (msgspec.structs.replace(first, devices=(msgspec.structs.replace(first.devices[0], name=name),)) for name in ("", "NVIDIA Other"))
-    for n, report in enumerate([first, unnamed, other]):
-        history.add(tmp_path, with_step(report, 20_000.0), f"abc{n}", day(n + 1))
+    """A replayed graph does not say what it works: between two programs it would let the summary count from one to the other."""
+    for n, sample in enumerate(["launch-gap/slow", "launch-gap/fixed", "sync-stall/slow"]):
+        history.add(tmp_path, analysed(ROOT / "samples" / f"{sample}.json.gz"), f"abc{n}", day(n + 1))
     trend = history.read(tmp_path)
-    assert [found and found.what for found in trend.breaks] == [None, None, "device"] and trend.since == 2
+    assert [found and found.what for found in trend.breaks] == [None, None, "program"] and trend.since == 2
 
 
 def test_every_format_renders_and_escapes(tmp_path):
