@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from advisor.report.finding import SEVERITIES, BytesSaved, Finding
-from advisor.report.model import DEVICE_BOUND, Report
+from advisor.report.model import DEVICE_BOUND, UNKNOWN, Report
 from advisor.report.recording import Health
 from advisor.report.step import HOST_LINKS
 
@@ -70,7 +70,7 @@ def _bound(report: Report) -> Iterator[str]:
         if report.kernels:
             yield "the headline sees no GPU work, the kernels' table does"
         return
-    if time is None or time.window_us <= 0 or name == "start-up":
+    if time is None or time.window_us <= 0 or name in ("start-up", UNKNOWN):
         return
     # The headline speaks of the step as it runs without a profiler: what recording added is no idleness of the program.
     added = min(report.window.recording_us * report.window.steps, time.idle_us) if report.window else 0.0

@@ -14,11 +14,12 @@ from advisor.knowledge.idle import BY_NAME, IDLE_CAUSES
 from advisor.knowledge.interval_margins import interval_margins
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Failed, Saving
-from advisor.report.model import Headline
+from advisor.report.model import UNKNOWN, Headline
 from advisor.report.numbers import duration, percent
-from advisor.report.recording import Prediction
+from advisor.report.recording import Health, Prediction
 from advisor.views.health import TraceHealth
 from advisor.views.health.events import COLLAPSED
+from advisor.views.health.grades import HOST, KERNELS
 from advisor.views.health.steps import MOSTLY_ONCE
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
@@ -46,6 +47,9 @@ IDLE_CAPTURE = 0.95
 """A device that is idle for more than this while kernels are captured into a graph is not run yet; and where no step is known, idle
 time like this is mostly what lies around the steps."""
 
+
+EVERYTHING = frozenset((*HOST, *KERNELS))
+"""Where failed checks touch both, no rule has anything to rest on."""
 
 ALLOCATING = BY_NAME["allocator"].bound
 
@@ -75,9 +79,17 @@ def headline(workspace: Workspace, outcomes: Outcomes) -> Headline:
     judged, why = judge(workspace, outcomes.failed)
     if judged == "yes" and (silent := _silent(bound, step, outcomes)):
         judged, why = "partly", silent
-    return Headline(
-        bottleneck=bound.name, summary=bound.summary + _not_reported(bound, outcomes), step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why
-    )
+    name, summary = bound.name, bound.summary + _not_reported(bound, outcomes)
+    if judged == "no" and (check := _decisive(workspace)):
+        name, summary = UNKNOWN, f"The check {check.check} failed: {check.detail}."
+    return Headline(bottleneck=name, summary=summary, step_us=step, predicted_step_us=predicted, judged=judged, judged_why=why)
+
+
+def _decisive(workspace: Workspace) -> Health | None:
+    """The first failed check where the failed ones leave nothing to rest a verdict on: what bounds the step is then not known either."""
+    failed = workspace.get(TraceHealth).failed
+    touched = {part for check in failed for part in check.touches}
+    return failed[0] if failed and (touched >= EVERYTHING or workspace.get(Timeline).source.cut) else None
 
 
 def _predicted(step: float, together: tuple[float, float, float], each: Sequence[tuple[str, Saving]]) -> Prediction:
@@ -191,7 +203,7 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     if once > MOSTLY_ONCE and {check.check for check in broken} <= {"start-up"}:
         return "partly", f"{once:.0%} of the window happens once: loading kernels, making contexts, trying algorithms, capturing graphs"
     touched, told = {part for check in broken for part in check.touches}, f"the trace fails {', '.join(check.check for check in broken)}"
-    if touched >= {"host", "kernels"}:
+    if touched >= EVERYTHING:
         return "no", told
     if cut := timeline.source.cut:
         if bound.shares.idle >= HALF:

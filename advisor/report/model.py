@@ -33,6 +33,9 @@ one, snapshots of memory, or a TPU's cores, of which advice says nothing."""
 DEVICE_BOUND = ("compute-bound", "memory-bound", "gpu-bound", "copy-bound")
 """Bottlenecks that a faster host leaves as they are."""
 
+UNKNOWN = "unknown"
+"""The bottleneck of a recording that carries no verdict."""
+
 
 class Headline(msgspec.Struct, frozen=True):
     """The report in a line. `predicted_step_us` is one replay with every fix, not a sum of savings; None where nothing has steps."""

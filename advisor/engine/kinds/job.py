@@ -44,7 +44,14 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     try:
         error = job.replay.error
         status: Literal["ok", "degraded"] = "ok" if error <= MAX_ERROR else "degraded"
-        checks.append(Health(check="job-replay", status=status, detail=f"the unedited replay is {percent(error)} from the recorded step", touches=("ranks",)))
+        checks.append(
+            Health(
+                check="job-replay",
+                status=status,
+                detail=f"the unedited replay is {percent(error)} from the recorded step (up to {MAX_ERROR:.0%} is tolerated)",
+                touches=("ranks",),
+            )
+        )
     except Unavailable as missing:
         checks.append(Health(check="job-replay", status="degraded", detail=missing.message, touches=("ranks",), record_with=missing.hint))
     if summaries.unread or summaries.notes:

@@ -32,11 +32,12 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
     profile, steps, tables = workspace.get(TpuProfile), workspace.get(TpuSteps), workspace.get(TpuTables)
     alike = steps.basis != "whole" and steps.spread <= ALIKE
     told = f"{steps.steps} steps, {steps.detail or 'as the profile marks them'}" if steps.basis != "whole" else "no program repeats and no step is marked"
-    unlike = "" if alike or steps.basis == "whole" else f"; they differ by {percent(steps.spread)} in the median, so no step stands for all"
+    so = f" (up to {ALIKE:.0%} is tolerated)" if alike else ", so no step stands for all"
+    differ = f"; they differ by {percent(steps.spread)} in the median{so}" if steps.basis != "whole" else ""
     hints = {"poorer-format": "give the .xplane.pb of which it was made", "latest-recording": LOOK_AT_EACH}
     return (
         *(Health(check=i.check, status="ok" if i.status == "ok" else "degraded", detail=i.detail, touches=(), record_with=hints.get(i.check, "")) for i in profile.issues),
-        Health(check="steps", status="ok" if alike else "degraded", detail=told + unlike, touches=(), record_with="" if alike else RECORD),
+        Health(check="steps", status="ok" if alike else "degraded", detail=told + differ, touches=(), record_with="" if alike else RECORD),
         Health(
             check="tpu-units",
             status="degraded" if profile.unread else "ok",
@@ -46,7 +47,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         Health(
             check="tpu-work",
             status="ok" if tables.known >= KNOWN else "degraded",
-            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known; kernels of one's own do not say theirs",
+            detail=f"the FLOPs of {percent(tables.known)} of the computing time are known ({KNOWN:.0%} is enough); kernels of one's own do not say theirs",
             touches=(),
         ),
     )  # fmt: skip

@@ -34,9 +34,14 @@ class TraceHealth:
         return cls(
             (
                 complete(timeline),
-                as_read(timeline, "timestamps", "no event has a time that cannot be read", "record with another version of the profiler"),
+                as_read(timeline, "timestamps", "no event that was read lacks a valid start time", "record with another version of the profiler"),
                 graphs(timeline),
-                as_read(timeline, "durations", "no event has a negative or absurd duration", "record with another version of the profiler"),
+                as_read(
+                    timeline,
+                    "durations",
+                    "no event that was read has a negative duration or one of more than a week",
+                    "record with another version of the profiler",
+                ),
                 causality(timeline, launches, steps),
                 links(timeline, launches, steps),
                 gpu_events(timeline, launches, steps),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import duration, interval, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import HOST, Status
+from advisor.views.health.grades import HOST, Status, tolerated
 from advisor.views.replay.build import MAX_ERROR, Replay
 from advisor.views.replay.true_step import CALIBRATED, Timed
 from advisor.views.trace.steps import Steps
@@ -31,6 +31,7 @@ def recording_cost(replay: Replay, steps: Steps) -> Health:
     unknown = (step.high_us - step.low_us) / step.expected_us
     status: Status = "failed" if unknown > UNTOLD else "degraded" if unknown > COSTLY or step.contradictory else "ok"
     detail = f"{'a step' if steps.repeats else 'the run'} was recorded at {recorded}; without the recorder it takes an estimated {true}, {interval(step.low_us, step.high_us)}"
+    detail += f": {percent(unknown)} of it is not known ({tolerated(COSTLY)})"
     if step.contradictory:
         first, second = map(duration, step.alone_us)
         detail += f"; what recording is seen to cost leaves {first}, what a host needs for as many events is {second}: only a measured step tells"
@@ -73,6 +74,6 @@ def replayed(timeline: Timeline, replay: Replay) -> Health:
     return Health(
         check=check,
         status="ok" if replay.error <= MAX_ERROR else "degraded" if replay.error <= USELESS_ERROR else "failed",
-        detail=f"the replayed step is {percent(replay.error)} off the recorded one",
+        detail=f"the replayed step is {percent(replay.error)} off the recorded one ({tolerated(MAX_ERROR)})",
         record_with="" if replay.error <= MAX_ERROR else "record a few whole steps of one kind, on one process",
     )

@@ -6,9 +6,9 @@ import numpy as np
 
 from advisor.intervals import Floats, union
 from advisor.recordings.timeline import Timeline
-from advisor.report.numbers import percent
+from advisor.report.numbers import counted, percent, three
 from advisor.report.recording import Health
-from advisor.views.health.grades import FEW, HOST, MANY, graded
+from advisor.views.health.grades import FEW, HOST, MANY, graded, tolerated
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
@@ -19,6 +19,9 @@ CAUSALITY_SLACK_US = 5.0
 
 SKEWED = 0.05
 """Clocks that disagree by less than what tells more than 95 % of the idle time leave the cause of the gaps known."""
+
+LINKED = 0.7
+"""Where fewer GPU ops than this are tied to their launch, what the host did for the others is not known."""
 
 COLLAPSED = 0.5
 """A step that lost this share of its GPU ops is no step any more."""
@@ -37,14 +40,16 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     if not known.any():
         return Health(check=check, status="ok", detail="no launches recorded, so nothing to compare", touches=HOST)
     early = launches.start_us[known] - timeline.gpu_ops["start_us"].to_numpy()[known]
-    bad = int((early > CAUSALITY_SLACK_US).sum())
+    bad, slack = int((early > CAUSALITY_SLACK_US).sum()), f"up to {CAUSALITY_SLACK_US:g} µs is tolerated"
     if not bad:
-        return Health(check=check, status="ok", detail="every GPU op starts after the call that launched it", touches=HOST)
-    failed = bad / int(known.sum()) > 0.05 and _in_doubt(timeline, steps, float(early.max())) > SKEWED
+        of, before = counted(len(early), "GPU op"), int((early > 0).sum())
+        some = f"{before:,} of {of} start before their launch, by up to {three(early.max())} µs ({slack})"
+        return Health(check=check, status="ok", detail=some if before else f"of {of} with a launch none starts before it", touches=HOST)
+    failed = bad / int(known.sum()) > MANY and _in_doubt(timeline, steps, float(early.max())) > SKEWED
     return Health(
         check=check,
         status="failed" if failed else "degraded",
-        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs: "
+        detail=f"{bad} of {int(known.sum())} GPU ops start before their launch, by up to {early.max():.0f} µs ({slack}): "
         f"host and device clocks disagree, so {'gaps cannot' if failed else 'short gaps cannot'} be blamed on the host",
         touches=HOST,
         record_with="record again on an idle machine, a few steps long; the clocks are matched when the recording starts",
@@ -77,15 +82,16 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             touches=HOST,
             record_with="give the trace of one rank, as the profiler wrote it",
         )
-    if linked < 0.7:
+    if linked < LINKED:
         return Health(
             check=check,
             status="degraded",
-            detail=f"only {linked:.0%} of GPU ops have their launch in the trace",
+            detail=f"only {linked:.0%} of {int(inside.sum()):,} GPU ops in the window have their launch in the trace",
             touches=HOST,
             record_with="record ProfilerActivity.CPU and ProfilerActivity.CUDA together",
         )
-    return Health(check=check, status="ok", detail=f"{percent(linked)} of GPU ops are tied to the call that launched them", touches=HOST)
+    of = counted(int(inside.sum()), "GPU op")
+    return Health(check=check, status="ok", detail=f"{percent(linked)} of {of} in the window are tied to the call that launched them", touches=HOST)
 
 
 def gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
@@ -107,12 +113,14 @@ def gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             record_with="record fewer launches, or only the part that is asked about (cudaProfilerStart and --capture-range=cudaProfilerApi)",
         )
     if graded(share) == "ok":
-        few = f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, too few to matter"
-        return Health(check=check, status="ok", detail=few if lost.any() else "every launch has its GPU op in the trace")
+        of = f"{counted(len(rows), 'launch', 'launches')} in the window"
+        few = f"{int(lost.sum()):,} of {of} have no GPU op in the trace ({tolerated(FEW)})" if lost.any() else f"of {of} none lacks its GPU op"
+        beyond = f"; outside the window {int((gone & ~inside).sum()):,} of {int((~inside).sum()):,} have none" if (gone & ~inside).any() else ""
+        return Health(check=check, status="ok", detail=few + beyond)
     return Health(
         check=check,
         status="failed" if worst > COLLAPSED else graded(share),
-        detail=f"{int(lost.sum()):,} of {len(rows):,} launches have no GPU op in the trace, {worst:.0%} of them in the worst step: "
+        detail=f"{int(lost.sum()):,} of {len(rows):,} launches in the window have no GPU op in the trace, {worst:.0%} of them in the worst step: "
         "the profiler dropped or lost buffers",
         record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
     )
@@ -139,13 +147,15 @@ def stream_order(timeline: Timeline, steps: Steps) -> Health:
     shorter = np.minimum(dur[rows[1:]], dur[rows[:-1]])
     bad = int((same & ~one_graph & (overlap > np.maximum(0.5 * shorter, EARLY_START_US))).sum())
     share = bad / max(len(rows) - 1, 1)
+    most = f"another one of their stream by half of the shorter and {EARLY_START_US:g} µs"
     if graded(share) == "ok":
-        few = f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, too few to matter"
-        return Health(check=check, status="ok", detail=few if bad else "ops of one stream run one after the other")
+        few = f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most} ({tolerated(FEW)})"
+        none = f"of {counted(len(rows), 'GPU op')} in the window none overlaps {most}"
+        return Health(check=check, status="ok", detail=few if bad else none)
     return Health(
         check=check,
         status=graded(share),
-        detail=f"{bad:,} of {len(rows):,} GPU ops overlap most of another one of their stream, where ops run in turn: the recorder "
+        detail=f"{bad:,} of {len(rows):,} GPU ops in the window overlap {most}, where ops run in turn: the recorder "
         "counted several queues as one, ranks were merged, or times are damaged",
         record_with="give the trace of one rank, as the profiler wrote it",
     )
@@ -164,7 +174,7 @@ def faster_than_possible(timeline: Timeline, steps: Steps, roofline: Roofline) -
     above = known & (roofline.peak_us > ABOVE * dur)
     cached = above & (roofline.bytes <= l2)
     share, from_cache = (float(dur[rows].sum() / dur[known].sum()) for rows in (above & ~cached, cached))
-    detail = f"{share:.0%} of the time of kernels with known work lies above their roofline"
+    detail = f"{share:.0%} of the time of kernels with known work lies more than {100 * (ABOVE - 1):.0f}% above their roofline ({tolerated(MANY)})"
     if from_cache >= FEW:
         detail += f", another {from_cache:.0%} by data that fits into the L2 cache"
     if share <= MANY:

@@ -34,7 +34,7 @@ def complete(timeline: Timeline) -> Health:
     """Whether the file was read to its end. One that was cut lacks what was written last, mostly kernels: what is there can be looked at, but
     nothing is sure; where no GPU work is left, nobody can look, and to record that too would not help."""
     again = "let the profiler finish (leave its context, or call prof.step() past the last active step) before the program ends, and copy the whole file"
-    made = as_read(timeline, "complete-file", "every event of the file was read", again)
+    made = as_read(timeline, "complete-file", "the file was read to its end, and no event in it was unreadable", again)
     if not timeline.source.cut or made.status == "failed":
         return made
     return msgspec.structs.replace(made, status="failed", touches=() if len(timeline.gpu_ops) else made.touches)

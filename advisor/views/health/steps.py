@@ -7,7 +7,7 @@ import numpy as np
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, duration, interval, percent
 from advisor.report.recording import Health
-from advisor.views.health.grades import HOST
+from advisor.views.health.grades import HOST, tolerated
 from advisor.views.trace.launches import launched_ops
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
@@ -46,7 +46,7 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
     detail = f"{steps.steps} whole steps, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
-        return Health(check=check, status="ok", detail=detail)
+        return Health(check=check, status="ok", detail=f"{detail}: they differ by {percent(spread)} ({tolerated(STEP_SPREAD)})")
     usual = float(np.median(steps.periods_us))
     far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
     listed = ", ".join(f"no. {i + 1} with {duration(steps.periods_us[i])}" for i in far[:5]) + (" and more" if len(far) > 5 else "")
@@ -63,7 +63,7 @@ def start_up(steps: Steps, startup: StartUp) -> Health:
     check = "start-up"
     share = startup.once_share(steps.start_us, steps.end_us)
     if share <= START_UP:
-        little = f"{percent(share)} of the window went into calls that happen once"
+        little = f"{percent(share)} of the window went into calls that happen once ({tolerated(START_UP)})"
         return Health(check=check, status="ok", detail=little if share > 1e-6 else "the window holds no calls that happen once", touches=HOST)
     return Health(
         check=check,

@@ -17,6 +17,10 @@ HISTORY = "torch.cuda.memory._record_memory_history(max_entries=1_000_000) befor
 STACKS = "torch.cuda.memory._record_memory_history(context='all', stacks='all')"
 OLDER_SHARE = 0.3
 """Of the bytes at the peak: where more is older than the history, what holds the peak is largely a guess."""
+MOST = 0.5
+"""Of the bytes at the peak: where fewer have a stack, what holds the peak is not known."""
+UNBALANCED = 0.001
+"""Of the bytes held at the end: less changes no figure that is told."""
 FAITHFUL = 0.02
 """How far the replay may be from the recorded peak of reserved bytes."""
 
@@ -51,28 +55,42 @@ def _history(snapshot: MemorySnapshot, attribution: Attribution) -> Health:
     known = f" ({told:.0%} of a kind that stacks or sizes tell)" if round(100 * told) else ""
     cut = ", and blocks with stacks but no event say that its start was overwritten or that recording was restarted" * device.truncated
     problem = f"{share:.0%} of the peak is older than the history{known}{cut}; an earlier peak may have been higher" if share > OLDER_SHARE else ""
-    return _check("memory-history", problem, f"{share:.0%} of the peak is older than the history of {len(device.events):,} events", HISTORY)
+    return _check(
+        "memory-history",
+        problem,
+        f"{share:.0%} of the peak is older than the history of {len(device.events):,} events (up to {OLDER_SHARE:.0%} is tolerated)",
+        HISTORY,
+    )
 
 
 def _stacks(device: DeviceMemory) -> Health:
     a = device.allocations
     known = int(a.size[device.at_peak & ((a.stack >= 0) | (a.born < 0))].sum())
     share = known / device.peak_allocated if device.peak_allocated else 1.0
-    problem = "" if share > 0.5 else f"only {share:.0%} of the bytes at the peak have a stack"
-    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older", STACKS)
+    problem = "" if share > MOST else f"only {share:.0%} of the bytes at the peak have a stack"
+    return _check("memory-stacks", problem, f"{share:.0%} of the bytes at the peak have a stack or are older ({MOST:.0%} is enough)", STACKS)
 
 
 def _balance(device: DeviceMemory) -> Health:
     end = device.allocated[-1] if len(device.events) else device.peak_allocated
     held = sum(block.size for segment in device.segments_end for block in segment.blocks if block.allocated)
     off = abs(int(end) - held)
-    problem = f"events and blocks differ by {off:,} bytes at the end: events are missing" if off > 0.001 * max(held, 1) else ""
-    return _check("memory-balance", problem, "the events lead to exactly the blocks that the snapshot found", HISTORY)
+    problem = f"events and blocks differ by {off:,} bytes at the end: events are missing" if off > UNBALANCED * max(held, 1) else ""
+    return _check(
+        "memory-balance",
+        problem,
+        f"at the end the events and the blocks of the snapshot differ by {off:,} bytes (up to {100 * UNBALANCED:g}% of what is held is tolerated)",
+        HISTORY,
+    )
 
 
 def _replayed(replay: MemoryReplay) -> Health:
     problem = f"the simulated allocator is {percent(replay.fidelity)} off the recorded peak of reserved bytes" if replay.fidelity > FAITHFUL else ""
-    return _check("memory-replay", problem, f"the simulated allocator reserves what was recorded, within {percent(replay.fidelity)}")
+    return _check(
+        "memory-replay",
+        problem,
+        f"the simulated allocator is {percent(replay.fidelity)} off the recorded peak of reserved bytes (up to {FAITHFUL:.0%} is tolerated)",
+    )
 
 
 def _out_of_memory(snapshot: MemorySnapshot) -> Health:

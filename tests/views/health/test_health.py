@@ -7,6 +7,7 @@ import pytest
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.recordings.timeline import CopyKind, ReadIssue
+from advisor.report.model import UNKNOWN
 from advisor.views.health import TraceHealth
 from advisor.views.workspace import Workspace
 from tests.build import Trace
@@ -75,6 +76,7 @@ def waited(trace, us):
 def test_what_a_cut_file_may_lack_is_neither_judged_nor_found(pause_us, verdict, of):
     whole, part = (run(timeline, built_in().values()) for timeline in (waited(Trace(), pause_us).timeline(), cut(waited(Trace(), pause_us))))
     assert whole.headline.judged == "yes" and any(f.status == "found" for f in whole.findings)
+    assert (part.headline.bottleneck == UNKNOWN) == (verdict == "no")
     assert part.headline.judged == verdict and of in part.headline.judged_why and "byte 9" in part.headline.judged_why
     assert part.findings and all(f.status == "possible" and not f.loud for f in part.findings)
     assert part.headline.predicted_step_us.expected == part.headline.step_us
@@ -267,6 +269,9 @@ def test_a_check_that_touches_all_silences_every_rule_and_says_why():
     assert not report.findings and not report.clear and {s.rule for s in report.skipped} == speak
     assert all("replay" in s.why and s.record_with for s in report.skipped)
     assert report.headline.predicted_step_us.expected == report.headline.step_us
+    assert (report.headline.judged, report.headline.bottleneck) == ("no", UNKNOWN), "what bounds a step that cannot be judged is not known"
+    assert report.headline.summary.startswith("The check replay failed: the replayed step is ")
+    assert not [check for check in report.health if check.check == "consistency"]
 
 
 def test_no_gpu_work_is_nothing_to_replay():
@@ -282,7 +287,7 @@ def test_pages_that_migrate_are_no_ops_of_the_program():
 
 
 def test_what_is_too_little_to_matter_is_said_all_the_same():
-    assert detail(with_lost(5), "gpu-events") == "5 of 1,000 launches have no GPU op in the trace, too few to matter"
+    assert detail(with_lost(5), "gpu-events") == "5 of 1,000 launches in the window have no GPU op in the trace (up to 0.5% is tolerated)"
     # In two steps of 200 kernels one overlaps the one before it by 55 of 75 µs; and loading a library takes 0.1 of 40 ms.
     trace = Trace()
     for s in range(3):
@@ -291,5 +296,14 @@ def test_what_is_too_little_to_matter_is_said_all_the_same():
             at = 20_200.0 * s + 100 * k - (80 if (s, k) == (1, 50) else 0)
             trace.launch(at + 10, at + 20, at + 95, f"kernel{k % 7}")
     trace.call("cuModuleLoadData", 20_097, 100)
-    assert detail(trace, "stream-order") == "1 of 400 GPU ops overlap most of another one of their stream, too few to matter"
-    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up") == "0.2% of the window went into calls that happen once"
+    assert detail(trace, "stream-order").startswith("1 of 400 GPU ops in the window overlap another one of their stream by half")
+    assert answers(trace)["start-up"] == "ok" and detail(trace, "start-up").startswith("0.2% of the window went into calls that happen once")
+
+
+def test_what_a_check_lets_pass_is_counted_and_no_text_says_more_than_was_looked_at():
+    assert detail(loop(), "clock-causality") == "of 4 GPU ops with a launch none starts before it"
+    assert detail(loop(lag=-2.5), "clock-causality") == "4 of 4 GPU ops start before their launch, by up to 2.50 µs (up to 5 µs is tolerated)"
+    beyond = loop(periods=[100] * 20)
+    beyond.call("cudaLaunchKernel", 100_000, 0.5)
+    assert answers(beyond)["gpu-events"] == "ok"
+    assert detail(beyond, "gpu-events") == "of 19 launches in the window none lacks its GPU op; outside the window 1 of 2 have none"
