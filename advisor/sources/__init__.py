@@ -15,7 +15,7 @@ from advisor.recordings.recording import Progress, Recording
 from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
-from advisor.sources import run
+from advisor.sources import archive, run
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
 from advisor.sources.paths import directories_in, is_directory, is_pattern, is_remote, names_in, open_binary, path_of
@@ -147,9 +147,9 @@ def _of_exports_left(exports: Sequence[str]) -> str:
     return f"{many} not read: of a directory the traces of one format are taken; give what is left out alone"
 
 
-def _chosen(part: object, told: str) -> object:
+def _chosen(part: object, told: str, check: str = "latest-recording") -> object:
     """A timeline, or a TPU's profile, with what it was chosen from."""
-    issue = ReadIssue("latest-recording", told, "ok")
+    issue = ReadIssue(check, told, "ok")
     if isinstance(part, Timeline):
         return replace(part, source=replace(part.source, issues=(*part.source.issues, issue)))
     return replace(part, issues=(*part.issues, issue)) if isinstance(part, TpuProfile) else part
@@ -194,10 +194,13 @@ def source(name: str) -> Source:
 
 
 def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Progress | None, processes: int) -> Recording:
-    stream = Stream(file, size or None, max_bytes, progress)
-    opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes)
+    held = archive.unpacked(file, path, max_bytes)
+    inner, size = (held.file, held.size) if held else (file, size)
+    stream = Stream(inner, size or None, max_bytes, progress)
+    opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes, held.command if held else "")
     if found := source_of(opened.head):
-        return without_secrets(source(found).record(opened))
+        made = without_secrets(source(found).record(opened))
+        return replace(made, parts=tuple(_chosen(part, held.told, "fuller-file") for part in made.parts)) if held and held.told else made
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     raise refuse_foreign(opened.head, path)

@@ -15,9 +15,9 @@ STANDARD_INPUT = "standard input"
 
 @dataclass(frozen=True)
 class Opened:
-    """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked where they are gzip. head: the first of them.
+    """path: of the file, or `STANDARD_INPUT`. stream: its bytes, unpacked where they are packed. head: the first of them.
     size_bytes: of the file as it lies, 0 where that is not known. max_bytes: the most that it may hold unpacked.
-    processes: how many may read it at once."""
+    processes: how many may read it at once. unpack: the command that unpacks the archive which holds it, "" where none does."""
 
     path: str
     stream: Stream
@@ -25,6 +25,12 @@ class Opened:
     size_bytes: int
     max_bytes: int
     processes: int = 1
+    unpack: str = ""
+
+    @property
+    def reopens(self) -> bool:
+        """Whether its path opens it again."""
+        return self.path != STANDARD_INPUT and not self.unpack
 
     def check_size(self) -> None:
         """Raise TraceError where the file as it lies is larger than the limit, for sources that open it themselves."""
@@ -38,8 +44,8 @@ class Opened:
         """Raise TraceError where a source must open the file by its path, but it is piped in or compressed."""
         if self.path == STANDARD_INPUT:
             raise TraceError(f"{what} cannot be read from standard input", "Give the path of the file.")
-        if self.stream.compressed:
-            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: {self.stream.unpacked_by} {self.path}")
+        if unpack := self.unpack or self.stream.unpacked_by:
+            raise TraceError(f"{self.path} is {what}, compressed, which cannot be opened as it lies", f"Unpack it first: {unpack} {self.path}")
 
 
 class Source(Protocol):

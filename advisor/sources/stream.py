@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from isal import igzip_lib
@@ -18,29 +19,37 @@ else:
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE = tuple(bytes((kind,)) + b"\x2a\x4d\x18" for kind in range(0x50, 0x60))
+"""Frames that hold no content, as pzstd and seekable zstd write: RFC 8878, 3.1.2."""
 DEFAULT_MAX_BYTES = 16 << 30
 """Uncompressed bytes above which a file is refused: four times the largest trace we know of."""
 
 # Deflate cannot pack tighter than 1032:1, and real traces pack 10:1 to 40:1. A kilobyte of bomb may cost no more than a second.
-_BOMB_RATIO = 250
-_BOMB_FLOOR = 32 << 20
+BOMB_RATIO = 250
+BOMB_FLOOR = 32 << 20
 
 # igzip_lib.IsalError, which its stubs do not type as an exception.
 _DAMAGED: tuple[type[Exception], ...] = (igzip_lib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
 
 
-def _unpacker(first: bytes) -> tuple[bytes, Any]:
-    """What the packing of a file that starts so begins with, and what unpacks it: both the same methods. None where it is not packed."""
-    if first.startswith(GZIP_MAGIC):
-        return GZIP_MAGIC, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    if first.startswith(ZSTD_MAGIC):
-        return ZSTD_MAGIC, zstd.ZstdDecompressor()
-    return b"", None
+@dataclass(frozen=True)
+class _Packing:
+    """A way of packing: what each member begins with, all of one length, what makes an unpacker of one, and the command that unpacks a file."""
+
+    begins: tuple[bytes, ...]
+    unpacker: Callable[[], Any]
+    command: str
+
+
+_GZIP = _Packing((GZIP_MAGIC,), lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP), "gunzip -k")
+_ZSTD = _Packing((ZSTD_MAGIC, *ZSTD_SKIPPABLE), zstd.ZstdDecompressor, "zstd -dk")
 
 
 _READ = 1 << 18
 _MOST_READ = 1 << 26
 """Read at once, however much is asked for: Python sets aside what is asked before it knows how much there is."""
+_FED = 1 << 14
+"""Handed to the unpacker at once: what is left of it when a member ends is copied, and a file may be nothing but ends of members."""
 # A damaged block loses the output that was under way: keep it small.
 _INFLATE = 1 << 17
 
@@ -66,19 +75,22 @@ class Stream:
         self.packed = 0
         """Bytes of the file read so far."""
         self.truncated = ""
+        self.trailing = ""
+        """What follows the last whole member and is neither padding nor another one, "" if nothing does: known once the end is reached."""
         first = self._read_file()
-        self._magic, self._inflater = _unpacker(first)
-        self._input = first
+        self._packing = next((packing for packing in (_GZIP, _ZSTD) if first.startswith(packing.begins)), None)
+        self._inflater = self._packing.unpacker() if self._packing else None
+        self._input, self._at = first, 0
 
     @property
     def compressed(self) -> bool:
         """Whether the file is packed, with gzip or zstd."""
-        return bool(self._magic)
+        return self._packing is not None
 
     @property
     def unpacked_by(self) -> str:
         """The command that unpacks the file beside it."""
-        return "zstd -dk" if self._magic == ZSTD_MAGIC else "gunzip -k"
+        return self._packing.command if self._packing else ""
 
     @property
     def expected(self) -> int:
@@ -98,7 +110,7 @@ class Stream:
         """
         parts, have = [self._ready] if self._ready else [], len(self._ready)
         while have < n and not self._ended:
-            block = self._inflate() if self._magic else self._plain(n - have)
+            block = self._inflate() if self._packing else self._plain(n - have)
             if not self.total:
                 block = block.removeprefix(codecs.BOM_UTF8)  # which some editors and shells put before a text
             self.total += len(block)
@@ -129,10 +141,10 @@ class Stream:
         inflater = self._inflater
         assert inflater is not None
         if inflater.eof:
-            return self._next_member(inflater.unused_data)
+            return self._next_member(len(inflater.unused_data))
         block = b""
         if inflater.needs_input:
-            block, self._input = self._input or self._read_file(), b""
+            block = self._fed()
             if not block:
                 self._stop(f"its compressed data stops at byte {self.packed:,} of the file, before its end")
                 return b""
@@ -142,16 +154,30 @@ class Stream:
             self._stop(f"its compressed data is damaged before byte {self.packed:,} of the file ({error})")
             return b""
 
-    def _next_member(self, unused: bytes) -> bytes:
-        """Go on with the next member; padding and anything else after the last one is ignored, as gunzip does."""
-        following = unused or self._read_file()
-        while self._magic.startswith(following[: len(self._magic)]) and 0 < len(following) < len(self._magic) and (more := self._read_file()):
-            following += more
-        if following.startswith(self._magic):
-            _, self._inflater = _unpacker(following)
-            self._input = following
-        else:
-            self._ended = True
+    def _fed(self) -> bytes:
+        """The next bytes as they lie in the file, b"" at its end."""
+        if self._at >= len(self._input):
+            self._input, self._at = self._read_file(), 0
+        block = self._input[self._at : self._at + _FED]
+        self._at += len(block)
+        return block
+
+    def _next_member(self, unused: int) -> bytes:
+        """Go on with the next member, `unused` bytes back. Zeros after the last one are padding, as on tapes; anything else is left and said,
+        as gunzip does."""
+        assert self._packing is not None
+        begins = self._packing.begins
+        self._at -= unused
+        while len(self._input) - self._at < len(begins[0]) and (more := self._read_file()):
+            self._input, self._at = self._input[self._at :] + more, 0
+        if self._input.startswith(begins, self._at):
+            self._inflater = self._packing.unpacker()
+            return b""
+        self._ended, at, rest = True, self.packed - (len(self._input) - self._at), self._input[self._at :]
+        while rest and not rest.strip(b"\0"):
+            at, rest = self.packed, self._read_file()
+        if rest:
+            self.trailing = f"what follows byte {at:,} of the file is neither padding nor packed as what is before it, and was not read"
         return b""
 
     def _stop(self, why: str) -> None:
@@ -161,13 +187,13 @@ class Stream:
     def _check_limit(self) -> None:
         if self.total > self._max_bytes:
             raise TraceError(
-                f"the file holds more than {self._max_bytes:,} bytes{' uncompressed' if self._magic else ''}, the limit",
+                f"the file holds more than {self._max_bytes:,} bytes{' uncompressed' if self._packing else ''}, the limit",
                 f"If you trust it, raise the limit above that (--max-gib on the command line, max_bytes in Python, now {self._max_bytes:,}).",
             )
         # Whoever raises the limit above its default says that they trust the file.
         trusted = self._max_bytes > DEFAULT_MAX_BYTES
-        if self._magic and not trusted and self.total > _BOMB_FLOOR and self.total > _BOMB_RATIO * self.packed:
+        if self._packing and not trusted and self.total > BOMB_FLOOR and self.total > BOMB_RATIO * self.packed:
             raise TraceError(
-                f"the file unpacks to more than {_BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), as no trace does",
+                f"the file unpacks to more than {BOMB_RATIO} times its size ({self.packed:,} to {self.total:,} bytes so far), as no trace does",
                 f"It looks like a bomb. If you trust it, set max_bytes above {DEFAULT_MAX_BYTES:,}.",
             )

@@ -211,7 +211,7 @@ class _Zeros(io.RawIOBase):
 
 
 def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.sources.stream._BOMB_FLOOR", 4 << 20)
+    monkeypatch.setattr("advisor.sources.stream.BOMB_FLOOR", 4 << 20)
     bomb: Any = _Zeros()
     with pytest.raises(TraceError, match="times its size") as error:
         kineto.read(Stream(bomb), "test")

@@ -211,7 +211,8 @@ class _Trap:
 def _zip() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("trace.json", TRACE)
+        archive.writestr("data.pkl", TRACE)
+        archive.writestr("version", b"3")
     return file.getvalue()
 
 

@@ -16,7 +16,7 @@ from advisor.recordings.tpu import TpuProfile
 from advisor.sources.jax import chrome, directory, xplane
 from advisor.sources.jax.tables import Tables
 from advisor.sources.jax.walk import Walk
-from advisor.sources.opened import STANDARD_INPUT, Opened
+from advisor.sources.opened import Opened
 from advisor.sources.paths import open_binary
 from advisor.sources.sniff import is_json
 from advisor.sources.stream import Stream
@@ -74,7 +74,7 @@ def _xplane(opened: Opened, issues: list[ReadIssue]) -> Timeline | TpuProfile:
     tables = Tables()
     stream, again = opened.stream, opened.path
     file: BinaryIO
-    if again == STANDARD_INPUT:
+    if not opened.reopens:
         data = stream.read(opened.max_bytes + 1)
         stream, file = Stream(BytesIO(data), len(data), opened.max_bytes), BytesIO(data)
     else:

@@ -176,11 +176,13 @@ def _no_events(header: bytes, stream: Stream) -> TraceError:
 
 def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
     """What kept the file from being read whole."""
-    found = []
-    if stream.truncated:
-        found.append(f"{stream.truncated}; read {counted(events, 'event')}, whole up to byte {text.end:,} of the uncompressed text")
+    found, lost = [], stream.truncated or stream.trailing
+    if lost and not text.whole:
+        found.append(f"{lost}; read {counted(events, 'event')}, whole up to byte {text.end:,} of the uncompressed text")
     elif not text.whole:
         found.append(f"the file ends at byte {stream.total:,}, before its list of events does; read {counted(events, 'event')}, whole up to byte {text.end:,}")
+    elif lost:
+        found.append(lost)
     if text.bad:
         found.append(f"left out {counted(text.bad, 'event')} of invalid JSON, the first at byte {text.first_bad:,}")
     return [ReadIssue("complete-file", detail, cut=not text.whole) for detail in found]

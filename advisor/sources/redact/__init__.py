@@ -16,6 +16,7 @@ from pathlib import Path
 from advisor.errors import AdvisorError, OutputError, TraceError, UsageError
 from advisor.files import NO_ROOM, PART, umask
 from advisor.report.saved import is_report
+from advisor.sources import archive
 from advisor.sources.opened import Opened
 from advisor.sources.redact import jax, kineto, memory, ncu, nsys, report
 from advisor.sources.redact.names import Names
@@ -73,8 +74,10 @@ def _write(source: Path, part: Path, compress: bool, names: Names) -> None:
         _save([report.redacted(source, names)], part, compress)
         return
     with source.open("rb") as file:
-        stream = Stream(file, source.stat().st_size, DEFAULT_MAX_BYTES)
-        opened = Opened(str(source), stream, stream.peek(SNIFF_BYTES), source.stat().st_size, DEFAULT_MAX_BYTES)
+        held = archive.unpacked(file, str(source), DEFAULT_MAX_BYTES)
+        inner, size = (held.file, held.size) if held else (file, source.stat().st_size)
+        stream = Stream(inner, size, DEFAULT_MAX_BYTES)
+        opened = Opened(str(source), stream, stream.peek(SNIFF_BYTES), size, DEFAULT_MAX_BYTES, unpack=held.command if held else "")
         known = source_of(opened.head)
         if known in WRITERS:
             _save(WRITERS[known](opened, names), part, compress)
