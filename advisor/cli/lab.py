@@ -30,11 +30,28 @@ def validate(
     svg: Annotated[bool, typer.Option("--svg", help="Print predicted against measured as a scatter plot.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print what every rule says of every trace, as Markdown.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Print true steps against those timed without a profiler, as Markdown.")] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="Change the traces below in ways that do not change the truth, and print which findings flip.")
+    ] = False,
+    sample: Annotated[int | None, typer.Option(min=1, help="With --stability: so many of the traces, by lot.")] = None,
+    seed: Annotated[int, typer.Option(help="With --stability: of the lot and of the changes.")] = 0,
+    workers: Annotated[int | None, typer.Option(min=1, help="With --stability: traces changed at once; as many as there are cores by default.")] = None,
+    format: Annotated[str | None, format_option("text", "json", "markdown", alone="text")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Hold predicted savings against measured ones.
 
-    Over pairs with known step times; of jobs the replay against the recorded step too.
+    Over pairs with known step times; of jobs the replay against the recorded step too. With --stability, reports of traces against those of the same traces,
+    changed.
     """
+    if stability:
+        form, target = check_measured(format, output, force, STABILITY_FORMATS)
+        _stability(directory, sample, seed, workers, form, target)
+        return
+    given = {"--sample": sample, "--seed": seed or None, "--workers": workers, "--format": format, "--output": output}
+    if alone := next((option for option, value in given.items() if value is not None), None):
+        raise UsageError(f"{alone} is for --stability", "Add --stability, or leave it out.")
     from advisor.lab import accuracy as ledger
     from advisor.lab import coverage, jobs, true_steps
     from advisor.lab.accuracy_chart import as_svg
@@ -61,6 +78,20 @@ def validate(
     correlation = ledger.rank_correlation(pairs)
     ranked = "unknown" if math.isnan(correlation) else f"{correlation:.2f}"
     print(f"\n{counted(len(pairs), 'pair')}: rank correlation {ranked}, {inside:.0%} inside the interval")
+
+
+def _stability(directory: Path, sample: int | None, seed: int, workers: int | None, form: str, target: Path | None) -> None:
+    from advisor.lab.stability import held, shown
+    from advisor.sources import cores
+
+    paths = held.drawn(directory, sample, seed)
+    lot = f" --sample {sample} --seed {seed}" if sample else f" --seed {seed}" if seed else ""
+    changes, left = _tracked(len(paths), lambda step: held.held(directory, paths, seed=seed, workers=workers or cores(), progress=step))
+    found = shown.Stability(f"advisor validate {directory}{lot} --stability -f markdown", len(paths) - len(left), left, changes)
+    if form == "markdown":
+        write(("<!-- trace-advisor -->\n" if target else "") + shown.as_markdown(found), target)
+    else:
+        write_measured("stability", shown.as_text(found), json.dumps(found.as_data()), "", form, target)
 
 
 def record(
@@ -317,18 +348,19 @@ def _leads_there(frame: traceback.FrameSummary) -> bool:
 
 
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html"}
+STABILITY_FORMATS = {"text": ".txt", "json": ".json", "markdown": ".md"}
 
 
-def check_measured(name: str | None, outputs: list[Path] | None, force: bool) -> tuple[str, Path | None]:
+def check_measured(name: str | None, outputs: list[Path] | None, force: bool, formats: dict[str, str] = FORMATS) -> tuple[str, Path | None]:
     """The format, as asked for or as the file's suffix says, and the file, None for standard output. Refuses a format that does not exist
     and a target that is somebody's, before minutes are spent measuring."""
-    if name is not None and name not in FORMATS:
-        raise no_such("format", name, FORMATS)
+    if name is not None and name not in formats:
+        raise no_such("format", name, formats)
     output = only_one(outputs)
     target = None if output is None or str(output) == "-" else output
     if target:
         check_target(target, force, "")
-    return format_into(name, target, FORMATS), target
+    return format_into(name, target, formats), target
 
 
 def write_measured(what: str, text: str, as_json: str, html: str, name: str, target: Path | None) -> None:

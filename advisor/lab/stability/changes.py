@@ -1,0 +1,46 @@
+"""The changes, each with what a report may answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from advisor.lab.stability import extra, spelling, times
+from advisor.lab.stability.events import Recorded
+
+
+@dataclass(frozen=True)
+class Change:
+    """apply: the trace changed, None where there is nothing to change. takes: what a report may say that it lacks now, "" where a change takes nothing
+    away: findings that abstain for want of that do not flip."""
+
+    name: str
+    apply: Callable[[Recorded, Random], Recorded | None]
+    takes: str = ""
+
+    @property
+    def told(self) -> str:
+        """What it changes, in a line."""
+        return " ".join((self.apply.__doc__ or "").split()).rstrip(".")
+
+
+CHANGES = (
+    Change("overload-names", spelling.overloads),
+    Change("call-names", spelling.call_suffixes),
+    Change("kernel-names", spelling.bare_kernels),
+    Change("step-names", spelling.own_ranges),
+    Change("event-order", spelling.shuffled),
+    Change("renumbered", spelling.renumbered),
+    Change("no-external-id", spelling.no_external_id),
+    Change("one-step-fewer", times.one_step_fewer),
+    Change("durations", times.uneven),
+    Change("device-later", times.device_later),
+    Change("device-earlier", times.device_earlier),
+    Change("times-doubled", times.doubled),
+    Change("side-stream", extra.side_stream),
+    Change("python-thread", extra.watching_thread),
+    Change("one-tf32-convolution", extra.one_convolution_in_tf32),
+    Change("no-shapes", spelling.no_shapes, takes="shapes"),
+    Change("no-stacks", spelling.no_stacks, takes="stacks"),
+)

@@ -1,0 +1,116 @@
+"""A Kineto trace as changes take it apart and put it together: its events as they were written, their times in whole nanoseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from advisor.sources.kineto.fields import GPU_KINDS, TABLE_OF
+from advisor.sources.paths import open_binary
+from advisor.sources.sniff import SNIFF_BYTES, source_of
+from advisor.sources.stream import Stream
+
+Event = dict[str, Any]
+
+ON_DEVICE = frozenset((*GPU_KINDS, "gpu_user_annotation"))
+"""Categories of spans that are timed by the device's clock."""
+CALLS = frozenset(category for category, table in TABLE_OF.items() if table == "api_calls")
+ON_HOST = frozenset(category for category, table in TABLE_OF.items() if table in ("api_calls", "cpu_ops", "python_calls", "annotations"))
+"""Categories of spans that a thread of the host runs."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace. head: the members around its events."""
+
+    head: dict[str, Any]
+    events: list[Event]
+
+    def each(self, change: Callable[[Event], Event | None]) -> Recorded:
+        """The trace with every event as `change` makes it, less those of which it makes None."""
+        return self.of(made for event in self.events if (made := change(event)) is not None)
+
+    def of(self, events: Iterable[Event]) -> Recorded:
+        """The same members around other events."""
+        return replace(self, events=list(events))
+
+    def write(self, path: Path) -> None:
+        """Write it, not compressed."""
+        path.write_bytes(msgspec.json.encode({**self.head, "traceEvents": self.events}))
+
+
+SUFFIXES = (".json", ".json.gz", ".json.zst")
+_EVENTS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"advisor_recording"', b'"ph"')
+
+
+def traces_below(directory: Path) -> list[Path]:
+    """Every file below a directory that begins as a trace of Kineto, in the order of their paths."""
+    return sorted(path for path in directory.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file() and _begins_as_trace(path))
+
+
+def _begins_as_trace(path: Path) -> bool:
+    file, size = open_binary(str(path))
+    with file:
+        head = Stream(file, size).peek(SNIFF_BYTES)
+    return source_of(head) == "kineto" and any(key in head for key in _EVENTS)
+
+
+def read(path: Path) -> Recorded | None:
+    """The trace at a path; None where it is damaged or its events are not as PyTorch writes them: what it means is then not known well enough to be changed."""
+    file, size = open_binary(str(path))
+    with file:
+        stream = Stream(file, size)
+        text = b"".join(iter(lambda: stream.read(1 << 22), b""))
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    listed = found if isinstance(found, list) else found.get("traceEvents") if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(event, dict) and _timed(event) for event in listed):
+        return None
+    head = {key: value for key, value in found.items() if key != "traceEvents"} if isinstance(found, dict) else {}
+    return Recorded(head, listed)
+
+
+def _timed(event: Event) -> bool:
+    """Whether its times are numbers, as all exporters of PyTorch write them."""
+    return all(isinstance(event.get(key, 0), (int, float)) for key in ("ts", "dur")) and isinstance(event.get("args", {}), dict)
+
+
+def nanoseconds(us: float) -> int:
+    """Whole nanoseconds: the product of both would need more bits than a float has."""
+    whole = math.floor(us)
+    return whole * 1000 + round((us - whole) * 1000)
+
+
+def begins(event: Event) -> int:
+    return nanoseconds(event["ts"])
+
+
+def ends(event: Event) -> int:
+    return begins(event) + nanoseconds(event.get("dur", 0))
+
+
+def at(event: Event, start_ns: int, end_ns: int | None = None) -> Event:
+    """The event at another time, and where an end is given, of another length."""
+    moved = {**event, "ts": start_ns / 1000}
+    return moved if end_ns is None else {**moved, "dur": (end_ns - start_ns) / 1000}
+
+
+def arguments(event: Event) -> dict[str, Any]:
+    found: dict[str, Any] = event.get("args", {})
+    return found
+
+
+def spans(trace: Recorded, categories: frozenset[str]) -> Iterator[Event]:
+    """Spans of these categories, in the file's order."""
+    return (event for event in trace.events if event.get("ph") == "X" and event.get("cat") in categories)
+
+
+def on_device(event: Event) -> bool:
+    return event.get("cat") in ON_DEVICE or (event.get("ph") == "f" and event.get("cat") == "ac2g")

@@ -1,0 +1,130 @@
+"""Other spellings of the same: names, numbers, the order of the file, links that an exporter may leave out."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import Any
+
+from advisor.lab.stability.events import CALLS, ON_DEVICE, Event, Recorded, arguments
+from advisor.lab.stability.times import STEP
+
+OVERLOADS = {
+    "Tensor": "add add_ sub sub_ mul mul_ div div_ eq ne gt lt ge le slice index index_put_ split bitwise_and bitwise_or logical_and masked_select "
+    "masked_fill_ remainder floor_divide silu_backward",
+    "Scalar": "pow_ clamp_min clamp_max fill_ masked_fill rsub",
+    "Tensor_Scalar": "pow",
+    "dim": "mean max min any all squeeze logsumexp",
+    "dim_IntList": "sum",
+    "int": "softmax log_softmax transpose select flatten",
+    "memory_format": "empty",
+    "dtype": "to",
+    "self": "where",
+    "correction": "std var",
+    "ScalarOpt_dim": "norm",
+    "start_step": "arange",
+    "List": "_foreach_add_ _foreach_mul_ _foreach_div_",
+}
+OVERLOAD_OF = {f"aten::{op}": f"aten::{op}.{overload}" for overload, ops in OVERLOADS.items() for op in ops.split()}
+"""Names as `capture_overload_names=True` writes them, of ops that have overloads."""
+
+_PARAMETERS = re.compile(r"^(?:void|static void)\s+(?P<name>.+?)\((?:[^()]|\([^()]*\))*\)(?: const)?$")
+
+
+def overloads(trace: Recorded, rng: Random) -> Recorded | None:
+    """The same ops, named with their overloads."""
+    return _renamed(trace, lambda e: OVERLOAD_OF.get(e["name"]) if e.get("cat") in ("cpu_op", "Operator") else None)
+
+
+def call_suffixes(trace: Recorded, rng: Random) -> Recorded | None:
+    """The same runtime and driver calls with the suffixes of a build for one stream a thread, and of their version."""
+    return _renamed(trace, lambda e: f"{e['name']}_ptsz" if e.get("cat") in CALLS and re.match(r"(cuda|cu)[A-Z]\w*[a-z]$", e["name"]) else None)
+
+
+def bare_kernels(trace: Recorded, rng: Random) -> Recorded | None:
+    """The same kernels, named by a demangler that writes neither what they return nor their parameters."""
+
+    def bare(event: Event) -> str | None:
+        found = _PARAMETERS.match(event["name"]) if event.get("cat") in ON_DEVICE else None
+        return found["name"] if found else None
+
+    return _renamed(trace, bare)
+
+
+def own_ranges(trace: Recorded, rng: Random) -> Recorded | None:
+    """Steps marked by a range of the program's own, where the profiler's schedule marked them."""
+    return _renamed(trace, lambda e: f"training step {re.findall(r'[0-9]+', e['name'])[0]}" if STEP.match(e["name"]) else None)
+
+
+def _renamed(trace: Recorded, name_of: Any) -> Recorded | None:
+    """The trace with each span's name as the function says, unchanged where that says None; None where it says so of all."""
+    changed = False
+
+    def renamed(event: Event) -> Event:
+        nonlocal changed
+        if event.get("ph") != "X" or not isinstance(event.get("name"), str) or (name := name_of(event)) is None:
+            return event
+        changed = True
+        return {**event, "name": name}
+
+    made = trace.each(renamed)
+    return made if changed else None
+
+
+def shuffled(trace: Recorded, rng: Random) -> Recorded | None:
+    """The same events in another order: exporters write them by thread, by category or by time."""
+    return trace.of(rng.sample(trace.events, len(trace.events)))
+
+
+def no_external_id(trace: Recorded, rng: Random) -> Recorded | None:
+    """Calls and kernels without the id of their op, which threads and times tell as well."""
+    return without(trace, ("External id", "external id"))
+
+
+def without(trace: Recorded, keys: tuple[str, ...]) -> Recorded | None:
+    """The trace without these arguments; None where no event has one."""
+    found = False
+
+    def bare(event: Event) -> Event:
+        nonlocal found
+        args = arguments(event)
+        if not any(key in args for key in keys):
+            return event
+        found = True
+        return {**event, "args": {key: value for key, value in args.items() if key not in keys}}
+
+    made = trace.each(bare)
+    return made if found else None
+
+
+def renumbered(trace: Recorded, rng: Random) -> Recorded | None:
+    """Other numbers for processes, threads and streams: the system hands them out."""
+    device_pids = {e.get("pid") for e in trace.events if e.get("cat") in ON_DEVICE or e.get("cat") == "cuda_sync"}
+    add, thread, stream = rng.randrange(1000, 9000), rng.randrange(10_000, 90_000), rng.randrange(5, 40)
+
+    def other(value: Any, by: int) -> Any:
+        return value + by if type(value) is int and value >= 0 else value
+
+    def numbered(event: Event) -> Event:
+        pid, tid, args = event.get("pid"), event.get("tid"), arguments(event)
+        if pid in device_pids:
+            known = {key: other(args[key], stream) for key in ("stream", "wait_on_stream") if key in args}
+            return {**event, "tid": other(tid, stream), **({"args": {**args, **known}} if known else {})}
+        return {**event, "pid": other(pid, add), "tid": other(tid, thread)} if "tid" in event else {**event, "pid": other(pid, add)}
+
+    return trace.each(numbered)
+
+
+def no_shapes(trace: Recorded, rng: Random) -> Recorded | None:
+    """Recorded without `record_shapes`."""
+    made = without(trace, ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs"))
+    return Recorded({key: value for key, value in made.head.items() if key != "record_shapes"}, made.events) if made else None
+
+
+def no_stacks(trace: Recorded, rng: Random) -> Recorded | None:
+    """The frames of Python taken out of the file, which still says that they were recorded: what that cost is in its times."""
+    made = without(trace.each(lambda e: None if e.get("cat") == "python_function" else e), ("Call stack", "Module Hierarchy"))
+    if made is not None:
+        return made
+    left = trace.each(lambda e: None if e.get("cat") == "python_function" else e)
+    return left if len(left.events) < len(trace.events) else None
