@@ -136,6 +136,26 @@ def test_a_time_that_is_no_number_costs_the_event() -> None:
     assert timeline.overheads.empty and timeline.source.issues[0].check == "timestamps"
 
 
+@pytest.mark.parametrize("chunk_bytes", CHUNKS)
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "-nan", "NaN", "-nan(ind)", "Infinity", "-Infinity", "INF"])
+def test_what_c_writes_for_no_number_costs_the_argument_and_not_the_event(value: str, chunk_bytes: int) -> None:
+    quoted = {"cat": "gpu_memcpy", "name": f"copy, {value}, [{value}]"}
+    for layout in ("compact", "indented", "kineto"):
+        text = LAYOUTS[layout]([{**event, **quoted, "args": {"bytes": 5, "memory bandwidth (GB/s)": 77.25, "stream": 7}} for event in numbered(20)])
+        written = text.replace("77.25", value)
+        timeline = read(written, chunk_bytes)
+        assert len(timeline.gpu_ops) == 20 and not timeline.source.issues
+        assert set(timeline.gpu_ops["bytes"]) == {5} and list(timeline.gpu_ops["name"].cat.categories) == [quoted["name"]]
+        lost = read(written.replace('"stream": 7', f'"stream": {value}').replace('"stream":7', f'"stream":{value}'), chunk_bytes)
+        assert set(lost.gpu_ops["bytes"]) == {5} and set(lost.gpu_ops["stream"]) != {7}
+
+
+def test_a_duration_that_is_no_number_is_counted() -> None:
+    timeline = read(LAYOUTS["compact"](EVENTS).replace('"ts":4346407437090.002,"dur":', '"ts":4346407437090.002,"dur":-nan,"was":'))
+    (issue,) = timeline.source.issues
+    assert issue.check == "durations" and "1 event" in issue.detail
+
+
 # What nothing can read
 
 

@@ -24,6 +24,7 @@ from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
 from advisor.sources.kineto.columns import DURATION, START, Merger, Microseconds, categorical, integer
 from advisor.sources.kineto.events import Event
 from advisor.sources.kineto.helper import Helper
+from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.kineto.transpose import Piece, decode_piece, transpose
 from advisor.sources.measured import step_times
 from advisor.sources.opened import Opened
@@ -209,7 +210,7 @@ def _metadata(text: Text) -> tuple[dict[str, Any], bool]:
     trailer = text.trailer if text.closed else b"}"
     for whole, complete in ((text.header + b"]" + trailer, True), (text.header + b"]}", False), (b'{"":[]' + trailer, False)):
         try:
-            found = json.loads(whole.decode("utf-8", "replace"), strict=False)
+            found = json.loads(without_no_numbers(whole).decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from advisor.sources.kineto.numerals import without_no_numbers
+
 # Writers differ: numbers stand as strings, pids as names, ids as floats or null.
 Scalar = int | float | str | None
 
@@ -175,11 +177,11 @@ def parse(piece: bytes) -> list[Event]:
     try:
         return _EVENTS.decode(text)
     except msgspec.ValidationError:
-        return _parse_odd_types(_paired(text))
+        return _parse_odd_types(_mended(text))
     except _FAILURES as error:
-        paired = _paired(text)
-        if paired != text:
-            return parse(paired[1:-1])
+        mended = _mended(text)
+        if mended != text:
+            return parse(mended[1:-1])
         raise MalformedError(str(error)) from None
 
 
@@ -189,14 +191,16 @@ def parse_times(piece: bytes) -> list[Times]:
     try:
         return _TIMES.decode(text)
     except _FAILURES:  # what only the lenient way through `parse` accepted
-        return [_as_times(item) for item in _lenient(_paired(text), parse_float=str, parse_constant=str) if isinstance(item, dict)]
+        return [_as_times(item) for item in _lenient(_mended(text), parse_float=str, parse_constant=str) if isinstance(item, dict)]
 
 
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
-def _paired(text: bytes) -> bytes:
-    """The text with `?` for each escaped half of a surrogate pair without its other half, which is no character."""
+def _mended(text: bytes) -> bytes:
+    """The text with `null` for what C writes where there is no number, and with `?` for each escaped half of a surrogate pair
+    without its other half, which is no character."""
+    text = without_no_numbers(text)
     return _ESCAPE.sub(lambda found: b"?" if found["half"] else found[0], text)
 
 

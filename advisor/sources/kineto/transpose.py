@@ -90,7 +90,7 @@ def decode_in_python(text: bytes, exact: bool = False) -> Piece:
     for event, times in zip(events, parse_times(text), strict=True):
         event.ts = Microseconds(bytes(times.ts).decode("utf-8", "replace"))
         duration = bytes(times.dur).decode("utf-8", "replace")
-        event.dur = Microseconds("0" if duration in ("", "null") else duration)
+        event.dur = Microseconds(duration or "0")
     piece = transpose(events)
     piece.exact = True
     return piece
@@ -162,8 +162,7 @@ def _add_table(piece: Piece, table: str, events: list[Event]) -> None:
 
 def _durations(events: list[Event], piece: Piece) -> NDArray[np.int64]:
     """Durations in nanoseconds, 0 where the recorded one cannot be."""
-    recorded = get(events, "dur")
-    duration, valid = nanoseconds([0 if dur is None else dur for dur in recorded] if None in recorded else recorded)
+    duration, valid = nanoseconds(get(events, "dur"))
     bad = ~valid | (duration < 0) | (duration > MAX_DURATION_NS)
     piece.bad_durations += int(bad.sum())
     return np.where(bad, 0, duration)

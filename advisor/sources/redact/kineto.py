@@ -16,6 +16,7 @@ from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.columns import integer
 from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.fields import TABLE_OF
+from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.measured import step_times
 from advisor.sources.redact.names import Names, device, one_of, version, words
 from advisor.sources.stream import Stream
@@ -191,7 +192,7 @@ def redacted(stream: Stream, path: str, names: Names) -> Iterator[bytes]:
             for event in piece:
                 yield between + event
                 between = b",\n"
-    except MalformedError as error:  # what the reader takes for an event is not always JSON: NaN, bytes that are no text
+    except MalformedError as error:  # what the reader takes for an event is not always JSON: bytes that are no text
         raise _damaged(path, f"it holds events that are no JSON: {error}") from None
     metadata, complete = _metadata(text)
     if stream.truncated or not text.whole or text.bad or not complete:
@@ -250,6 +251,8 @@ class _Events:
         try:
             return [self._event(found) for raw in _EACH.decode(b"[" + piece + b"]") if (found := _object(raw)) is not None]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if (mended := without_no_numbers(piece)) != piece:
+                return self.rewritten(mended)
             raise MalformedError(str(error)) from None
 
     def _event(self, event: Mapping[str, Raw]) -> bytes:

@@ -187,7 +187,7 @@ def test_impossible_durations_are_zero_and_reported() -> None:
     timeline = one(*(x("cpu_op", "o", 1, dur) for dur in (-1, -0.001, week + 1, week, 0)), {**x("cpu_op", "o", 1), "dur": None})
     assert timeline.cpu_ops["dur_us"].tolist() == [0, 0, 0, 0, week, 0, 0]
     (issue,) = timeline.source.issues
-    assert issue.check == "durations" and "3 events" in issue.detail
+    assert issue.check == "durations" and "4 events" in issue.detail
 
 
 def test_an_event_without_duration_lasts_nothing() -> None:

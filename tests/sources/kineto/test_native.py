@@ -177,6 +177,8 @@ ODD_TEXTS = {
     "arguments empty": (X + ',"args":{ }}', True),
     "an escaped key": (X + ',"args":{"Call\\u0020stack":"a"}}', False),
     "NaN": (X.replace('"dur":1', '"dur":NaN') + "}", False),
+    "C's NaN": (X.replace('"dur":1', '"dur":-nan') + "}", False),
+    "C's infinity in an argument": (X + ',"args":{"External id":3,"x":inf,"Sequence number":-inf}}', False),
     "Infinity": (X.replace("5", "Infinity") + "}", False),
     "no time": (X.replace('"ts":5,', "") + "}", False),
     "no duration": (X.replace(',"dur":1', "") + "}", True),
