@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -30,6 +31,17 @@ def no_such(what: str, name: str, known: Iterable[str], *, where: str = "", list
     near = get_close_matches(name[:80], names, n=2, cutoff=0.6)
     every = f"All are listed by: {listed_by}" if listed_by else f"There are: {', '.join(names)}." if names else "There is none."
     return UsageError(f"{where}there is no {what} {name!r}", f"Did you mean {' or '.join(near)}? {every}" if near else every)
+
+
+def require(module: str, *, extra: str) -> None:
+    """Import what an extra of advisor brings. Raises UsageError, with what to install, where it is missing or broken."""
+    try:
+        importlib.import_module(module)
+    except (ImportError, OSError) as error:  # OSError: a shared library of it that does not load
+        package = module.split(".")[0]
+        raise UsageError(
+            f"this needs {package}, which cannot be imported: {error}", f"Install it with advisor: pip install '.[{extra}]' in its checkout."
+        ) from None
 
 
 class TraceError(AdvisorError):

@@ -14,8 +14,8 @@ from typing import Any
 RECORDING = """\
 # The lab
 
-Functions and commands that measure on your machine. They need torch (`pip install '.[lab]'`), run on CUDA, ROCm and
-CPU, and change nothing of a program. This page is written by `python docs/lab_page.py docs/lab > docs/lab.md`{measured}.
+Functions and commands that measure on your machine. They need torch (`pip install '.[lab]'`; JAX for functions of it, `pip install '.[jax]'`)
+and say so where it is missing, run on CUDA, ROCm and CPU, and change nothing of a program. This page is written by `python docs/lab_page.py docs/lab > docs/lab.md`{measured}.
 
 ## Recording
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,13 @@ SHARED = ROOT.parent / "shared"
 ALL_SAMPLES = os.environ.get("ADVISOR_SAMPLES") == "all"
 EACH = {"all": 1, "few": 64}.get(os.environ.get("ADVISOR_SAMPLES", ""), 8)
 """Of so many samples one is read where every one could be: all take many minutes, which only CI spends, and that once; on further Pythons a few do."""
+
+
+def sampled(recordings: Sequence[Any], each: int = EACH) -> list[Any]:
+    """All of them as parameters, of which every `each`th is read and the others skip."""
+    others = pytest.mark.skip(reason="one in so many is read: ADVISOR_SAMPLES=all reads every one")
+    return [recording if at % each == 0 else pytest.param(recording, marks=others) for at, recording in enumerate(recordings)]
+
 
 once = pytest.mark.skipif(os.environ.get("ADVISOR_SAMPLES") == "few", reason="holds tables against traces, which are the same on every Python")
 

@@ -1,13 +1,93 @@
-"""What CONTRIBUTING.md says of the tests, and the architecture's page of the folders."""
+"""The README's code runs as it stands; what CONTRIBUTING.md says of the tests, and the architecture's page of the folders."""
 
 import ast
+import json
 import re
+import shutil
+from pathlib import Path
+
+import pytest
 
 from advisor.cli import app
+from tests.command import advisor
 from tests.golden.readme import current
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
+OWN_RULES = (ROOT / "docs" / "own-rules.md").read_text()
+SAMPLES = ROOT / "samples"
+
+
+def blocks(text: str, language: str, of: str) -> list[str]:
+    """The blocks of code in that language that hold a word."""
+    return [block for block in re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M) if of in block]
+
+
+@pytest.mark.parametrize("page", [README, OWN_RULES], ids=["README.md", "own-rules.md"])
+def test_the_rule_that_is_shown_runs_when_it_is_pasted(page: str, tmp_path: Path) -> None:
+    (code,) = blocks(page, "python", 'rule("')
+    (tmp_path / "mine.py").write_text(code)
+    (name,) = re.findall(r'^@.*rule\("([\w/-]+)"', code, re.M)
+    for sample, found in (("unfused-attention", "findings"), ("memcpy", "clear")):
+        done = advisor("analyze", SAMPLES / sample / "slow.json.gz", "--rules", "mine.py", "-f", "json", "-o", "-", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert [kind for kind in ("findings", "clear", "skipped", "failed") for item in report[kind] if item["rule"] == name] == [found]
+    assert advisor("explain", name, "--rules", "mine.py", cwd=tmp_path).returncode == 0
+
+
+def test_the_library_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(README, "python", "advisor.analyze(")
+    for name, side in (("trace", "slow"), ("before", "slow")):
+        shutil.copy(SAMPLES / "launch-gap" / f"{side}.json.gz", tmp_path / f"{name}.json.gz")
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, object] = {}
+    exec(code, made)
+    said = capsys.readouterr().out
+    assert "launch-gap" in said and str(made["change"].summary) in said  # type: ignore[attr-defined]
+    assert len(made["timeline"].gpu_ops)  # type: ignore[attr-defined]
+
+
+def test_the_recording_in_code_is_one_that_analyze_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    (code,) = blocks(README, "python", "advisor.record(")
+    (own,) = re.findall(r"`(profile\(schedule=.*?\))`", README, re.S)
+    monkeypatch.chdir(tmp_path)
+    net = torch.nn.Linear(8, 8)
+    loader = [torch.ones(4, 8)] * 700
+    exec(code, {"loader": loader, "train": lambda batch: net(batch).sum().backward()})
+    assert {path.name for path in (tmp_path / "recording").iterdir()} == {"light.json.gz", "deep.json.gz", "recording.json"}
+    with eval(own.replace("\n", " "), {"advisor": __import__("advisor"), "profile": torch.profiler.profile, "schedule": torch.profiler.schedule}) as profiler:
+        for batch in loader[:20]:
+            net(batch).sum().backward()
+            profiler.step()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["trace.json.gz"]
+    for written in ("recording", "out"):
+        assert advisor("analyze", written, "-o", f"{written}.html", cwd=tmp_path).returncode == 0
+
+
+def test_the_settings_that_are_shown_are_taken(tmp_path: Path) -> None:
+    (settings,) = blocks(README, "toml", "[tool.advisor]")
+    (rule,) = blocks(README, "python", 'rule("')
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "our_rules.py").write_text(rule)
+    (tmp_path / "pyproject.toml").write_text(settings)
+    done = advisor("analyze", SAMPLES / "launch-gap" / "slow.json.gz", "-f", "json", "-o", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    ran = {item["rule"] for kind in ("findings", "clear", "skipped") for item in report[kind]}
+    assert "team/slow-softmax" in ran and "low-arithmetic-intensity" not in ran
+
+
+def test_the_commands_that_ci_runs_in_bare_environments_are_the_readme_s() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    (pattern,) = re.findall(r"grep '(.*?)' README\.md", script)
+    commands = re.findall(f"{pattern}.*", README, re.M)
+    assert [command.rpartition("&& ")[2] for command in commands] == [
+        ".venv/bin/advisor analyze samples/launch-gap/slow.json.gz", ".venv/bin/python -m pytest",
+    ]  # fmt: skip
+    begins, later = script.index("commands["), script.index("apt-get")
+    assert begins < script.index("${commands[1]}") < later and "install" not in script[begins:later].replace("skipped", "")
 
 
 def reasons():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from advisor.engine.reduce import Judging, Outcome, tried
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.sources import cores, isolated
 from advisor.sources.paths import size_of
 from advisor.sources.ranks import RankTrace
@@ -131,13 +131,10 @@ def serve() -> None:
 
 
 def _on_dask(address: str, traces: Sequence[RankTrace], judging: Judging) -> Iterator[tuple[int, Outcome]]:
-    try:
-        from distributed import Client
-        from distributed import as_completed as completed
-    except ImportError:
-        raise UsageError(
-            "a Dask cluster needs the package distributed", "Install the extra `fleet` with advisor: pip install '.[fleet]' in its checkout"
-        ) from None
+    require("distributed", extra="fleet")
+    from distributed import Client
+    from distributed import as_completed as completed
+
     try:
         client = Client(address.replace("dask://", "tcp://"))
     except OSError as error:

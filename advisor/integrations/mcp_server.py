@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import AdvisorError, UsageError, require
 from advisor.integrations.mcp_tools import DATA, check_arguments, tools_of
 
 if TYPE_CHECKING:
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 def server(root: Path) -> MCPServer:
     """A server of the tools. Raises UsageError where the SDK is not installed."""
-    try:
-        from mcp.server.mcpserver import MCPServer
-        from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.types import Tool, ToolAnnotations
-    except ImportError:
-        raise UsageError(
-            "the Model Context Protocol's SDK is not installed", "Install version 2 or later with advisor: pip install '.[mcp]' in its checkout"
-        ) from None
+    require("mcp.server.mcpserver", extra="mcp")  # of version 2: an earlier one has no such module
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import Tool, ToolAnnotations
+
     tools = {tool.__name__: tool for tool in tools_of(root)}
 
     class Server(MCPServer):

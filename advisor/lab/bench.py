@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.errors import require
 from advisor.knowledge import devices
 from advisor.lab.clock import device_in_use, device_name, settled, synchronize
 from advisor.lab.intensity import bound
@@ -115,6 +116,7 @@ def _leaves(tree: object) -> Iterator[Any]:
 def waited_for(fn: Callable[..., object], args: Sequence[Any], device: str) -> Callable[[], object]:
     """A call that returns when its work is done."""
     if device == "jax":
+        require("jax", extra="jax")
         import jax
 
         return lambda: jax.block_until_ready(fn(*args))

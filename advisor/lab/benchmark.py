@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.lab.bench import host_times, waited_for
 from advisor.lab.clock import device_in_use, synchronize
 
@@ -16,6 +16,7 @@ def benchmark_function(fn: Callable[..., object], args: Sequence[Any], warmup: i
     """Mean seconds of `iterations` calls of `fn(*args)`, waited for each, after `warmup` calls (compilation included)."""
     if iterations < 1:
         raise UsageError(f"{iterations} calls have no mean", "Give 1 iteration or more.")
+    require("torch", extra="lab")
     call = waited_for(fn, args, "cpu")
     for _ in range(warmup):
         call()

@@ -8,6 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from advisor.errors import require
+
 SETTLED_STEPS = 5
 """Steps that are compared with as many before them: few enough that a slow trend shows, enough that one outlier does not."""
 
@@ -17,6 +19,7 @@ SETTLED_WITHIN = 0.1
 
 def device_in_use() -> str:
     """The kind of device that torch already works with in this process, "cpu" where it has touched no other."""
+    require("torch", extra="lab")
     import torch
 
     for kind in ("cuda", "xpu"):

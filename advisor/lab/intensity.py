@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import prod
 from typing import Any
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.knowledge.devices import Peaks
 from advisor.knowledge.op_costs import DTYPE_BYTES, OPS, Cost, op_cost
 
@@ -51,6 +51,7 @@ def cost(op_name: str, shapes: Mapping[str, Any], *, dtype: str = "float32", arg
 
 def _calls(op_name: str, shapes: list[Any], dtype: str, given: Mapping[str, Any]) -> Iterator[tuple[list[Any], list[str], list[str]]]:
     """How a profile would record a call with these tensors: by each of torch's schemas of that op, its defaults filled in."""
+    require("torch", extra="lab")
     import torch
 
     packet = getattr(torch.ops.aten, op_name, None)

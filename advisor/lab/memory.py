@@ -69,11 +69,11 @@ def _on_cpu(fn: Callable[..., object], args: Sequence[Any]) -> MemoryUsage:
 
 def memory_now() -> MemoryUsage:
     """What this process holds of the current device, and the most that it held so far."""
-    import torch
-
     device = device_in_use()
     if device == "cpu":
         return MemoryUsage(0, 0, None, device)
+    import torch
+
     module = torch.get_device_module(device)
     return MemoryUsage(module.max_memory_allocated(), module.memory_allocated(), module.memory_reserved(), device)
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from advisor.errors import require
 from advisor.report.model import Report
 
 
 def profiled(run: Callable[[], object], stacks: bool = False) -> Report:
     """The report of one call, recorded by torch's profiler with shapes; it is one run, so the whole of it counts as one step."""
+    require("torch", extra="lab")
     import torch
     from torch.profiler import ProfilerActivity, profile
 

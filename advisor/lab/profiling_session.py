@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -26,6 +26,7 @@ def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str
     `trace.json` in the current directory, or `trace-1.json` and so on where that exists. Returns the profiler.
     Raises UsageError where the device is not there or the loader is empty.
     """
+    require("torch", extra="lab")
     import torch
     from torch.profiler import ProfilerActivity, profile, schedule
 

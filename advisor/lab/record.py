@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, ref
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.files import PART
 from advisor.lab import profilers
 from advisor.lab.clock import (
@@ -411,6 +411,7 @@ def record(directory: str | os.PathLike[str], **options: int) -> Run:
     Writes `light.json.gz`, `deep.json.gz` and `recording.json`; an earlier recording there is replaced once there is another. Raises UsageError where
     the directory holds such files that are none of ours.
     """
+    require("torch", extra="lab")
     return Run(directory, Options(**options))
 
 

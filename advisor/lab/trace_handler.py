@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advisor.errors import require
 from advisor.lab.clock import StepClock, device_in_use, device_name, without_start_up
 from advisor.lab.export import METADATA_KEY, export
 from advisor.sources.ranks import head
@@ -29,6 +30,7 @@ def trace_handler(directory: str | os.PathLike[str]) -> Callable[[profile], None
     `advisor analyze out/` reads as one process, the latest; what another handler left under these names is replaced, so
     give each a directory of its own.
     """
+    require("torch", extra="lab")
     return _Handler(Path(directory))
 
 

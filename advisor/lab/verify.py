@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.errors import AdvisorError, TraceError, UsageError
+from advisor.errors import AdvisorError, TraceError, UsageError, require
 from advisor.knowledge.devices import same
 from advisor.report.finding import NO_DIFFERENCE
 from advisor.report.numbers import counted
@@ -157,6 +157,7 @@ def verify(before: Callable[[], object], after: Callable[[], object], *, rounds:
 
     Says "no difference" where the interval holds 0 or the gain is below 2 %. Memory is the peak of one call of each.
     """
+    require("torch", extra="lab")
     from advisor.lab.bench import measure_calls
     from advisor.lab.clock import device_in_use, device_name
     from advisor.lab.memory import measure_memory_usage

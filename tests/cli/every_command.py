@@ -23,6 +23,9 @@ SMALL = {"seq_lengths": "8", "impl": "naive", "d_model": "8", "num_heads": "1", 
 QUICK = ("attention",)
 """Commands that are given these."""
 
+MEASURING = ("attention", "bench")
+"""Commands that measure in their own process, by torch."""
+
 
 def type_of(command: str, parameter: Any) -> type:
     """str, Path, int, float or bool: of one of several values too."""

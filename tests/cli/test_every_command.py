@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.cli.every_command import COMMANDS, QUICK, advisor, formats, line, parameters, raw_in, reads, sane
+from tests.cli.every_command import COMMANDS, MEASURING, QUICK, advisor, formats, line, parameters, raw_in, reads, sane
 from tests.fuzz import examples
+from tests.lab.absent import without
 from tests.sources.canaries import files
 
 EVIL = "e'\x1b]0;x\x07\n::error::x\r\n ##[error]##vso[task.x]\x9b31m\u202e\u2066<script>```-->]]>&\u2028"
@@ -51,6 +53,17 @@ def test_any_number_in_any_parameter(command: str, place: Path) -> None:
     for name in parameters(command, int, float):
         for value in NUMBERS:
             sane(advisor(*line(command, place, place / "r.json", **{name: value}), cwd=place), (command, name, value))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_torch_a_command_does_its_work_or_says_what_to_install(command: str, place: Path) -> None:
+    program = f"{sys.executable} -c pass"  # of a user's that imports no torch
+    given = {"before": program, "after": program} if command == "verify" else {"targets": "time:time"}
+    with without("torch", "jax"):
+        done = advisor(*line(command, place, place / "r.json", **given), cwd=place)
+    sane(done, command)
+    told = done.stderr.decode()
+    assert ("pip install '.[lab]'" in told and done.returncode == 2) == (command in MEASURING), told
 
 
 def hostile(folder: Path) -> dict[str, Path]:

@@ -11,12 +11,12 @@ import pytest
 
 from tests.analysed import analysed
 from tests.golden.digest import FOLDER, differences, digest, digested, golden_of, name, recordings, written
-from tests.paths import EACH
+from tests.paths import sampled
 
 RECORDINGS = recordings()
 
 
-@pytest.mark.parametrize("recording", RECORDINGS[::EACH], ids=name)
+@pytest.mark.parametrize("recording", sampled(RECORDINGS), ids=name)
 def test_the_report_says_what_it_said(recording):
     file = golden_of(recording)
     kept = json.loads(file.read_text()) if file.exists() else {}

@@ -16,8 +16,8 @@ from advisor.reports.comparison import formats as of_a_comparison
 from advisor.reports.report import text
 from tests.analysed import analysed
 from tests.golden.digest import FOLDER, name
-from tests.golden.test_golden import EACH, RECORDINGS
-from tests.paths import ROOT
+from tests.golden.test_golden import RECORDINGS
+from tests.paths import ROOT, sampled
 from tests.reports.words import faults, said
 
 
@@ -26,7 +26,7 @@ def test_the_goldens(file: Path) -> None:
     assert not [(where, fault, told) for where, told in said(json.loads(file.read_text())) for fault in faults(told)]
 
 
-@pytest.mark.parametrize("recording", RECORDINGS[::EACH], ids=name)
+@pytest.mark.parametrize("recording", sampled(RECORDINGS), ids=name)
 def test_the_reports_of_samples(recording: Path) -> None:
     report = analysed(recording)
     texts = [*said(json.loads(report.to_json())), *(("text", line.strip()) for line in text.render(report).splitlines() if "idle:" not in line)]

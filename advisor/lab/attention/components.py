@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.knowledge import devices
 from advisor.lab.bench import bench
 from advisor.lab.clock import device_name
@@ -129,6 +129,7 @@ def profile_attention_components(
 
     device: "cuda" where there is one, else "cpu". Raises UsageError where a size is below 1 or d_model does not divide by num_heads.
     """
+    require("torch", extra="lab")
     import torch
     from torch.nn import functional as F
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.lab.bench import bench
 from advisor.lab.memory import measure_memory_usage
 
@@ -88,6 +88,7 @@ def run_level(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, level: int, *, causal: bool = False, mask: torch.Tensor | None = None
 ) -> tuple[Level, torch.Tensor]:
     """One level, measured: nothing is raised or printed where it fails."""
+    require("torch", extra="lab")
     import torch
 
     if level not in range(len(LEVELS)):

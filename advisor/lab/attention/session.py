@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, require
 from advisor.lab.attention.components import COMPONENTS, AttentionProfile, identify_bottleneck, profile_attention_components
 from advisor.lab.attention.levels import LEVELS, Level, run_level
 from advisor.lab.clock import device_name
@@ -106,6 +106,7 @@ def attention_session(
 
     progress: called with each length when it begins. Nothing of the program is changed.
     """
+    require("torch", extra="lab")
     import torch
 
     unknown = [name for name in impl if name not in LEVELS]

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from advisor.sources.kineto.events import MalformedError
 from advisor.sources.kineto.transpose import Piece, decode_in_c, decode_in_python
 from advisor.sources.stream import Stream
 from tests.benchmarks import generate
-from tests.paths import EACH, ROOT, shared_files
+from tests.paths import EACH, ROOT, sampled, shared_files
 from tests.sources.kineto.compare import assert_same_piece
 from tests.sources.kineto.layouts import EVENTS, LAYOUTS, x
 
@@ -35,15 +36,17 @@ installed = pytest.mark.skipif(native.DECODER is None, reason="trace_advisor_nat
 
 LARGE_BYTES = 20_000_000
 """Packed. One of the shared traces is larger, and holds nothing that the others do not: half a minute of the same."""
+
+
+def small(paths: Iterable[Path]) -> list[Path]:
+    return [path for path in paths if path.stat().st_size < LARGE_BYTES]
+
+
 FILES = [
-    path
-    for path in (
-        *sorted((ROOT / "samples").glob("**/*.json.gz"))[::EACH],
-        *shared_files("public/kineto/**/*.json.gz")[:: max(1, EACH // 8)],
-        *shared_files("corpus/kineto/*.json.gz"),
-        *shared_files("hostile/**/*.json*"),
-    )
-    if path.stat().st_size < LARGE_BYTES
+    *sampled(small(sorted((ROOT / "samples").glob("**/*.json.gz")))),
+    *sampled(small(shared_files("public/kineto/**/*.json.gz")), max(1, EACH // 8)),
+    *small(shared_files("corpus/kineto/*.json.gz")),
+    *small(shared_files("hostile/**/*.json*")),
 ]
 
 
