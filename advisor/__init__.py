@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from advisor.compare import compare
     from advisor.engine.rule import Found, rule
     from advisor.engine.run import analyze, schedule
-    from advisor.lab.attention.components import identify_bottleneck, profile_attention_components
+    from advisor.lab.attention.components import profile_attention_components
     from advisor.lab.attention.levels import optimize_attention
     from advisor.lab.attention.session import attention_session
     from advisor.lab.bench import bench
     from advisor.lab.bench_batches import bench_batches
     from advisor.lab.bench_many import bench_all, bench_sizes
     from advisor.lab.benchmark import benchmark_fn, benchmark_function
+    from advisor.lab.bottleneck import identify_bottleneck
     from advisor.lab.intensity import estimate_arithmetic_intensity
     from advisor.lab.memory import measure_memory_usage, profile_memory
     from advisor.lab.profiling_session import full_profiling_session
@@ -54,7 +55,7 @@ _HOMES = {
     "rule": "advisor.engine.rule",
     "compare": "advisor.compare",
     "attention_session": "advisor.lab.attention.session",
-    "identify_bottleneck": "advisor.lab.attention.components",
+    "identify_bottleneck": "advisor.lab.bottleneck",
     "optimize_attention": "advisor.lab.attention.levels",
     "profile_attention_components": "advisor.lab.attention.components",
     "bench": "advisor.lab.bench",

@@ -77,11 +77,11 @@ All are `advisor.NAME` and take torch's tensors; each says in its docstring what
 | `benchmark_function(fn, args, warmup, iterations)` | mean seconds of a call, waited for each |
 | `benchmark_fn(fn, args, num_warmup=5, num_runs=100)` | the same for JAX |
 | `profile_attention_components(seq_len, d_model, num_heads)` | time of the five components; prints as a table |
-| `identify_bottleneck(profile_results)` | the slowest, whether memory or compute bounds it, and why |
+| `identify_bottleneck(profile_results)` | the slowest, whether memory or compute bounds it, and why: of that profile, of times in ms by name, of a report, or of a recording's path |
 | `optimize_attention(Q, K, V, optimization_level)` | attention written out (0), compiled (1), `scaled_dot_product_attention` (2), flash (3), checked against FP64 |
 | `measure_memory_usage(fn, args)` | peak, current and cached bytes |
 | `estimate_arithmetic_intensity(op_name, shapes)` | FLOP a byte of any op that the cost models know |
-| `full_profiling_session(model, dataloader, device='cuda')` | top operations by time and by memory, and a trace |
+| `full_profiling_session(model, dataloader, device='cuda')` | top operations by time and by memory, a trace, and at the end what makes it slow and what to do |
 | `profile_memory()` | prints what is held |
 | `bench`, `bench_all`, `bench_sizes`, `bench_batches` | timings with intervals and rates; side by side; over sizes; over batch sizes |
 | `attention_session` | the five steps over sequence lengths |

@@ -1,6 +1,7 @@
 """The laws of the layout: who may import whom, who may print, what is installed."""
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import advisor
+from advisor.errors import UsageError
 from tests.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -77,6 +80,19 @@ def test_only_the_lab_imports_torch_and_only_when_it_is_asked_to_measure():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name.split(".")[0] in ("torch", "jax") for name in names):
                 assert path.is_relative_to(LAB) and (node in inside or node in checked), path
+
+
+def test_public_names_work_whatever_was_imported_before():
+    """A package of the same name takes a function's place."""
+    code = "import advisor, advisor.cli; print(*(n for n in advisor.__all__ if n[0].islower() and not callable(getattr(advisor, n))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done
+    clash = {path.name for path in (ROOT / "advisor").iterdir()} & {*advisor.__all__}
+    for name in clash:
+        module = importlib.import_module(f"advisor.{name}")
+        with pytest.raises(UsageError, match="there is no capture"):
+            module([], [])
+    assert clash == {"compare"}
 
 
 def test_no_rule_looks_at_the_name_of_the_file_or_its_format():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import UsageError, require
+from advisor.errors import AdvisorError, UsageError, require
+from advisor.report.numbers import counted, percent, share
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -18,12 +19,13 @@ TOP_BY_TIME, TOP_BY_MEMORY = 15, 10
 
 
 def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str = "cuda") -> profile:
-    """Profile a model over its data: 5 batches of warm-up, 20 recorded; print the top operations, export the trace.
+    """Profile a model over its data: 5 batches of warm-up, 20 recorded; print the top operations, export the trace, say what to change.
 
     A model in training mode runs forward and backward (of the sum of what it returns, or of its loss), another without gradients.
     A loader with fewer batches begins again. Batches are tensors, tuples (the first is the input) or mappings (keyword inputs).
-    Prints the 15 operations with most GPU time (CPU time where there is no GPU) and the 10 with most memory. The trace is
-    `trace.json` in the current directory, or `trace-1.json` and so on where that exists. Returns the profiler.
+    Prints the 15 operations with most GPU time (CPU time where there is no GPU) and the 10 with most memory, and at the end what makes the
+    steps slow and what to do about it, as `advisor analyze` says it of the trace. That is `trace.json` in the current directory, or
+    `trace-1.json` and so on where that exists. Returns the profiler.
     Raises UsageError where the device is not there or the loader is empty.
     """
     require("torch", extra="lab")
@@ -54,7 +56,29 @@ def full_profiling_session(model: Module, dataloader: Iterable[Any], device: str
     path = _free(Path("trace.json"))
     profiler.export_chrome_trace(str(path))
     print(f"Exported trace to {path}")
+    print("=== What makes it slow, and what to do ===")
+    if kind == "cpu":
+        print(_longest(averages))
+    print(_said_of(path))
     return profiler
+
+
+def _longest(averages: Sequence[Any]) -> str:
+    """Of a program without a GPU, for which rules have no advice: the op with most time of its own."""
+    ops = [op for op in averages if not op.key.startswith("ProfilerStep")]
+    worst, whole = max(ops, key=lambda op: op.self_cpu_time_total), sum(op.self_cpu_time_total for op in ops)
+    return f"{worst.key} takes {percent(share(worst.self_cpu_time_total, whole))} of the CPU's time by itself, in {counted(worst.count, 'call')}."
+
+
+def _said_of(trace: Path) -> str:
+    """The report in a screen of text. The session has its tables and its trace even where that cannot be judged."""
+    from advisor import reports
+    from advisor.engine.run import analyze
+
+    try:
+        return reports.formats()["text"].render(analyze(trace)).rstrip()
+    except AdvisorError as error:
+        return f"{error.message}\n{error.hint}".rstrip()
 
 
 def _again(batches: Iterable[Any], wanted: int) -> Iterator[Any]:

@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
-from advisor.lab.attention.components import COMPONENTS, AttentionProfile, Component, identify_bottleneck
+from advisor.lab.attention.components import COMPONENTS, AttentionProfile, Component
 from advisor.lab.attention.levels import Level
 from advisor.lab.attention.session import Session, session_charts
+from advisor.lab.bottleneck import identify_bottleneck
 from advisor.lab.intensity import bound
 
 torch = pytest.importorskip("torch")

@@ -172,34 +172,3 @@ def profile_attention_components(
     peaks = devices.find(device_name(device)) if device != "cpu" else None
     made = (Component(name, ms, flops, moved, bound(flops, moved, dtype, peaks)) for name, ms, (flops, moved) in zip(COMPONENTS, times, work, strict=True))
     return AttentionProfile(tuple(made), device_name(device), dtype)
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """limit: "memory", "compute" or "unknown" where the device's rates are not known."""
-
-    component: str
-    percent: float
-    limit: str
-    intensity: float
-    ridge: float | None
-    why: str
-
-    def __str__(self) -> str:
-        limit = "" if self.limit == "unknown" else f", {self.limit}-bound"
-        return f"{self.component}: {self.percent:.1f}% of the time{limit}. {self.why}"
-
-
-def identify_bottleneck(profile_results: AttentionProfile) -> Bottleneck:
-    """The slowest component, its share, whether memory or compute bounds it, and why."""
-    worst = profile_results.bottleneck
-    percent, known = profile_results.share(worst), worst.bound
-    intensity = worst.flops / worst.moved_bytes if worst.moved_bytes else 0.0
-    if known is None:
-        why = f"It does {intensity:.3g} FLOP for each byte; the peak rates of {profile_results.device or 'this device'} are not known."
-        return Bottleneck(worst.name, percent, "unknown", intensity, None, why)
-    side, most = ("below", "moving data") if known.limit == "memory" else ("above", "arithmetic")
-    why = f"It does {intensity:.3g} FLOP for each byte, {side} the device's ridge point of {known.ridge:.3g}: {most} takes longest."
-    if worst.name in FLASH_REMOVES:
-        why += " A fused kernel keeps the scores on the chip."
-    return Bottleneck(worst.name, percent, known.limit, intensity, known.ridge, why)

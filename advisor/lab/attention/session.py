@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from advisor.errors import UsageError, require
-from advisor.lab.attention.components import COMPONENTS, AttentionProfile, identify_bottleneck, profile_attention_components
+from advisor.lab.attention.components import COMPONENTS, AttentionProfile, profile_attention_components
 from advisor.lab.attention.levels import LEVELS, Level, run_level
+from advisor.lab.bottleneck import identify_bottleneck
 from advisor.lab.clock import device_name
 
 
