@@ -30,8 +30,8 @@ class Trace:
         number = number or len(self.rows.get("annotations", [])) + 1
         return self._add("annotations", name=f"ProfilerStep#{number}", pid=PID, tid=MAIN, start_us=start, dur_us=dur)
 
-    def note(self, name: str, start: float, dur: float, tid: int = MAIN) -> Trace:
-        return self._add("annotations", name=name, pid=PID, tid=tid, start_us=start, dur_us=dur)
+    def note(self, name: str, start: float, dur: float, tid: int = MAIN, pid: int = PID) -> Trace:
+        return self._add("annotations", name=name, pid=pid, tid=tid, start_us=start, dur_us=dur)
 
     def op(self, name: str, start: float, dur: float, dims: Any = None, types: Any = None, tid: int = MAIN, sequence: int = -1) -> Trace:
         return self._add(
@@ -39,19 +39,28 @@ class Trace:
             dims=json.dumps(dims) if dims else "", types=json.dumps(types or ["float"] * len(dims)) if dims else "",
         )  # fmt: skip
 
-    def call(self, name: str, start: float, dur: float, correlation: int = -1, tid: int = MAIN) -> Trace:
-        return self._add("api_calls", name=name, pid=PID, tid=tid, start_us=start, dur_us=dur, correlation=correlation)
+    def call(self, name: str, start: float, dur: float, correlation: int = -1, tid: int = MAIN, pid: int = PID) -> Trace:
+        return self._add("api_calls", name=name, pid=pid, tid=tid, start_us=start, dur_us=dur, correlation=correlation)
 
     def gpu(self, start: float, end: float, name: str = "kernel", correlation: int = -1, stream: int = 7, device: int = 0, **more: Any) -> Trace:
         row = {"kind": "kernel", "name": name, "device": device, "stream": stream, "start_us": start, "dur_us": end - start}
         return self._add("gpu_ops", **{**row, "correlation": correlation, **more})
 
     def launch(
-        self, at: float, start: float, end: float, name: str = "kernel", dur: float = 1.0, api: str = "cudaLaunchKernel", tid: int = MAIN, **more: Any
+        self,
+        at: float,
+        start: float,
+        end: float,
+        name: str = "kernel",
+        dur: float = 1.0,
+        api: str = "cudaLaunchKernel",
+        tid: int = MAIN,
+        pid: int = PID,
+        **more: Any,
     ) -> Trace:
         """A call at `at` and the kernel that it launches."""
         self.correlation += 1
-        return self.call(api, at, dur, self.correlation, tid).gpu(start, end, name, self.correlation, **more)
+        return self.call(api, at, dur, self.correlation, tid, pid).gpu(start, end, name, self.correlation, **more)
 
     def copy(self, at: float, dur: float, start: float, end: float, memory: str = "Pageable", size: int = 1 << 20, kind: str = "HtoD", **more: Any) -> Trace:
         """A cudaMemcpyAsync that takes `dur`, and its transfer."""

@@ -156,7 +156,8 @@ def _elsewhere(workspace: Workspace) -> str:
     if len(rows) and gone.mean() > COLLAPSED:
         return f"{int(gone.sum()):,} of {len(rows):,} launches left no GPU op in the trace: this holds for the others"
     if steps.apart > APART_MOST:
-        return f"what repeats holds {percent(1 - steps.apart)} of the device's work: the rest is not judged"
+        judged = f"steps of {steps.kind} hold" if steps.kind else "what repeats holds"
+        return f"{judged} {percent(1 - steps.apart)} of the device's work: the rest is not judged"
     window_us = steps.end_us - steps.start_us
     if not steps.detail.startswith(LAUNCH_SEQUENCE) or (apart_us := sum(_host_beside_us(workspace))) <= window_us:
         return ""

@@ -117,9 +117,11 @@ TABLES: dict[str, dict[str, str]] = {
     # CUDA/HIP runtime and driver calls on host threads; sorted by start.
     "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
     # Framework ops (aten::mm, autograd nodes, compiled Triton calls). Dims, types, strides and concrete
-    # inputs are the recorded JSON text, one category for each distinct value.
+    # inputs are the recorded JSON text, one category for each distinct value. The name is the op's without its
+    # overload, which most recordings leave out: `aten::add` and `Tensor` of `aten::add.Tensor`.
     "cpu_ops": {
         "name": "str",
+        "overload": "str",
         **_THREAD,
         **_TIMES,
         "external_id": "i8",

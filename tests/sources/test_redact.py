@@ -12,6 +12,7 @@ from advisor import analyze
 from advisor.errors import TraceError, UsageError
 from advisor.knowledge import devices
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
+from advisor.knowledge.server_marks import server_step
 from advisor.sources.redact import redact
 from advisor.sources.redact.names import Names, device
 from advisor.sources.secrets_in import secrets_like
@@ -193,7 +194,21 @@ def test_a_device_whose_rates_are_known_stays_that_device():
     assert device("NVIDIA A100-SXM4-80GB of lovelace") == "NVIDIA"
 
 
-@pytest.mark.parametrize("name", ["MoE[experts=8, owner=lovelace]", "FSDP::lovelace/forward", "nccl:lovelace 12", "lovelace", "lovelace 12"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step[DECODE bs=31]", "step[EXTEND bs=15 toks=15360]", "execute_context_1(888_788544)_generation_0(0)",
+        "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)", "[Executor] _forward_step 12: 0 ctx reqs, 32 gen reqs",
+    ],
+)  # fmt: skip
+def test_marks_of_servers_stay(name):
+    assert Names().range(name) == name and server_step(name)
+    assert "lovelace" not in Names().range(name.replace("s=", "lovelace=").replace("_generation", "_lovelace").replace("gen reqs", "lovelace"))
+
+
+@pytest.mark.parametrize(
+    "name", ["MoE[experts=8, owner=lovelace]", "[lovelace] step 3", "FSDP::lovelace/forward", "nccl:lovelace 12", "lovelace", "lovelace 12"]
+)
 def test_a_range_that_marks_no_step_marks_none_under_its_other_name(name):
     given = Names().range(name)
     assert "lovelace" not in given and Names().range(given) == given

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.knowledge.op_names import split_overload
 from advisor.recordings.recording import Recording
 from advisor.recordings.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted
@@ -260,11 +262,16 @@ def _move_annotations(tables: dict[str, pd.DataFrame]) -> None:
     ops["name"] = ops["name"].cat.remove_unused_categories()
 
 
+def _respelled(column: Any, texts: Iterable[str]) -> Any:
+    """The column with these texts for its categories, those that are now equal made one."""
+    numbers: dict[str, int] = {}
+    renumber = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
+
+
 def _one_spelling(column: Any) -> Any:
     """Recorded JSON in one layout, so that equal shapes are one category however the file is indented."""
-    numbers: dict[str, int] = {}
-    renumber = [numbers.setdefault(_respell(text), len(numbers)) for text in column.categories]
-    return categorical(np.array(renumber, np.int32)[column.codes], list(numbers))
+    return _respelled(column, map(_respell, column.categories))
 
 
 # Lists of strings and whole numbers as every writer spells them: all but a few of what is recorded. A number ends where no digit
@@ -279,6 +286,12 @@ def _respell(text: str) -> str:
         return json.dumps(json.loads(text, strict=False), ensure_ascii=False) if text else ""
     except (ValueError, msgspec.DecodeError):
         return text
+
+
+def _by_op(names: Any) -> dict[str, Any]:
+    """The names of ops without their overloads, and the overloads."""
+    ops, overloads = zip(*map(split_overload, names.categories), strict=True)
+    return {"name": _respelled(names, ops), "overload": _respelled(names, overloads)}
 
 
 def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
@@ -300,6 +313,8 @@ def _frame(name: str, merger: Merger, earliest: int) -> pd.DataFrame:
             columns["dur_us"] = values / 1000.0
         else:
             columns[column] = _one_spelling(values) if column in _JSON_COLUMNS else values
+    if name == "cpu_ops":
+        columns |= _by_op(columns["name"])
     # Without a copy: pandas would otherwise hold the whole table three times while it is made.
     rows = len(next(iter(columns.values())))
     recorded = {column: columns[column] if column in columns else empty_column(dtype, rows) for column, dtype in TABLES[name].items()}

@@ -23,6 +23,7 @@ _KEYS = {
     "correlation": "correlation",
     "device": "device",
     "stream": "stream",
+    "original_stream": "original_stream",
     "bytes": "bytes",
     "dma_bytes": "size",
     "direction": "direction",
@@ -84,6 +85,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
     correlation: Scalar = -1
     device: Scalar = None
     stream: Scalar = None
+    original_stream: Scalar = None
     bytes: Scalar = -1
     dma_bytes: Scalar = -1
     direction: str | None = ""

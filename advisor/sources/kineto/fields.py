@@ -74,7 +74,7 @@ _EXTERNAL = ("external_id", "external_id_2021")
 
 TABLE_FIELDS: dict[str, tuple[str, ...]] = {
     "gpu_ops": (
-        "cat", "name", *_PLACE, "correlation", *_EXTERNAL, "shared_bytes", "bytes", "dma_bytes", "grid", "block", "registers", "occupancy",
+        "cat", "name", *_PLACE, "original_stream", "correlation", *_EXTERNAL, "shared_bytes", "bytes", "dma_bytes", "grid", "block", "registers", "occupancy",
         "graph_id", "graph_node_id", "collective", "dtype", "group", "group_ranks", "group_size", "communicator", "collective_sequence",
         "in_elements", "out_elements", "in_split", "out_split", "direction", "kind", "copy_kind", "src_kind", "dst_kind",
     ),

@@ -227,6 +227,13 @@ def _stream(fields: Fields) -> NDArray[np.int64]:
     return _no_unsigned_none(np.where(missing, fields.integers("tid"), own) if missing.any() else own)
 
 
+def _ran_on(fields: Fields) -> NDArray[np.int64]:
+    """The stream that work ran on. Of a CUDA graph's, torch 2.15 can write the lane that it is drawn on as its stream, and the stream beside it."""
+    ran_on = fields.optional("original_stream")
+    drawn = ran_on != MISSING
+    return np.where(drawn, ran_on, _stream(fields)) if drawn.any() else _stream(fields)
+
+
 def _no_unsigned_none(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(values == _UNSIGNED_NONE, -1, values)
 
@@ -251,7 +258,7 @@ def _gpu_ops(fields: Fields) -> dict[str, Column]:
         "kind": kinds,
         "name": fields.texts("name"),
         "device": _device(fields),
-        "stream": _stream(fields),
+        "stream": _ran_on(fields),
         **_ints(fields, "correlation", "shared_bytes", "in_elements", "out_elements", "collective_sequence"),
         "bytes": np.where(own == -1, fields.integers("dma_bytes"), own) if (own == -1).any() else own,
         "external_id": _external_id(fields),

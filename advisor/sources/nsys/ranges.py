@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.knowledge.op_names import split_overload
 from advisor.recordings.timeline import ReadIssue
 from advisor.report.numbers import counted
 from advisor.sources.nsys.process import Processes
@@ -75,13 +76,19 @@ def read(db: Database, texts: dict[int, str], processes: Processes) -> dict[str,
     start, end, thread, sequence, name, dims, is_op = columns
     common = {"start_ns": start, "end_ns": end, "pid": processes.pid(thread), "tid": processes.tid(thread)}
 
-    def rows(chosen: np.ndarray) -> dict[str, Any]:
-        named = categorical(name[chosen], numbers.names())
-        return {**{k: v[chosen] for k, v in common.items()}, "name": named}
+    texts, ops = numbers.names(), is_op > 0
+    named = {number: split_overload(text) for number, text in texts.items()}
+    torch = {
+        "name": categorical(name[ops], {number: op for number, (op, _) in named.items()}),
+        "overload": categorical(name[ops], {number: overload for number, (_, overload) in named.items()}),
+        "sequence": sequence[ops], "dims": categorical(dims[ops], texts),
+    }  # fmt: skip
+    own = {"name": categorical(name[~ops], texts)}
 
-    ops = is_op > 0
-    torch = {**rows(ops), "sequence": sequence[ops], "dims": categorical(dims[ops], numbers.names())}
-    return {"annotations": [rows(~ops)], "cpu_ops": [torch]}
+    def rows(chosen: np.ndarray, columns: dict[str, Any]) -> dict[str, Any]:
+        return {**{k: v[chosen] for k, v in common.items()}, **columns}
+
+    return {"annotations": [rows(~ops, own)], "cpu_ops": [rows(ops, torch)]}
 
 
 def issues(db: Database) -> list[ReadIssue]:

@@ -160,8 +160,8 @@ _SYNCS = frozenset(["event", "stream", "wait", "context", "sync", "synchronize",
 _BACKENDS = frozenset(["nccl", "gloo", "mpi", "ucc", "xccl", "hccl", "rccl", "cpu", "cuda"])
 
 _COUNTS = (
-    "External id", "external id", "correlation", "device", "stream", "bytes", "registers per thread", "shared memory", "est. achieved occupancy %", "graph id",
-    "graph node id", "Group size", "In msg nelems", "Out msg nelems", "Seq", "Src Rank", "Dst Rank", "Sequence number", "Fwd thread id", "Python id",
+    "External id", "external id", "correlation", "device", "stream", "original_stream", "bytes", "registers per thread", "shared memory",
+    "est. achieved occupancy %", "graph id", "graph node id", "Group size", "In msg nelems", "Out msg nelems", "Seq", "Src Rank", "Dst Rank", "Sequence number", "Fwd thread id", "Python id",
     "Python parent id", "Python module id", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "Addr", "Bytes", "Total Allocated", "Total Reserved",
     "Device Type", "Device Id", "context", "queued", "cbid", "priority", "warps per SM", "blocks per SM",
 )  # fmt: skip

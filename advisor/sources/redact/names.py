@@ -16,6 +16,7 @@ from itertools import count
 from advisor.knowledge import devices
 from advisor.knowledge.framework_ranges import BY_FRAMEWORK
 from advisor.knowledge.secrets import masked
+from advisor.knowledge.server_marks import server_step
 
 _CACHED = 1 << 16
 
@@ -37,6 +38,12 @@ _WORDS = frozenset(
     ["a", "aa", "accumulate", "activation", "activations", "active", "adam", "adamw", "after", "all", "amp", "and", "attention", "attn", "augment", "autocast", "await", "backward", "base", "batch", "before", "begin", "bench", "benchmark", "bf16", "bias", "block", "buffer", "build", "cache", "call", "capture", "checkpoint", "chunk", "clip", "collate", "collect", "collective", "comm", "communication", "compile", "compiled", "compute", "conv", "copy", "cpu", "cuda", "d2d", "d2h", "data", "dataloader", "dataset", "decode", "decoder", "device", "dispatch", "dot", "down", "dropout", "embed", "embedding", "encode", "encoder", "end", "epoch", "eval", "evaluate", "evaluation", "event", "exec", "execute", "expert", "experts", "fetch", "fetching", "ffn", "finish", "first", "flush", "fn", "forward", "fp16", "fp32", "fp8", "func", "function", "fused", "fwd", "bwd", "gate", "gather", "gc", "gemm", "generate", "get", "global", "gpu", "grad", "gradient", "gradients", "graph", "group", "h2d", "head", "heads", "host", "idle", "in", "inference", "init", "input", "inputs", "iter", "iteration", "iterations", "kernel", "key", "kv", "last", "layer", "layers", "linear", "lm", "load", "loader", "loading", "local", "log", "logits", "loop", "loss", "lr", "main", "make", "mask", "matmul", "measure", "measured", "memory", "micro", "microbatch", "microstep", "mlp", "model", "module", "moe", "move", "next", "no", "norm", "normalize", "not", "of", "off", "on", "op", "optim", "optimizer", "opt", "out", "output", "outputs", "p2p", "pack", "parallel", "param", "parameters", "params", "phase", "pin", "pinned", "pipeline", "post", "pre", "predict", "prefetch", "prefill", "prepare", "preprocess", "print", "process", "profile", "profiler", "proj", "projection", "prologue", "query", "queue", "rank", "read", "ready", "recv", "reduce", "request", "requests", "reset", "run", "sample", "sampler", "sampling", "scale", "scaler", "schedule", "scheduler", "score", "scores", "second", "send", "serve", "setup", "shard", "shuffle", "softmax", "stage", "start", "state", "step", "steps", "stop", "store", "stream", "sum", "sync", "synchronize", "task", "tensor", "test", "timed", "time", "timing", "to", "token", "tokenize", "tokens", "top", "torch", "total", "train", "trainer", "training", "transfer", "transform", "unpack", "up", "update", "val", "valid", "validate", "validation", "value", "values", "wait", "warm", "warmup", "weight", "weights", "window", "with", "work", "worker", "write", "zero", "python", "pt", "autograd", "thread", "default", "pg", "dp", "tp", "pp", "ep", "cp", "ddp", "fsdp", "rl"]
 )  # fmt: skip
 """Of which the name of a range or a thread may be made: what programs of this kind do, and nobody's name."""
+
+_SERVER_WORDS = frozenset(
+    ["execute", "context", "generation", "new", "cached", "sq", "sk", "sqsq", "sqsk", "executor", "forward", "step", "ctx", "reqs", "tokens", "gen", "bs", "toks", "decode",
+     "extend", "mixed", "target", "verify", "draft", "idle"]
+)  # fmt: skip
+"""Of which the marks of inference servers are made, beside numbers."""
 
 _TOKENS = re.compile(r"[A-Za-z]+\d{0,2}|\d+|[^A-Za-z\d]+")
 _BETWEEN = re.compile(r"[ _\-:#./()\[\]=,|>&+]{1,4}")
@@ -120,7 +127,7 @@ class Names:
 
     def range(self, name: str) -> str:
         """What somebody wrote over a stretch of a program: kept where a framework or plain words say it, else only its number."""
-        if not name or _FRAMEWORK.fullmatch(name) or _plain_words(name):
+        if not name or _FRAMEWORK.fullmatch(name) or _plain_words(name) or _of_server(name):
             return name
         clean = self.plain(name)
         if "::" in clean and _SYMBOL.fullmatch(clean):
@@ -202,6 +209,11 @@ def one_of(known: Callable[[str], object], text: str) -> str:
 def words(text: str, known: frozenset[str]) -> str:
     """The text where each of its words is known, in any case of letters, else nothing."""
     return text if all(word.lower() in known for word in re.findall(r"[^\W_]+", text)) and len(text) < 80 and text.isascii() else ""
+
+
+def _of_server(text: str) -> bool:
+    """Whether a text is the mark of a server's step, which nobody else words."""
+    return bool(server_step(text)) and {*re.findall(r"[^\W\d_]+", text.lower())} <= _SERVER_WORDS
 
 
 def _plain_words(text: str) -> bool:

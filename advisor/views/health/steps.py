@@ -9,6 +9,7 @@ from advisor.report.numbers import counted, duration, interval, percent
 from advisor.report.recording import Health
 from advisor.views.health.grades import HOST, tolerated
 from advisor.views.trace.launches import launched_ops
+from advisor.views.trace.marks import not_judged
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 
@@ -44,16 +45,19 @@ def step_marks(timeline: Timeline, steps: Steps) -> Health:
     if steps.steps < 2:
         return Health(check=check, status="degraded", detail=f"{steps.detail}; a mean of one step may mislead", record_with=again)
     spread = float(np.ptp(steps.periods_us)) / max(steps.step_us, 1e-9)
-    detail = f"{steps.steps} whole steps, {interval(steps.periods_us.min(), steps.periods_us.max())}"
+    detail = f"{steps.steps} whole steps{f' of {steps.kind}' if steps.kind else ''}, {interval(steps.periods_us.min(), steps.periods_us.max())}"
     if spread <= STEP_SPREAD:
-        return Health(check=check, status="ok", detail=f"{detail}: they differ by {percent(spread)} ({tolerated(STEP_SPREAD)})")
+        differ = f"they differ by {percent(spread)} ({tolerated(STEP_SPREAD)})"
+        return Health(check=check, status="ok", detail=f"{detail}: {differ}{not_judged(steps.unjudged)}")
     usual = float(np.median(steps.periods_us))
     far = np.flatnonzero(np.abs(steps.periods_us - usual) > STEP_SPREAD * usual)
     listed = ", ".join(f"no. {i + 1} with {duration(steps.periods_us[i])}" for i in far[:5]) + (" and more" if len(far) > 5 else "")
     return Health(
         check=check,
         status="degraded",
-        detail=f"{detail}: they differ, so no step stands for all" + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else ""),
+        detail=f"{detail}: they differ, so no step stands for all"
+        + (f" (far from the median: {listed})" if 0 < len(far) < steps.steps else "")
+        + not_judged(steps.unjudged),
         record_with="leave warm-up out (schedule's wait and warmup) and record more steps of one kind",
     )
 

@@ -49,5 +49,5 @@ class HostSpans:
         end = start + timeline.api_calls["dur_us"].to_numpy()[rows]
         reach = np.r_[steps.host_start_us, np.maximum.accumulate(end)[:-1]]
         last = float(end.max())
-        wrap = (last, max(steps.host_end_us, last)) if steps.repeats else (last, last)
+        wrap = (last, max(steps.host_end_us, last)) if steps.periodic else (last, last)
         return cls(np.minimum(reach, start), start, wrap, schedule.host_us)

@@ -66,7 +66,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     host_us = np.maximum(start - reach, 0.0)
     dispatch = np.minimum(overlap_with(np.minimum(reach, start), start, host.launch), host_us)
     dispatch[dispatch > LONGEST_DISPATCH_US] = 0.0
-    if steps.repeats:
+    if steps.periodic:
         # What the host does after the last call comes, in the next repeat, before the first.
         last, edge = end.max(keepdims=True), np.array([max(steps.host_end_us, end.max())])
         host_us[0] += float((edge - last)[0])
@@ -88,7 +88,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
     latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
-    earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.repeats else np.empty(0)
+    earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(
         call_row=rows,
@@ -108,7 +108,7 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
         fused=np.zeros(len(op_row), bool),
         begins=_first_of_each(steps.of_host_time(calls["start_us"].to_numpy()[rows])),
         steps=steps.steps,
-        periodic=steps.repeats,
+        periodic=steps.periodic,
     )
 
 
@@ -160,7 +160,7 @@ def begun_us(timeline: Timeline, steps: Steps, rows: Ints) -> Floats:
     """(n,) when each call began. In a window that begins once the device was done with work from before the recording, what was
     called meanwhile counts from there: the host only ran ahead."""
     start: Floats = timeline.api_calls["start_us"].to_numpy()[rows]
-    return start if steps.repeats else np.maximum(start, steps.start_us)
+    return start if steps.periodic else np.maximum(start, steps.start_us)
 
 
 def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:

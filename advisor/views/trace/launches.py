@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,28 @@ class Launches:
         """Rows of `api_calls` that have one of these roles."""
         wanted = [list(cuda_api.ApiRole).index(r) for r in roles]
         return np.flatnonzero(np.isin(self.roles, wanted))
+
+    def by_process(self, timeline: Timeline) -> Ints:
+        """(n_gpu,) the process that launched each GPU op, -1 where no call is known."""
+        pids: Ints = np.r_[timeline.api_calls["pid"].to_numpy(), -1][self.call]
+        return pids
+
+    def of_process(self, timeline: Timeline, process: int) -> Launches:
+        """Those of one process, where several share a recording: what others launched counts as launched by nobody. All of them for -1."""
+        mine = self.by_process(timeline) == process
+        if process < 0 or mine[self.call >= 0].all():
+            return self
+        return replace(self, call=np.where(mine, self.call, -1), start_us=np.where(mine, self.start_us, np.nan))
+
+    def main_process(self, timeline: Timeline, among: Ints | None = None) -> int:
+        """The process that launches most on the device where it and its like launch most, of those given or of all; -1 where none launches anything."""
+        by, device = self.by_process(timeline), timeline.gpu_ops["device"].to_numpy()
+        theirs = by >= 0 if among is None else np.isin(by, among[among >= 0])
+        if not theirs.any():
+            return -1
+        devices, ops = np.unique(device[theirs], return_counts=True)
+        processes, ops = np.unique(by[theirs & (device == devices[ops.argmax()])], return_counts=True)
+        return int(processes[ops.argmax()])
 
     @classmethod
     def build(cls, timeline: Timeline) -> Launches:

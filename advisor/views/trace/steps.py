@@ -12,11 +12,14 @@ from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, uni
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
+from advisor.views.trace.frames import matches
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.marked_ranges import ends_of
+from advisor.views.trace.marks import FEWEST_REPEATS, Marks, Unjudged
 from advisor.views.trace.one_pass import one_pass
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
-from advisor.views.trace.step_marks import FEWEST_REPEATS, LAUNCH_SEQUENCE, Basis, Marks, ranges, step_marks
+from advisor.views.trace.step_marks import LAUNCH_SEQUENCE, Basis, step_marks
 
 _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 
@@ -41,7 +44,9 @@ class Steps:
 
     start_us, end_us: the window. steps: whole steps in it. host_start_us, host_end_us: the host's part of the same
     steps, and host_edges_us (steps + 1,) where each begins. periods_us: (steps,) each step's period. apart: share of the device's work
-    that lies before and after a launch sequence that repeats, less what was copied before it, as weights are.
+    that lies before and after a launch sequence that repeats, less what was copied before it, as weights are; or in marked steps of other kinds
+    than these. kind, unjudged: of which kind they are, "" where nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
+    whether the host issued what it could of it while the device did unrecorded work from before: its own time for a step is not known.
     """
 
     basis: Basis
@@ -53,6 +58,9 @@ class Steps:
     periods_us: Floats
     clock: Literal["gpu", "host"]
     apart: float = 0.0
+    ran_ahead: bool = False
+    kind: str = ""
+    unjudged: tuple[Unjudged, ...] = ()
 
     @property
     def host_start_us(self) -> float:
@@ -68,7 +76,7 @@ class Steps:
     @property
     def begun_us(self) -> float:
         """Where the host's part of the window counts from: what it called while the device did unrecorded work from before ran ahead."""
-        return self.host_start_us if self.repeats else max(self.host_start_us, self.start_us)
+        return self.host_start_us if self.periodic else max(self.host_start_us, self.start_us)
 
     @property
     def host_end_us(self) -> float:
@@ -116,19 +124,25 @@ class Steps:
         """Whether the window holds a repeated step, rather than all that was recorded."""
         return self.basis != "whole"
 
+    @property
+    def periodic(self) -> bool:
+        """Whether the window, run again and again, is the program: not where what came before it was never seen."""
+        return self.repeats and not self.ran_ahead
+
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, startup: StartUp, program: Program) -> Steps:
         whole = "no step marks and no repeating launch sequence: the whole trace is one window"
         for basis, detail, marks in step_marks(timeline, launches):
-            made = _window(timeline, launches, basis, detail, *marks)
+            own = launches.of_process(timeline, marks.process)
+            made = _window(timeline, own, startup, basis, detail, marks.start, marks.end)
             if made is None or made.end_us <= made.start_us:
                 continue
-            if detail == LAUNCH_SEQUENCE and (known := one_pass(timeline, launches, program, marks[0][0], marks[1][-1], len(marks[0]))):
-                whole = f"the {len(marks[0]) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
+            if detail == LAUNCH_SEQUENCE and (known := one_pass(timeline, own, program, marks.start[0], marks.end[-1], len(marks))):
+                whole = f"the {len(marks) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
                 continue
             if basis != "detected":
-                return _warmed(timeline, launches, made)
-            told, share = _apart(timeline, launches, marks)
+                return replace(_warmed(timeline, launches, made), kind=marks.kind, unjudged=marks.unjudged, apart=marks.apart)
+            told, share = _apart(timeline, own, marks)
             return replace(made, detail=made.detail + told, apart=share if detail == LAUNCH_SEQUENCE else 0.0)
         return _whole(timeline, launches, startup, whole)
 
@@ -142,8 +156,8 @@ def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, f
     up, reading results. And its share of the device's work, without what was copied before."""
     dur = timeline.gpu_ops["dur_us"].to_numpy()
     # The last mark begins a step that is not counted, for it may not be whole.
-    last = marks[1][-1] + float(np.median(marks[1] - marks[0]))
-    told, before, after = "", launches.start_us < marks[0][0], launches.start_us > last
+    last = marks.end[-1] + float(np.median(marks.end - marks.start))
+    told, before, after = "", launches.start_us < marks.start[0], launches.start_us > last
     for chosen, where in ((before, "before"), (after, "after")):
         spent = float(dur[chosen].sum())
         if spent >= APART * max(float(dur.sum()), 1e-9):
@@ -153,14 +167,14 @@ def _apart(timeline: Timeline, launches: Launches, marks: Marks) -> tuple[str, f
     return told, float(dur[(before | after) & ~set_up].sum()) / max(float(dur[~set_up].sum()), 1e-9)
 
 
-def _window(timeline: Timeline, launches: Launches, basis: Basis, detail: str, starts: Floats, ends: Floats) -> Steps | None:
+def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Basis, detail: str, starts: Floats, ends: Floats) -> Steps | None:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
     first_kernel = _first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
     if np.isnan(first_kernel).all() or len(starts) == 1:
         if len(starts) > 1:
             return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host")
-        return _single(timeline, launches, basis, detail, float(starts[0]), float(ends[0]))
+        return _single(timeline, launches, startup, basis, detail, float(starts[0]), float(ends[0]))
     known = ~np.isnan(first_kernel)
     if known.sum() < 2 or (np.diff(first_kernel[known]) <= 0).any():
         return _from(basis, detail, starts, starts, "host")
@@ -261,12 +275,12 @@ def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats
     return found
 
 
-def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, start: float, end: float) -> Steps:
-    """One marked step: from its mark (or its first kernel, if earlier steps' work still ran then) to the end of its work."""
+def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Basis, detail: str, start: float, end: float) -> Steps:
+    """One marked step: from its mark (or its first kernel, if earlier steps' work still ran then, recorded or not) to the end of its work."""
     ops = timeline.gpu_ops
     launched = launches.start_us
     inside = (launched >= start) & (launched < end)
-    window_start, window_end = start, end
+    window_start, window_end, ran_ahead = start, end, False
     clock: Literal["gpu", "host"] = "host"
     if inside.any():
         op_start = ops["start_us"].to_numpy()
@@ -276,6 +290,9 @@ def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
             window_start = float(op_start[inside].min())
         window_end = max(end, float(op_end[inside].max()))
         clock = "gpu" if window_end > end else "host"
+        if ran_ahead := window_start < startup.earlier_us < window_end:
+            window_start = startup.earlier_us
+            detail += _after_earlier(startup)
     return Steps(
         basis,
         detail + "; only one whole step was recorded",
@@ -285,7 +302,12 @@ def _single(timeline: Timeline, launches: Launches, basis: Basis, detail: str, s
         1,
         np.array([window_end - window_start]),
         clock,
+        ran_ahead=ran_ahead,
     )
+
+
+def _after_earlier(startup: StartUp) -> str:
+    return f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
 
 
 FEWEST_LEFT, LEAST_LEFT = 8, 0.2
@@ -306,7 +328,7 @@ def _whole(timeline: Timeline, launches: Launches, startup: StartUp, detail: str
     batch = _batch_before(timeline, start)
     if startup.earlier_us > start:
         batch = None
-        detail += f"; begun where the device was done with work from before the recording, {duration(startup.earlier_for_us)} of it"
+        detail += _after_earlier(startup)
         start = startup.earlier_us
     begin = _after_startup(timeline, launches, startup, start)
     if begin is None and batch is not None:
@@ -325,7 +347,7 @@ def _batch_before(timeline: Timeline, start: float) -> float | None:
     notes = timeline.annotations
     if not len(notes):
         return None
-    begun, end = ranges(notes, _MADE_HERE)
+    begun, end = ends_of(notes[matches(notes, _MADE_HERE)])
     # One that was made long before was for something else.
     before = begun[(end <= start) & (start - end <= end - begun)]
     return float(before.max()) if len(before) else None

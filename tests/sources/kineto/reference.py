@@ -88,6 +88,7 @@ def row(table: str, event: dict[str, Any], args: dict[str, Any]) -> dict[str, An
     named = {"name": event["name"], **thread, **times}
     pid = event["pid"] if isinstance(event["pid"], int) else 0
     device = {"device": integer(args.get("device", pid)), "stream": integer(args.get("stream", event["tid"]))}
+    device["stream"] = integer(args.get("original_stream", device["stream"]))
     device["stream"] = -1 if device["stream"] == 2**32 - 1 else device["stream"]
     linked = {
         "correlation": integer(args.get("correlation")),
@@ -99,6 +100,8 @@ def row(table: str, event: dict[str, Any], args: dict[str, Any]) -> dict[str, An
         keys = {"python_id": "Python id", "parent_id": "Python parent id", "module_id": "Python module id"}
         return {**named, **{column: integer(args.get(key)) for column, key in keys.items()}}
     if table == "cpu_ops":
+        spelled = re.fullmatch(r"(.*::\w+)\.(\w+)", event["name"])
+        named |= {"name": spelled[1] if spelled else event["name"], "overload": spelled[2] if spelled else ""}
         keys = {"dims": "Input Dims", "types": "Input type", "strides": "Input Strides", "concrete": "Concrete Inputs"}
         plain = {"kernel_file": "kernel_file", "call_stack": "Call stack", "module": "Module Hierarchy"}
         sent, came = args.get("Dst Rank"), args.get("Src Rank")

@@ -260,6 +260,19 @@ def test_cuspy_copies_say_it_in_their_arguments() -> None:
     ]  # fmt: skip
 
 
+def test_an_op_has_one_name_whatever_the_profiler_was_asked_for() -> None:
+    names = ["aten::add.Tensor", "aten::add", "aten::add.Scalar", "torch.distributed.ddp.reducer::copy_bucket_to_grad", "my.range::op.out", "Optimizer.own"]
+    ops = one(*(x("cpu_op", name, 1 + at) for at, name in enumerate(names))).cpu_ops[1:]
+    assert ops["name"].tolist() == ["aten::add"] * 3 + ["torch.distributed.ddp.reducer::copy_bucket_to_grad", "my.range::op", "Optimizer.own"]
+    assert ops["overload"].tolist() == ["Tensor", "", "Scalar", "", "out", ""]
+    assert list(ops["name"].cat.categories).count("aten::add") == 1
+
+
+@pytest.mark.parametrize(("args", "stream"), [({"stream": 7}, 7), ({"stream": 7, "original_stream": 23}, 23), ({"stream": 7, "annotated_stream": 9}, 7)])
+def test_work_of_a_graph_that_is_drawn_on_another_lane_is_of_the_stream_that_it_ran_on(args: dict[str, Any], stream: int) -> None:
+    assert one({**x("kernel", "k", 1, pid=0, tid=7), "args": args}).gpu_ops["stream"].tolist() == [stream]
+
+
 def test_a_collective_kernel() -> None:
     args = {"Collective name": "allreduce", "dtype": "BFloat16", "Group size": 8, "In msg nelems": 9600, "Out msg nelems": 9601}
     (row,) = one({**x("kernel", "nccl", 1, pid=3), "args": args}).gpu_ops.to_dict("records")

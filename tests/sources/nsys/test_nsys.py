@@ -151,11 +151,12 @@ def test_whole_graphs_are_busy_and_said(tmp_path):
 def test_ranges_are_steps_and_pytorchs_are_ops(tmp_path):
     nvtx = [("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER)",)]
     rows = [(100_000 * i, 100_000 * i + 90_000, 59, f"step {i}", process() | 5, None) for i in range(5)]
-    rows += [(100_000 * i + 10, 100_000 * i + 50_000, 59, "aten::mm, seq = 12, sizes = [[8, 4], [4, 2]]", process() | 5, None) for i in range(5)]
+    rows += [(100_000 * i + 10, 100_000 * i + 50_000, 59, "aten::mm.out, seq = 12, sizes = [[8, 4], [4, 2]]", process() | 5, None) for i in range(5)]
     rows += [(7, None, 34, "a mark", process() | 5, None)]
     work = [s for i in range(5) for s in (call(100_000 * i + 20_000, 100_000 * i + 24_000, i), kernel(100_000 * i + 30_000, 100_000 * i + 60_000, i))]
     timeline = load(export(tmp_path / "a.sqlite", *nvtx, ("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?)", *rows), *work))
-    assert timeline.cpu_ops["name"].unique().tolist() == ["aten::mm"] and timeline.cpu_ops["sequence"].tolist() == [12] * 5
+    assert timeline.cpu_ops[["name", "overload"]].drop_duplicates().to_numpy().tolist() == [["aten::mm", "out"]]
+    assert timeline.cpu_ops["sequence"].tolist() == [12] * 5
     assert timeline.cpu_ops["dims"].iat[0] == "[[8, 4], [4, 2]]" and timeline.source.shapes
     window = analyze(timeline).window
     assert window.basis == "nvtx" and window.step_us == 100

@@ -179,6 +179,44 @@ def test_ranges_of_which_one_holds_all_the_work_are_no_steps():
     assert trace.get(Steps).basis != "nvtx"
 
 
+@pytest.mark.parametrize("name", ["step[{}]", "[train] step {}", "iteration [{}/100]", "[rank 0] step {}"])
+def test_a_bracket_hides_no_step(name):
+    assert ranged((name, (0, 95))).get(Steps).basis == "nvtx"
+
+
+def of_two_processes(name, second_us=37.0, more=0):
+    """Two ranks in one recording, each with a device of its own and marks of the same names, the second somewhat later."""
+    trace = Trace()
+    for s in range(5):
+        for rank in (0, 1):
+            at = 100 * s + second_us * rank
+            trace.note(name.format(s), at, 95, pid=10 + rank, tid=10 + rank)
+            for k in range(4 + more * rank):
+                trace.launch(at + 2 + k, at + 10 + 15 * k, at + 20 + 15 * k, f"k{k}", pid=10 + rank, tid=10 + rank, device=rank)
+    return trace.get(Steps)
+
+
+@pytest.mark.parametrize("name", ["step {}", "ProfilerStep#{}", "step[DECODE bs={}]", "train"])
+def test_steps_are_of_one_process_where_several_mark_them_by_the_same_names(name):
+    steps = of_two_processes(name)
+    assert (steps.steps, steps.step_us, steps.start_us) == (4, 100, 10)
+    assert of_two_processes(name, more=1).start_us == 47, "of the process that launches most, on its own device"
+
+
+def test_a_launch_sequence_is_one_processs_too():
+    steps = of_two_processes("nccl:all_reduce")
+    assert (steps.basis, steps.step_us) == ("detected", 100)
+
+
+def test_a_process_that_marks_nothing_is_in_no_step_of_the_other():
+    trace = Trace()
+    for s in range(4):
+        trace.note("step", 100 * s, 95).launch(100 * s + 20, 100 * s + 30, 100 * s + 60)
+        for k in range(5):
+            trace.launch(100 * s + 5 + k, 100 * s + 9 + 4 * k, 100 * s + 12 + 4 * k, "other", pid=2, tid=2, device=1)
+    assert trace.get(Steps).start_us == 30
+
+
 def test_ranges_that_overlap_each_other_are_no_steps():
     assert ranged(("request {}", (0, 150))).get(Steps).basis == "whole"
 

@@ -1,0 +1,185 @@
+"""Ranges that mark steps on the host: an inference server's, by its names, and the program's own, by what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Ints
+from advisor.knowledge.framework_ranges import BY_FRAMEWORK
+from advisor.knowledge.server_marks import phase, server_step
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.jitted_steps import may_mark
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.marks import FEWEST_REPEATS, Marks, of_one_kind
+
+_NUMBER = re.compile(r"\d+")
+
+COVERED, UNEVEN = 0.5, 3.0
+"""Ranges that cover less of the run than this, at periods further apart than this factor, do not mark its steps."""
+
+
+def ends_of(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    start = rows["start_us"].to_numpy()
+    return start, start + rows["dur_us"].to_numpy()
+
+
+def of_one_process(rows: pd.DataFrame, timeline: Timeline, launches: Launches) -> tuple[pd.DataFrame, int]:
+    """Where several processes share a recording, as ranks of one file, each marks its own steps: those of the one that launches most on the
+    device with most work, as that device's first kernels are where steps begin. -1 where none that marks launches anything."""
+    pids = rows["pid"].to_numpy()
+    process = launches.main_process(timeline, np.unique(pids))
+    return (rows if process < 0 else rows[pids == process]), process
+
+
+def server_steps(timeline: Timeline, launches: Launches) -> Marks | None:
+    """Each forward pass of an inference server, which it marks by its kind."""
+    rows, process = of_one_process(_named(timeline.annotations, server_step), timeline, launches)
+    return _by_kind(rows, server_step, timeline, launches.of_process(timeline, process), process) if len(rows) else None
+
+
+def _named(frame: pd.DataFrame, kind_of: Callable[[str], str]) -> pd.DataFrame:
+    """The ranges whose names say a kind of step."""
+    kinds = np.array([*(bool(kind_of(name)) for name in frame["name"].cat.categories), False], bool)
+    return frame[kinds[frame["name"].cat.codes.to_numpy()]]
+
+
+def _by_kind(rows: pd.DataFrame, kind_of: Callable[[str], str], timeline: Timeline, launches: Launches, process: int, fewest: int = 1) -> Marks | None:
+    """Ranges that each say their kind, as marks of one kind (see `of_one_kind`); of those inside each other the outer ones."""
+    rows = rows.sort_values(["start_us", "dur_us"], ascending=[True, False], kind="stable")
+    start, end = ends_of(rows)
+    outer = end > np.r_[-np.inf, np.maximum.accumulate(end)[:-1]]
+    start, end = start[outer], end[outer]
+    worked = _work_before(timeline, launches)
+    done = np.array([worked(float(at)) for at in (*start, end[-1])])
+    return of_one_kind([kind_of(name) for name in rows["name"][outer]], start, end, np.diff(done), process, fewest)
+
+
+MOST_WORK = 0.6
+"""Of a process's GPU work, what its steps launch: less, and what is marked is a part of the program."""
+
+
+def repeated_range(timeline: Timeline, launches: Launches, fewest: int = FEWEST_REPEATS) -> Marks | None:
+    """The user's own range that repeats, does not overlap itself and launches most of the GPU's work; the longest such. Where ranges are named as
+    kinds of steps, those of one kind."""
+    frame = timeline.annotations
+    if (mine := may_mark(timeline)) is not None:
+        frame = frame[mine]
+    if not len(frame) or not len(timeline.gpu_ops):
+        return None
+    stems = np.array([_NUMBER.sub("#", n) if not BY_FRAMEWORK.search(n) else "" for n in frame["name"].cat.categories])
+    own, process = of_one_process(frame[(stems != "")[frame["name"].cat.codes.to_numpy()]], timeline, launches)
+    launches = launches.of_process(timeline, process)
+    worked = _work_before(timeline, launches)
+
+    def holds_most(start: Floats, end: Floats) -> bool:
+        done = [worked(float(at)) for at in (*start, end[-1])]
+        return bool(done[-1] - done[0] > MOST_WORK * worked(np.inf) and max(np.diff(done)) <= MOST_OF_ALL * (done[-1] - done[0]))
+
+    phases = _named(own, phase)
+    several = len(set(map(phase, phases["name"].unique()))) > 1 and holds_most(*ends_of(phases))
+    if several and (marks := _by_kind(phases, phase, timeline, launches, process, FEWEST_REPEATS)) and not (marks.start[1:] < marks.end[:-1]).any():
+        return marks
+    _, stem_of_name = np.unique(stems, return_inverse=True)
+    found: list[tuple[float, int, tuple[Floats, Floats], Ints]] = []
+    for stem, name, start, end in _by_stem(own, stem_of_name):
+        if len(start) >= fewest and not (start[1:] < end[:-1]).any() and _paces(start, end) and holds_most(start, end):
+            found.append((float(np.median(end - start)), stem, (start, end), name))
+    # The longest first: the others need no closer look once it holds.
+    for _, stem, span, names in sorted(found, key=lambda one: -one[0]):
+        named = stem_of_name == stem
+        if named.sum() == 1 or (_as_long(names, *span) and not _parts_of_a_step(timeline, launches, named, process, *span)):
+            return Marks(*span, process)
+    return None
+
+
+MOST_OF_ALL = 0.9
+"""Of the work between the first and the last of ranges that repeat: where one holds more, the others are not its like."""
+
+
+def _by_stem(frame: pd.DataFrame, stem_of_name: Ints) -> Iterator[tuple[int, Ints, Floats, Floats]]:
+    """Each stem's ranges, their names, starts and ends, by start, in one pass over the rows however many stems there are."""
+    codes = frame["name"].cat.codes.to_numpy()
+    stems = stem_of_name[codes]
+    order = np.argsort(stems, kind="stable")
+    start, dur, codes, stems = frame["start_us"].to_numpy()[order], frame["dur_us"].to_numpy()[order], codes[order], stems[order]
+    edges = np.flatnonzero(np.diff(np.r_[-1, stems, stems.max(initial=-1) + 1]))
+    for first, last in pairwise(edges.tolist()):
+        yield int(stems[first]), codes[first:last], start[first:last], start[first:last] + dur[first:last]
+
+
+def _work_before(timeline: Timeline, launches: Launches) -> Callable[[float], float]:
+    """How many microseconds of GPU work the host had launched before a time."""
+    known = np.flatnonzero(~np.isnan(launches.start_us))
+    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    at, total = launches.start_us[known], np.r_[0.0, np.cumsum(timeline.gpu_ops["dur_us"].to_numpy()[known])]
+    return lambda time_us: float(total[np.searchsorted(at, time_us)])
+
+
+ALIKE = 0.5
+"""Steps run the same program: at least half of them begin with the same kernel. Layers that are only numbered do not."""
+
+
+ORDER = 10.0
+"""By this much ranges differ that a program only numbers, as parts of one pass: steps run the same program."""
+
+
+def _as_long(name: Ints, start: Floats, end: Floats) -> bool:
+    """Whether ranges whose names differ by a number are about as long as steps are: at least half of them within an order of magnitude of their
+    median, since a first one may compile. Of numbers that come round again, as parts' do, all but one have such a median."""
+    lasts = np.maximum(end - start, 1e-9)
+    if not _alike(lasts).mean() >= 0.5:
+        return False
+    names, count = np.unique(name, return_counts=True)
+    if np.median(count) < 2:
+        return True
+    return bool((~_alike(np.array([np.median(lasts[name == one]) for one in names]))).sum() <= 1)
+
+
+def _alike(lasts: Floats) -> np.ndarray:
+    usual = float(np.median(lasts))
+    alike: np.ndarray = (lasts * ORDER >= usual) & (lasts <= usual * ORDER)
+    return alike
+
+
+def _parts_of_a_step(timeline: Timeline, launches: Launches, named: np.ndarray, process: int, start: Floats, end: Floats) -> bool:
+    """Whether ranges whose names differ by a number are layers rather than steps: several of them stand in each repeat of a longer
+    range of their thread, or what they launch differs."""
+    frame = timeline.annotations
+    if process >= 0:
+        frame = frame[frame["pid"] == process]
+    mine = named[frame["name"].cat.codes.to_numpy()]
+    thread = frame["tid"].to_numpy()
+    first, last = frame["start_us"].to_numpy(), (frame["start_us"] + frame["dur_us"]).to_numpy()
+    others = ~mine & np.isin(thread, thread[mine])
+    held = np.searchsorted(start, last, "left") - np.searchsorted(start, first, "left")
+    # A range around all of them is the loop; one that comes again and again with several in it is the step.
+    around = others & (held >= 2) & ~((first <= start[0]) & (last >= end[-1]))
+    if np.bincount(frame["name"].cat.codes.to_numpy()[around], minlength=1).max() >= 2:
+        return True
+    firsts = _first_kernels(timeline, launches, start, end)
+    return len(firsts) >= FEWEST_REPEATS and np.unique(firsts, return_counts=True)[1].max() < ALIKE * len(firsts)
+
+
+def _first_kernels(timeline: Timeline, launches: Launches, start: Floats, end: Floats) -> Ints:
+    """The name of the first op that each range launched, for those that launched any."""
+    known = np.flatnonzero(~np.isnan(launches.start_us))
+    known = known[np.argsort(launches.start_us[known], kind="stable")]
+    at = np.searchsorted(launches.start_us[known], start)
+    inside = at < len(known)
+    inside[inside] &= launches.start_us[known[at[inside]]] < end[inside]
+    found: Ints = timeline.gpu_ops["name"].cat.codes.to_numpy()[known[at[inside]]].astype(np.int64)
+    return found
+
+
+def _paces(start: Floats, end: Floats) -> bool:
+    """Whether ranges divide the run into steps: they cover most of it, or come at an even pace. An op's range does neither."""
+    if (end - start).sum() >= COVERED * (end[-1] - start[0]):
+        return True
+    periods = np.diff(start)
+    usual = float(np.median(periods))
+    return bool((periods > usual / UNEVEN).mean() > 0.9 and (periods < usual * UNEVEN).mean() > 0.9)

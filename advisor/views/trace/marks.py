@@ -1,0 +1,88 @@
+"""Marks of steps on the host, and which of them are judged where they are of several kinds, as a server's prefill and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Mask
+from advisor.report.numbers import duration
+
+FEWEST_REPEATS = 3
+"""Fewer repeats than this are not a pattern: any two equal kernels would be one."""
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """Marked steps outside of the window: of which kind, how many, and how long each takes."""
+
+    kind: str
+    count: int
+    each_us: float
+
+    def __str__(self) -> str:
+        return f"{self.count:,} of {self.kind} ({duration(self.each_us)} each)"
+
+
+def not_judged(unjudged: tuple[Unjudged, ...]) -> str:
+    """The end of a sentence about the steps that are judged."""
+    return f"; not judged: {' and '.join(map(str, unjudged))}" if unjudged else ""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Start and end of each step on the host. process: whose launches they are of, -1 where nothing tells processes apart. kind: of which kind
+    they are, "" where names say none; unjudged: what else is marked; apart: share of the marked work that steps of other kinds hold."""
+
+    start: Floats
+    end: Floats
+    process: int = -1
+    kind: str = ""
+    unjudged: tuple[Unjudged, ...] = ()
+    apart: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def told(self) -> str:
+        """The kind of the steps and what is not judged, as the end of a sentence about them."""
+        return f", those of {self.kind}{not_judged(self.unjudged)}" if self.kind else ""
+
+
+def of_one_kind(kinds: Sequence[str], start: Floats, end: Floats, work_us: Floats, process: int, fewest: int = 1) -> Marks | None:
+    """Of marks in a row, the longest stretch of the kind that is judged, if it is of so many: steps of two kinds have no mean. The mark behind
+    the stretch closes it, whatever kind it is of. work_us: what the device does for each; where it does nothing, the host's time counts.
+
+    Judged is the kind with most work of those that repeat, or the most frequent one where none does.
+    """
+    names, kind, count = np.unique(np.asarray(kinds, object), return_inverse=True, return_counts=True)
+    total = np.bincount(kind, weights=work_us if work_us.any() else end - start)
+    repeats = count >= FEWEST_REPEATS
+    judged = int(np.argmax(np.where(repeats, total, -1.0))) if repeats.any() else int(np.lexsort((total, count))[-1])
+    first, last = longest_run(kind == judged)
+    if last - first < fewest:
+        return None
+    left = np.ones(len(kind), bool)
+    left[first:last] = False
+    unjudged = tuple(_unjudged(name, left & (kind == number), start, end) for number, name in enumerate(names) if (left & (kind == number)).any())
+    return Marks(start[first : last + 1], end[first : last + 1], process, str(names[judged]), unjudged, 1 - float(total[judged] / max(total.sum(), 1e-9)))
+
+
+def _unjudged(kind: str, rows: Mask, start: Floats, end: Floats) -> Unjudged:
+    """A step lasts to where the next begins, which only the last mark of all does not say."""
+    each_us = np.r_[np.diff(start), end[-1] - start[-1]][rows]
+    whole = each_us[:-1] if rows[-1] and len(each_us) > 1 else each_us
+    return Unjudged(kind, len(each_us), float(whole.mean()))
+
+
+def longest_run(good: Mask) -> tuple[int, int]:
+    """Where the longest stretch of True begins and ends, the first of several; (0, 0) where there is none."""
+    edges = np.flatnonzero(np.diff(np.r_[0, good.astype(np.int8), 0]))
+    if not len(edges):
+        return 0, 0
+    begins, ends = edges[::2], edges[1::2]
+    at = int(np.argmax(ends - begins))
+    return int(begins[at]), int(ends[at])
