@@ -7,6 +7,9 @@ import numpy as np
 from advisor.intervals import Floats, Ints
 from advisor.views.replay.gpu_work import GpuWork
 
+WAITING = 1.5
+"""A collective that takes longer than this many times the shortest one like it waits for other ranks in the rest."""
+
 
 def transfer_us(work: GpuWork, at: Ints, waiting: float) -> Floats:
     """(n,) of each collective: as long as the shortest of its kernel, grid and size takes, and `waiting` times that at most."""

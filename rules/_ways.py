@@ -185,6 +185,42 @@ def of_server(program: Program) -> Fix | None:
     return _SERVERS.get(program.server)
 
 
+_SCHEDULING = {
+    "vLLM": Fix(
+        title="Let vLLM plan the next step while the GPU works on this one",
+        steps=(
+            "Turn async scheduling on where the version has it and does not by itself: the next step is planned and launched before this one's tokens are read.",
+            "Then look at what is left between steps: tokenising and sending answers belong in other processes than the engine's.",
+        ),
+        code=Code(before="vllm serve MODEL", after="vllm serve MODEL --async-scheduling"),
+        url="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
+        risk="Some features need each step's tokens before the next is planned, and turn it off.",
+    ),
+    "SGLang": Fix(
+        title="Let SGLang plan the next step while the GPU works on this one",
+        steps=("Leave the overlap scheduler on: start the server without --disable-overlap-schedule.",),
+        code=Code(before="python -m sglang.launch_server --model-path MODEL --disable-overlap-schedule", after="python -m sglang.launch_server --model-path MODEL"),
+        url="https://docs.sglang.ai/advanced_features/server_arguments.html",
+        risk="Some features need each step's tokens before the next is planned, and turn it off.",
+    ),
+    "TensorRT-LLM": Fix(
+        title="Let TensorRT-LLM plan the next step while the GPU works on this one",
+        steps=("Leave the overlap scheduler on.",),
+        code=Code(before="llm = LLM(model, disable_overlap_scheduler=True)", after="llm = LLM(model)"),
+        url="https://nvidia.github.io/TensorRT-LLM/",
+        risk="Some features need each step's tokens before the next is planned, and turn it off.",
+    ),
+}  # fmt: skip
+
+PLANS_WHY = "a server reads each step's tokens to send them on and to plan the next step; whether it can do that beside the GPU's work is its version's and its options'"
+PLANS_DECIDE = "the same requests served with and without that option"
+
+
+def planning_of(program: Program) -> Fix | None:
+    """How an inference server is told to plan the next step beside the GPU's work; None where the program is none."""
+    return _SCHEDULING.get(program.server)
+
+
 SINGLE_IN_CUDA = Fix(
     title="Compute in single precision",
     steps=(

@@ -8,8 +8,9 @@ from advisor.engine.rule import Found, Outcome, Share, rule
 from advisor.intervals import Floats, overlap_with
 from advisor.report.finding import Clear, Code, Evidence, Fix
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._collectives import sizes_known, transfer_us
+from advisor.rules._collectives import WAITING, sizes_known, transfer_us
 from advisor.rules._phrases import a_step
+from advisor.rules._sums import MIN_SHARE, needed, needed_of_job
 from advisor.rules._ways import BUCKETS
 from advisor.views.ranks.communication import Communication, OneRank
 from advisor.views.ranks.edits import Ahead, JobEdits, LessComputing, Several, Transfers
@@ -21,9 +22,6 @@ from advisor.views.time.device_time import total
 LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.0, 0.35, 1.0
 """Of the time that moves data, what overlap gains: 20 to 60 % in four pairs on two H200 over NVLink. It may be nothing where the
 next op needs the result, and all of the exposed time where the rest is waiting for a rank that can be made faster."""
-
-WAITING = 1.5
-"""A collective that takes longer than this many times the shortest one like it waits for other ranks in the rest."""
 
 
 REDUCES = (0.2, 0.35, 0.7)
@@ -52,7 +50,9 @@ def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.1
     The time in which communication runs and no other kernel does, from `min_exposed_share` of the step ({min_exposed_share}; less
     cannot be told from noise). One rank cannot tell transfer from waiting: what a collective takes, up to 1.5 times the
     shortest one of its kernel and size, counts as transfer. `low` is 0 (the next op may need the result), `expected` 35 % of
-    the transfer, `high` all that is exposed.
+    the transfer, `high` all that is exposed. Where the next op needs most of it, as the sums of tensor parallelism (kernels stand before and behind each,
+    none beside it, no backward pass is under way), overlap gains nothing: possible is that each becomes faster (likely half of those under 100 µs, which
+    take their hops one after the other: a ring has 2 (n - 1), a sum in one shot one; `low`: nothing, `high`: all).
 
     In a job all ranks are at hand and waiting is known: only the transfer counts, from the arrival of the last rank to the end.
     Gathers and scatters could be fetched ahead; all-reduces count where they stand in runs, since one between two products may be
@@ -63,7 +63,8 @@ def exposed_communication(seen: Communication, *, min_exposed_share: Share = 0.1
     How to fix it
     First see which it is: record every rank and give their directory to `advisor analyze`; it matches the collectives and names
     the rank that the others wait for. Then overlap what is transfer: buckets of gradients beside the backward pass
-    (`DistributedDataParallel`), prefetched parameters (`fully_shard`), two micro-batches in turn for expert parallelism.
+    (`DistributedDataParallel`), prefetched parameters (`fully_shard`), two micro-batches in turn for expert parallelism. Sums that the next op needs: an
+    all-reduce in one shot over shared memory, a CUDA graph, fewer ranks.
 
     When to ignore it
     When ranks were held up by the recording itself, or the model is so split that nothing is left to compute meanwhile.
@@ -93,16 +94,19 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
         return Clear(why=f"communication that overlaps no computing takes {percent(share)} of the step, reported from {min_exposed_share:.0%}")
     start = work.column("start_us")[mine]
     exposed: Floats = np.minimum(overlap_with(start, start + work.dur_us[mine], main.communication), work.dur_us[mine])
-    moving = np.minimum(exposed, transfer_us(work, mine, WAITING))
+    at_once = one.sums.needed[work.rows[mine]]
+    if exposed[at_once].sum() > exposed[~at_once].sum():
+        return needed(one, mine[at_once], exposed[at_once])
+    moving = np.where(at_once, 0.0, np.minimum(exposed, transfer_us(work, mine, WAITING)))
     rows = work.rows[mine]
     names = [str(name)[:100] for name in work.column("name")[mine]]
-    edits = [exposed * 0.0, HIDDEN * moving, exposed]
+    edits = [exposed * 0.0, HIDDEN * moving, np.where(at_once, 0.0, exposed)]
     spent = share * work.step_us
-    waiting = max(0.0, float((exposed - moving).sum())) / work.schedule.steps
+    waiting = max(0.0, float((exposed - moving)[~at_once].sum())) / work.schedule.steps
     mostly_waits = waiting > 0.5 * spent
     return Found(
         summary=f"{a_step(count, 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)} in which nothing is computed."
-        + (_said(duration(waiting), sizes_known(work, mine[exposed > moving])) if waiting >= 0.01 * spent else "")
+        + (_said(duration(waiting), sizes_known(work, mine[(exposed > moving) & ~at_once])) if waiting >= 0.01 * spent else "")
         + ("" if mostly_waits else " One rank alone cannot tell waiting from transfer."),
         edits=Edits(*(WithDurations(mine, work.dur_us[mine] - gone) for gone in edits)),
         removes="communication that no computing hides",
@@ -114,20 +118,7 @@ def _of_rank(one: OneRank, min_exposed_share: float) -> Outcome:
         evidence=witness.of_gpu(rows, names),
         confidence=0.8,
         cause="communication",
-        fix=Fix(
-            title="Record all ranks to see who waits for whom, then overlap what is transfer",
-            steps=(
-                "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory.",
-                "Where the ranks arrive together, the time is transfer: overlap it, or send less (larger buckets, bf16 gradients, fewer layers gathered).",
-                "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
-            ),
-            code=Code(
-                before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size",
-                after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes",
-            ),
-            url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
-            risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
-        ),
+        fix=_RECORD_TRAINING if one.program.training or one.program.framework == "jax" else _RECORD,
     )
 
 
@@ -139,6 +130,8 @@ def _said(waiting: str, known: bool) -> str:
 
 
 def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
+    if exposure.needed_us >= max(MIN_SHARE * exposure.step_us, exposure.transfer_us):
+        return needed_of_job(job, exposure)
     if not exposure.collectives:
         return Clear(why=f"exposed transfers take {percent(exposure.all_us / exposure.step_us)} of the step; none of them could run beside computing")
     gathers = tuple(c for c, g in zip(exposure.collectives, exposure.gathers.tolist(), strict=True) if g)
@@ -159,14 +152,16 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
     return Found(
         title="Weights are gathered where nothing runs beside it"
         if len(gathers) >= len(reduces)
-        else "Gradients are averaged after the backward pass, not beside it",
+        else "Gradients are averaged after the backward pass, not beside it"
+        if job.trains
+        else "Ranks add up where nothing runs beside it",
         summary=f"{count:.0f} {what} a step move data for {duration(exposure.transfer_us)} of {duration(exposure.step_us)} "
         "while no rank computes; they could run beside computing.",
         evidence=(
             Evidence(label=f"exposed transfers of {what}, a step", start_us=0.0, dur_us=exposure.transfer_us, count=max(round(count), 1)),
             Evidence(label="exposed transfers of all collectives, a step", start_us=0.0, dur_us=exposure.all_us),
         ),
-        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS,
+        fix=_GATHER_AHEAD if len(gathers) >= len(reduces) else BUCKETS if job.trains else _BESIDE,
         edits=JobEdits(low, expected, high),
         removes="transfers that could run beside computing",
         confidence=0.8,
@@ -174,6 +169,35 @@ def _of_job(job: Job, exposure: Exposure, min_gain_share: float) -> Outcome:
         ranks=job.numbers,
     )
 
+
+_RECORDED = (
+    "Record the same steps on every rank, one file each in a directory, and run advisor analyze on the directory.",
+    "Where the ranks arrive together, the time is transfer: overlap it, or send less ({less}).",
+    "Where one rank comes late, make that one faster: the others' collectives shrink by themselves.",
+)
+_RECORD_TRAINING = Fix(
+    title="Record all ranks to see who waits for whom, then overlap what is transfer",
+    steps=tuple(step.format(less="larger buckets, bf16 gradients, fewer layers gathered") for step in _RECORDED),
+    code=Code(
+        before="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= world_size",
+        after="model = DistributedDataParallel(model, gradient_as_bucket_view=True)\n...\nloss.backward()  # averages as it goes",
+    ),
+    url="https://docs.pytorch.org/docs/stable/notes/ddp.html",
+    risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
+)
+_RECORD = Fix(
+    title="Record all ranks to see who waits for whom, then overlap what is transfer",
+    steps=tuple(step.format(less="16 bits, larger messages, fewer ranks") for step in _RECORDED),
+    code=Code(
+        before="dist.all_reduce(x)\ny = other(z)",
+        after="work = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()",
+    ),
+    url="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce",
+    risk="Beside a collective the products run slower, since it takes multiprocessors and memory rate.",
+)
+"""Where nothing is trained."""
+
+_BESIDE = Fix(title="Start collectives early and wait for them late", steps=_RECORD.steps[1:], code=_RECORD.code, url=_RECORD.url, risk=_RECORD.risk)
 
 _GATHER_AHEAD = Fix(
     title="Fetch the next layer's weights while this one computes",

@@ -15,7 +15,7 @@ from advisor.rules._batches import made_anew
 from advisor.rules._copying import sent_narrow
 from advisor.rules._host_work import host_work
 from advisor.rules._phrases import led_by
-from advisor.rules._ways import for_program
+from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.views.groups import distinct
 from advisor.views.replay.edits import Edits, combine, gpu_us_removed
 from advisor.views.replay.gpu_work import GpuWork
@@ -158,7 +158,11 @@ def _between_launches(
         evidence=evidence,
         confidence=0.85 if known and told.any() else 0.5,
         at_most="high" if seen else "medium",
-        fix=for_program(program, "host-bound", host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum())),
+        status="possible" if program.server else "found",
+        possible_why=PLANS_WHY if program.server else "",
+        decide_with=PLANS_DECIDE if program.server else "",
+        fix=planning_of(program)
+        or for_program(program, "host-bound", host_work(main, sent_narrow(sent), reads=read_us >= HALF * (end - start)[of_main].sum())),
     )
 
 

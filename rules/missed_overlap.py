@@ -9,26 +9,22 @@ from advisor.intervals import Floats, Ints, Mask, overlap_with, union
 from advisor.knowledge.kernel_names import PRODUCTS
 from advisor.report.finding import Clear
 from advisor.report.numbers import counted, duration, percent
-from advisor.rules._collectives import transfer_us
+from advisor.rules._collectives import WAITING, transfer_us
 from advisor.rules._phrases import a_step
 from advisor.rules._ways import BUCKETS
 from advisor.views.replay.edits import Edits, WithDurations
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.needed_sums import HIDDEN_ALREADY, NeededSums
+from advisor.views.trace.program import Program
 
 LEAST_HIDDEN, HIDDEN, MOST_HIDDEN = 0.2, 0.35, 0.7
 """Shares of the transfer that overlap gains. Beside a collective the products run slower, since it takes multiprocessors and
 memory rate: four pairs on two H200 over NVLink gained 20 to 60 % of it. Slower links leave more to hide."""
 
-HIDDEN_ALREADY = 0.1
-"""Of a collective: more beside computing than this is overlapped by design, as far as it goes."""
-
-WAITING = 1.5
-"""A collective that takes longer than this many times the shortest one like it waits for another rank: overlap hides no wait."""
-
 
 @rule("missed-overlap", relies_on=("kernels",), min_saving_share=0.03, explains=("exposed-communication",))
-def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_overlapped_share: float = 0.1) -> Outcome:
+def missed_overlap(work: GpuWork, witness: Witness, sums: NeededSums, program: Program, *, min_run: int = 4, max_overlapped_share: float = 0.1) -> Outcome:
     """Gradients are averaged after the backward pass, not beside it
 
     What it is
@@ -40,8 +36,8 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
 
     How it is measured
     Collectives of which less than a tenth overlaps computing, whatever their stream, in runs of `min_run` or more ({min_run})
-    without a product, convolution or attention between them: a sum that the next product needs, as tensor parallelism makes
-    them, is not counted. A program of whose collectives more than `max_overlapped_share` ({max_overlapped_share}) of the time
+    without a product, convolution or attention between them: a sum that the next op needs, as tensor parallelism makes
+    them in a forward pass, is not counted, nor is any where nothing is trained. A program of whose collectives more than `max_overlapped_share` ({max_overlapped_share}) of the time
     runs beside computing overlaps them by design (16 to 67 % in DistributedDataParallel on two and four GPUs, none where they
     follow the backward pass): what is left exposed is its last bucket, or a wait for another rank. The transfer is what each takes, up to 1.5 times the shortest one like it: the rest waits for a slower rank, which overlap does not hide. Of the
     transfer a bucketed overlap gains 35 % (`low` 20 %, `high` 70 %): the products beside it run slower, as four pairs measured
@@ -61,11 +57,13 @@ def missed_overlap(work: GpuWork, witness: Witness, *, min_run: int = 4, max_ove
     collective = work.kernels.communication[work.rows]
     if not collective.any():
         return Clear(why="no collective inside the window")
+    if not program.training and program.framework == "torch":
+        return Clear(why="nothing is trained: no gradients are averaged")
     overlapped = _overlapped_us(work, collective)
     share = float(overlapped[collective].sum() / max(work.dur_us[collective].sum(), 1e-9))
     if share > max_overlapped_share:
         return Clear(why=f"{percent(share)} of the time of collectives runs beside computing; up to {max_overlapped_share:.0%} they are taken to run after it")
-    serial = _in_runs(work, collective, overlapped, work.of(*PRODUCTS), min_run)
+    serial = _in_runs(work, collective & ~sums.needed[work.rows], overlapped, work.of(*PRODUCTS), min_run)
     if not len(serial):
         return Clear(
             why=f"{counted(collective.sum() / work.schedule.steps, 'collective')} a step, none of them in a run of {min_run} that overlaps no computing"

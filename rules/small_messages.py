@@ -44,14 +44,16 @@ def small_messages(
     How it is measured
     Collectives of one kind and group below `small_mib` MiB ({small_mib}), from `min_calls` a step ({min_calls}). The job is
     replayed with as many fewer as buckets of `bucket_mib` MiB ({bucket_mib}, DistributedDataParallel's own size) leave, each
-    with the rate that the largest collectives of the job reach, and hosts freed of issuing the others. Reported from a gain of
+    with the rate that the largest collectives of the job reach, and hosts freed of issuing the others; they save no more than these collectives and their
+    issuing take. Left out are those whose result the next op needs, as sums of tensor parallelism: kernels stand before and behind each, none beside it, and no
+    backward pass is under way. Reported from a gain of
     `min_saving_share` of the job's step ({min_saving_share}).
 
     How to fix it
     Leave `bucket_cap_mb` at its default; by hand, flatten the gradients into one tensor, or average them in a coalescing manager.
 
     When to ignore it
-    When they carry what the next op needs at once, as sums of tensor parallelism do.
+    When each is ready only once the one before has come back.
 
     References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -60,13 +62,16 @@ def small_messages(
     matched = job.matched
     kinds = np.array([KINDS[k] in _MERGED for k in matched.kind.tolist()], bool)
     small = job.in_window & kinds & (matched.bytes >= LEAST_BYTES) & (matched.bytes < small_mib * 2**20)
+    at_once = float((small & job.needed).sum()) / max(job.steps, 1)
+    small &= ~job.needed
     best: tuple[float, np.ndarray] | None = None
     for key in {(int(k), int(g)) for k, g in zip(matched.kind[small], matched.group[small], strict=True)}:
         rows = np.flatnonzero(small & (matched.kind == key[0]) & (matched.group == key[1]))
         if len(rows) / job.steps >= min_calls and (best is None or matched.transfer_us[rows].sum() > best[0]):
             best = (float(matched.transfer_us[rows].sum()), rows)
     if best is None:
-        return Clear(why=f"fewer than {min_calls} collectives of one kind below {small_mib:g} MiB a step")
+        needed = f" but for {counted(at_once, 'sum')} that the next op needs, which nothing merges" if at_once >= 1 else ""
+        return Clear(why=f"fewer than {min_calls} collectives of one kind below {small_mib:g} MiB a step{needed}")
     rows = best[1]
     calls, size = len(rows) / job.steps, float(matched.bytes[rows].sum()) / job.steps
     left = max(1.0, np.ceil(size / (bucket_mib * 2**20)))
@@ -88,24 +93,40 @@ def small_messages(
                 label="what hosts take to issue them, a step, as recorded", start_us=0.0, dur_us=calls * issue_us / max(ratio, 1e-9), count=max(round(calls), 1)
             ),
         ),
-        fix=Fix(
-            title="Send few large messages instead of many small ones",
-            steps=(
-                "With DistributedDataParallel: leave bucket_cap_mb at 25 or raise it, and pass gradient_as_bucket_view=True.",
-                "By hand: copy the gradients into one flat tensor, average that, and copy the parts back.",
-            ),
-            code=Code(
-                before="for p in model.parameters():\n    dist.all_reduce(p.grad)",
-                after="grads = [p.grad for p in model.parameters()]\nflat = torch.cat([grad.reshape(-1) for grad in grads])\ndist.all_reduce(flat)\n"
-                "for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):\n    grad.copy_(part.view_as(grad))",
-            ),
-            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-            risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",
-        ),
+        fix=_GRADIENTS if job.trains else _TENSORS,
         edits=JobEdits(low, expected, high),
+        at_most_us=best[0] / job.steps + calls * issue_us * ISSUES[-1],
         removes=f"{fewer:.0f} of {counted(calls, 'collective')} a step",
         quiet=f"{counted(calls, f'small {kind} collective')} a step",
         confidence=0.85,
         cause="communication",
         ranks=job.numbers,
     )
+
+
+_GRADIENTS = Fix(
+    title="Send few large messages instead of many small ones",
+    steps=(
+        "With DistributedDataParallel: leave bucket_cap_mb at 25 or raise it, and pass gradient_as_bucket_view=True.",
+        "By hand: copy the gradients into one flat tensor, average that, and copy the parts back.",
+    ),
+    code=Code(
+        before="for p in model.parameters():\n    dist.all_reduce(p.grad)",
+        after="grads = [p.grad for p in model.parameters()]\nflat = torch.cat([grad.reshape(-1) for grad in grads])\ndist.all_reduce(flat)\n"
+        "for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):\n    grad.copy_(part.view_as(grad))",
+    ),
+    url="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+    risk="A bucket leaves when its last gradient is ready: very large ones overlap less.",
+)
+
+_TENSORS = Fix(
+    title="Send few large messages instead of many small ones",
+    steps=("Send tensors that are ready together as one: write them into parts of one buffer and reduce that.",),
+    code=Code(
+        before="for x in parts:\n    dist.all_reduce(x)",
+        after="flat = torch.cat([x.reshape(-1) for x in parts])\ndist.all_reduce(flat)\nparts = [y.view_as(x) for x, y in zip(parts, flat.split([x.numel() for x in parts]))]",
+    ),
+    url="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce",
+    risk="What is ready first waits for what is ready last.",
+)
+"""Where nothing is trained."""

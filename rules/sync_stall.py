@@ -13,7 +13,7 @@ from advisor.report.finding import MEDIUM_SHARE, Clear
 from advisor.report.numbers import counted, duration, percent, times
 from advisor.rules._phrases import a_step, led_by
 from advisor.rules._waits import fix_of_jax, fix_of_waits
-from advisor.rules._ways import for_program
+from advisor.rules._ways import PLANS_DECIDE, PLANS_WHY, for_program, planning_of
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits, WithoutWaits, combine
 from advisor.views.replay.gpu_work import GpuWork
@@ -34,6 +34,9 @@ removing a wait a step that left 3 % idle gained nothing."""
 
 MOST_TIMED = 100
 """Waits for the whole device in a recording that does not repeat: two time a run, and some each of its parts; a hundred are the program's way."""
+
+SEVERAL_A_STEP = 1.5
+"""Waits of an inference server, from which they are more than the one for a step's tokens."""
 
 _TIMES_A_RUN = re.compile(r"(Device|Ctx|Event)Synchronize")
 
@@ -119,6 +122,7 @@ def sync_stall(
     timed, way = _end_ranges(steps, work, calls, waits), "sync-stall of copies" if "Memcpy" in evidence[0].label else "sync-stall"
     least = combine() if full else WithoutWaits(waits[~branching(work.ops, calls, waits)])
     edits = Edits(least, removed, without_reads(work, calls, replay, waits, removed, program))
+    planning = planning_of(program) if per_step < SEVERAL_A_STEP else None
     # What is said to be gained is what is saved: no more than the device was seen to lose.
     gain = replay.saving(edits, "", *lost).expected / replay.step_us
     return Found(
@@ -135,10 +139,11 @@ def sync_stall(
         evidence=evidence,
         confidence=0.85,
         at_most="high" if costs else "low",
-        status="possible" if timed else "found",
-        possible_why="each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
-        decide_with="the source: does the program go on without these waits where nobody times it?" if timed else "",
-        fix=fix_of_jax() if program.framework == "jax" else for_program(program, way, fix_of_waits(names, len(work.ops.parent) > 0, program.training)),
+        status="possible" if timed or planning else "found",
+        possible_why=PLANS_WHY if planning else "each wait ends the range that marks the step, which may be how that range is timed" if timed else "",
+        decide_with=PLANS_DECIDE if planning else "the source: does the program go on without these waits where nobody times it?" if timed else "",
+        fix=planning
+        or (fix_of_jax() if program.framework == "jax" else for_program(program, way, fix_of_waits(names, len(work.ops.parent) > 0, program.training))),
     )
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from advisor.engine.folding import at_most_low
+from advisor.engine.grade import Open
 from advisor.engine.rule import Judged
 from advisor.knowledge.interval_margins import of_the_gpu
 from advisor.recordings.timeline import Source
 from advisor.report.finding import LOW_SHARE, MEDIUM_SHARE, Change, Finding, Saving, Severity
 from advisor.report.recording import Health
 from advisor.views.replay.build import Replay
-from advisor.views.replay.edits import changes
+from advisor.views.replay.edits import Edits, changes
 
 AGAIN = "the same recording once that is fixed"
 
@@ -27,7 +28,14 @@ UNSURE = 0.15
 """A fix that may gain nothing is nothing to drop other work for unless it likely gains this share of the step: of the ledger's findings on the GPU's work of
 medium or above that likely gain less and whose interval begins below a hundredth, one fix in five gained nothing, of all others one in twenty."""
 
+EITHER_SIDE = "recording leaves open whether the host or the GPU bounds the step, and it gains only where the one that it relieves does"
+
 COSTS_THE_HOST = "the fix takes time of the host, and recording leaves open whether the host has any to spare"
+
+
+def left_open(replay: Replay, edits: Edits, most_us: float, source: Source) -> Open:
+    """What a fix of the GPU's work gains with the host as fast as it may be, and one of the host's with it as slow; most_us: no more than that."""
+    return Open(min(replay.most_share(edits.expected) * replay.step_us, most_us), EITHER_SIDE, _decide_with(source))
 
 
 def doubted(found: Judged, replay: Replay, source: Source, untold: Health | None = None) -> Judged:

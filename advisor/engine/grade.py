@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.knowledge.interval_margins import interval_margins
-from advisor.report.finding import SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
+from advisor.report.finding import MEDIUM_SHARE, SEVERITIES, SUMMARY_CHARACTERS, AnySaving, Clear, Finding, Saving, Severity, severity_of
 from advisor.report.numbers import percent, whole_clauses
 from advisor.views.replay.true_step import TrueStep
+
+
+class Open(NamedTuple):
+    """most: what the likely fix gains if what recording leaves open is as good for it as it may be, in the saving's unit; why, and what would decide."""
+
+    most: float
+    why: str
+    decide_with: str
 
 
 @dataclass(frozen=True)
 class Weight:
     """What a finding gains, of what whole (in the saving's unit), how sure the recording lets anybody be, 0 to 1, what was seen to be lost:
-    no error of a prediction makes more of it; and why it is no fix, "" where it may be one."""
+    no error of a prediction makes more of it; why it is no fix, "" where it may be one; and what recording leaves open, None where nothing."""
 
     saving: AnySaving
     whole: float
     sure: float = 1.0
     lost: float = inf
     amiss: str = ""
+    open: Open | None = None
 
 
 def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) -> Judged | Clear:
@@ -33,7 +42,12 @@ def graded(rule: Rule, found: Found, weight: Weight, options: dict[str, Any]) ->
     share = weight.saving.expected / weight.whole if weight.whole > 0 else 0.0
     least = options[LEAST_GAIN] if rule.min_saving_share is not None else 0.0
     if share < least:
-        return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
+        if weight.open is None or weight.amiss or weight.open.most < max(least, MEDIUM_SHARE) * weight.whole:
+            return Clear(rule=rule.id, why=f"{found.quiet}; the fix would gain {percent(share)}, reported from {least:.0%}")
+        # One time of the host stands between a fix and all that it gains: that decides nothing.
+        found = replace(found, status="possible", at_least=min(found.at_least, "low", key=SEVERITIES.index))
+    if found.status == "possible" and not found.possible_why and weight.open:
+        found = replace(found, possible_why=weight.open.why, decide_with=weight.open.decide_with)
     if weight.amiss:
         raise ValueError(weight.amiss)
     severity = severity_of(weight.saving, weight.whole)

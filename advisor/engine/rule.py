@@ -97,6 +97,7 @@ class Found:
     ranks: tuple[int, ...] = ()
     status: Literal["found", "possible"] = "found"
     possible_why: str = ""
+    """Where it is only possible; left out where it is because recording leaves the host's time open, which the engine says."""
     decide_with: str = ""
 
 

@@ -93,7 +93,9 @@ def test_a_fix_that_costs_the_host_is_only_possible_where_a_slow_host_would_be_t
     (free,), (dear,) = (run(timeline, [compiled(us)]).findings for us in (0.0, 2.0))
     # What costs it nothing gains the mean of that and of what is left where recording cost most: the GPU's half, and the gaps between its ops.
     assert free.status == "found" and free.saving.expected_us == pytest.approx(((94 - 78) + (90 / 2)) / 2, abs=1)
-    assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(94 - 78 - 4 * 2, abs=1)
+    # What costs it 8 µs loses these where it is the bound: 0.27 each of that and of the GPU's half, the rest what the likely host gains.
+    mean_us = 0.45 * (94 - 78 - 8) + 0.27 * (90 / 2 - 8 * 94 / 141)
+    assert dear.status == "possible" and dear.severity == "low" and dear.saving.expected_us == pytest.approx(mean_us, abs=1)
     assert "takes time of the host" in dear.possible_why and "--step-ms" in dear.decide_with
 
 

@@ -12,10 +12,11 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096
 GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNN"
 
 
-def training(count=6, each=100.0, compute=1000.0, stream=7, between="", longer=0.0):
-    """A step: products, then so many averages; `between` names a kernel after each; the last one takes `longer`."""
+def training(count=6, each=100.0, compute=1000.0, stream=7, between="", longer=0.0, update="Optimizer.step#SGD.step"):
+    """A step: products, then so many averages; `between` names a kernel after each; the last one takes `longer`; a range says that something is trained."""
 
     def body(trace, host, gpu):
+        trace.note(update, host + 40, 5)
         trace.launch(host + 1, gpu, gpu + compute, GEMM, grid_blocks=132)
         at = gpu + compute
         for n in range(count):
@@ -45,12 +46,17 @@ def test_a_sum_that_the_next_product_needs_is_tensor_parallelism():
     assert "in a run of 4" in clear("missed-overlap", training(between=GEMM))
 
 
+def test_where_nothing_is_trained_no_gradients_are_averaged():
+    assert "nothing is trained" in clear("missed-overlap", training(update="requests"))
+
+
 def test_a_stream_of_their_own_overlaps_nothing_by_itself():
     assert "6 collectives a step" in found("missed-overlap", training(stream=20)).summary
 
 
 def test_collectives_beside_the_products_are_overlapped():
     def body(trace, host, gpu):
+        trace.note("Optimizer.step#SGD.step", host + 40, 5)
         trace.launch(host + 1, gpu, gpu + 1000, GEMM, grid_blocks=132)
         for n in range(6):
             trace.launch(host + 2 + n, gpu + 100 * n, gpu + 100 * (n + 1), REDUCE, stream=20, grid_blocks=24)

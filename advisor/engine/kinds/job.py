@@ -101,7 +101,7 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
     most = inf
     if isinstance(found.edits, JobEdits):
         saving = job.replay.saving(found.edits, found.removes, found.at_most_us)
-        most = job.replay.most(found.edits.high) * job.step_us
+        most = min(job.replay.most(found.edits.high) * job.step_us, found.at_most_us)
     elif isinstance(found.saving, Saving):
         saving = found.saving
     else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.engine.checklist import checklist
 from advisor.engine.consistency import consistent
-from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, paced
+from advisor.engine.doubt import clocked, cut_short, doubted, first_seen, left_open, paced
 from advisor.engine.folding import folded
 from advisor.engine.grade import Weight, in_true_time
 from advisor.engine.headline import APART_MOST, hardly_works, headline
@@ -112,9 +112,13 @@ def weigh(workspace: Workspace, found: Found) -> Weight:
         saving = found.saving
     else:
         raise TypeError("a finding has edits, or says what it saves")
-    lost_us = found.at_most_us * replay.step_us / max(replay.true_step.expected_us, 1e-9)
-    amiss = replay.amiss(found.edits) if found.edits is not None else ""
-    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us, amiss)
+    in_trace_time = replay.step_us / max(replay.true_step.expected_us, 1e-9)
+    lost_us = found.at_most_us * in_trace_time
+    amiss, open = "", None
+    if found.edits is not None:
+        likely_us = min(lost_us, found.likely_at_most_us * in_trace_time)
+        amiss, open = replay.amiss(found.edits), left_open(replay, found.edits, likely_us, workspace.get(Timeline).source)
+    return Weight(saving, replay.step_us if isinstance(saving, Saving) else 1.0, 1.0 if repeats else UNREPEATED, lost_us, amiss, open)
 
 
 def settle(workspace: Workspace, found: list[Judged]) -> list[Judged]:

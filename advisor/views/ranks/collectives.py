@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Floats, Ints
+from advisor.intervals import Floats, Ints, Mask
 from advisor.knowledge.collectives import Collective, element_bytes, kind_of
 from advisor.recordings.timeline import Timeline
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.needed_sums import NeededSums
 from advisor.views.trace.steps import Steps
 
 KINDS = tuple(Collective)
@@ -27,7 +28,7 @@ class RankCollectives:
     kind: (n,) positions in `KINDS`. step: which step launched it, as `Steps.of_host_time`. known: whether the framework
     recorded what it is (heads of a trace, from before it began, are not). group: (n,) the recorded name and members as text.
     peers: (n,) of messages `to 2`, `from 0` joined by a comma, in global ranks; "" for all others.
-    bytes: the full buffer where recorded, else 0. sent_elements, received_elements: -1 where not recorded.
+    needed: (n,) as in `NeededSums`. bytes: the full buffer where recorded, else 0. sent_elements, received_elements: -1 where not recorded.
     """
 
     kind: Ints
@@ -47,9 +48,10 @@ class RankCollectives:
     stream: Ints
     step: Ints
     row: Ints
+    needed: Mask
 
     @classmethod
-    def build(cls, timeline: Timeline, kernels: Kernels, launches: Launches, steps: Steps, partition: Partition) -> RankCollectives:
+    def build(cls, timeline: Timeline, kernels: Kernels, launches: Launches, steps: Steps, partition: Partition, sums: NeededSums) -> RankCollectives:
         ops = timeline.gpu_ops
         device = partition.main.device if partition.main else -1
         rows = np.flatnonzero(kernels.communication & (ops["device"].to_numpy() == device))
@@ -85,6 +87,7 @@ class RankCollectives:
             stream=frame["stream"].to_numpy(np.int64),
             step=step,
             row=rows,
+            needed=sums.needed[rows],
         )
 
 

@@ -11,6 +11,8 @@ from advisor.views.ranks.job import Job
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.device_time import Partition
 from advisor.views.trace.evidence import Witness
+from advisor.views.trace.needed_sums import NeededSums
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
 
@@ -22,6 +24,8 @@ class OneRank:
     work: GpuWork
     partition: Partition
     witness: Witness
+    sums: NeededSums
+    program: Program
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Communication:
         return cls(job=job, exposure=exposure)
 
     @classmethod
-    def of_rank(cls, steps: Steps, work: GpuWork, partition: Partition, witness: Witness) -> Communication:
-        return cls(rank=OneRank(steps, work, partition, witness))
+    def of_rank(cls, steps: Steps, work: GpuWork, partition: Partition, witness: Witness, sums: NeededSums, program: Program) -> Communication:
+        return cls(rank=OneRank(steps, work, partition, witness, sums, program))
 
 
 Communication.builds = (Communication.of_job, Communication.of_rank)

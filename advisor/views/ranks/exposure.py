@@ -25,7 +25,8 @@ BETWEEN_US = 50.0
 class Exposure:
     """collectives: numbers (of `Matched`) of those in the window that could run beside computing and do not. gathers: which of
     them are gathers and scatters. transfer_us: what of their transfers is exposed, a step, on the mean rank. all_us: of all
-    collectives, whether they could or not. step_us: the job's step. each_us: (n,) what of each is exposed.
+    collectives, whether they could or not. step_us: the job's step. each_us: (n,) what of each is exposed. needed: those whose result the next op needs
+    (`NeededSums`), which could not; needed_us: what of their transfers is exposed, a step.
     """
 
     collectives: tuple[int, ...]
@@ -34,6 +35,8 @@ class Exposure:
     transfer_us: float
     all_us: float
     step_us: float
+    needed: tuple[int, ...] = ()
+    needed_us: float = 0.0
 
     @classmethod
     def build(cls, job: Job) -> Exposure:
@@ -56,8 +59,19 @@ class Exposure:
         gathers = np.array([k in GATHERS for k in kinds], bool)
         reduces = np.array([k is Collective.ALL_REDUCE for k in kinds], bool)
         whole = exposed >= 0.5 * matched.transfer_us
-        chosen = np.flatnonzero(job.in_window & whole & (exposed > 0) & (gathers | (reduces & serial)))
-        return cls(tuple(chosen.tolist()), gathers[chosen], exposed[chosen], float(exposed[chosen].sum()) / count, total / len(job.ranks) / count, job.step_us)
+        chosen = np.flatnonzero(job.in_window & whole & (exposed > 0) & (gathers | (reduces & serial)) & ~job.needed)
+        at_once = np.flatnonzero(job.in_window & (exposed > 0) & job.needed)
+        transfer_us, needed_us = (float(exposed[some].sum()) / count for some in (chosen, at_once))
+        return cls(
+            tuple(chosen.tolist()),
+            gathers[chosen],
+            exposed[chosen],
+            transfer_us,
+            total / len(job.ranks) / count,
+            job.step_us,
+            tuple(at_once.tolist()),
+            needed_us,
+        )
 
 
 def _in_runs(own_us: Floats, segment_start: Floats, begin: Floats) -> Mask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,9 @@ class RankSummaries:
 
 
 MOST_MISSING = 1000
+
+MOST_RANKS = 0.5
+"""What more than this share of ranks show is so: one may have lost events."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,24 @@ class Job:
         steps = np.array([s.facts.steps for s in self.ranks])
         inside[self.matched.collective[(step < 0) | (step >= steps[self.matched.of])]] = False
         return inside
+
+    @cached_property
+    def needed(self) -> Mask:
+        """(collectives,) whether most of its ranks need what comes of it at once (`NeededSums`): it can be neither merged nor overlapped."""
+        of = self.matched.collective
+        at_once = np.bincount(of, weights=taken(self.ranks, self.matched.of, self.matched.row, "needed"), minlength=self.matched.count)
+        return np.asarray(at_once > MOST_RANKS * self.matched.size, bool)
+
+    @property
+    def trains(self) -> bool:
+        """Whether most ranks' programs train."""
+        return sum(s.facts.trains for s in self.ranks) > MOST_RANKS * len(self.ranks)
+
+    @property
+    def server(self) -> str:
+        """The inference server that most ranks are part of, "" where none is."""
+        name, count = Counter(s.facts.server for s in self.ranks).most_common(1)[0]
+        return name if count > MOST_RANKS * len(self.ranks) else ""
 
     def by_rank(self, entries: Floats) -> Floats:
         """(ranks,) sum of a quantity of entries over the window's collectives, a step."""

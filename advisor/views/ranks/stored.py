@@ -37,6 +37,7 @@ _COLLECTIVES = [
     "launch_us",
     "stream",
     "step",
+    "needed",
     "trigger",
     "lag_us",
     "after",

@@ -26,9 +26,10 @@ from advisor.views.trace.frames import matches
 from advisor.views.trace.gpu_kernels import Kernels
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US
 from advisor.views.trace.launches import Launches
+from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
-SCHEMA = 4
+SCHEMA = 5
 
 NANOSECOND_US = 1e-3
 
@@ -79,6 +80,10 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Threads that they were launched with: a measure of the work that does not depend on the device."""
     collective_host_us: float = 0.0
     """What the host takes to issue one collective, as recorded."""
+    trains: bool = True
+    """Whether its program computes gradients or updates parameters, as far as its trace tells; a program of JAX may."""
+    server: str = ""
+    """The inference server that its program is, "" where it is none."""
     accumulations: float = 1.0
     """Times a step that the same gradients are averaged."""
     contended_us: float = 0.0
@@ -112,7 +117,7 @@ class RankSummary:
     """The facts, the collectives and the segments of the rank's own lane between them.
 
     Of collectives (n,): kind (position in `collectives.KINDS`), known, group, dtype, peers, communicator, split (positions in the
-    facts' lists), sequence, sent, received (elements, -1 unknown), size_bytes, start_us, end_us, launch_us, stream, step,
+    facts' lists), needed (as in `NeededSums`), sequence, sent, received (elements, -1 unknown), size_bytes, start_us, end_us, launch_us, stream, step,
     trigger (the segment at whose end it could begin, -1), lag_us after that, after (the collective before on its stream, -1),
     after_lag_us, and before (n, parts): what the rank did since the end of the collective before of the same group.
     Of segments (m,): segment_start_us, segment_end_us, own (m, parts), waits_for (collective, -1), segment_step, held (it begins when a
@@ -138,6 +143,7 @@ class RankSummary:
     launch_us: Floats
     stream: Ints
     step: Ints
+    needed: Mask
     trigger: Ints
     lag_us: Floats
     after: Ints
@@ -196,6 +202,7 @@ class RankSummary:
         lane: Lane,
         partition: Partition,
         replay: Replay,
+        program: Program,
     ) -> RankSummary:
         found, device = collectives, partition.main.device if partition.main else -1
         trigger_us = _triggers(timeline, kernels, launches, device, found, lane)
@@ -216,7 +223,7 @@ class RankSummary:
         splits, split = coded(found.split)
         return cls(
             facts=msgspec.structs.replace(
-                _facts(timeline, steps, kernels, found, lane, replay, device),
+                _facts(timeline, steps, kernels, found, lane, replay, device, program),
                 groups=groups, dtypes=dtypes, peers=peers, communicators=communicators, splits=splits,
             ),
             kind=found.kind,
@@ -235,6 +242,7 @@ class RankSummary:
             launch_us=found.launch_us,
             stream=found.stream,
             step=found.step,
+            needed=found.needed,
             trigger=trigger,
             lag_us=lag,
             after=after,
@@ -251,7 +259,7 @@ class RankSummary:
         )  # fmt: skip
 
 
-def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int) -> RankFacts:
+def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollectives, lane: Lane, replay: Replay, device: int, program: Program) -> RankFacts:
     """device: the one that works most, -1 where none does. What collectives are of, their lists, is left empty."""
     source, per_step = timeline.source, max(steps.steps, 1)
     described = timeline.device(device) if device >= 0 else None
@@ -276,6 +284,8 @@ def _facts(timeline: Timeline, steps: Steps, kernels: Kernels, found: RankCollec
         kernels=float(own.sum()) / per_step,
         threads=float(_threads(timeline)[own].sum()) / per_step,
         collective_host_us=_issuing_us(timeline),
+        trains=program.training or program.framework == "jax",
+        server=program.server,
         accumulations=_accumulations(timeline, steps),
         contended_us=beside.extra_us / per_step,
         contention_ratio=beside.ratio,

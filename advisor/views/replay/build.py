@@ -108,10 +108,14 @@ class Replay:
         GPU's work may gain nothing at that and much below. The ends, `deviations` off on either side, weigh as much as gives the three the spread of
         all. Where the step tells only that the host takes no longer, see `HIDDEN`."""
         likely, fast, slow = (self._shorter(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
-        if self.hidden:
-            return max(0.0, likely if self._gives_the_host_work(edit) else (likely + fast) / 2)
+        if self.hidden and not self._gives_the_host_work(edit):
+            return max(0.0, (likely + fast) / 2)
         outer = 1 / (2 * recording_cost.spread().deviations ** 2)
         return max(0.0, (1 - 2 * outer) * likely + outer * (fast + slow))
+
+    def most_share(self, edit: Edit) -> float:
+        """Share of a step that an edit saves with the host's time as good for it as it may be."""
+        return max(self.share(schedule, edit) for schedule in (self.corrected, self.fastest, self.slowest))
 
     def _shorter(self, schedule: Schedule, edit: Edit) -> float:
         known = self._shorter_by.setdefault(edit, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -11,7 +13,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import percent
 from advisor.views.groups import Groups
 from advisor.views.replay.schedule import Schedule
-from advisor.views.replay.waits import gpu_rules, host_rules, told_to_wait
+from advisor.views.replay.waits import BACK_TO_BACK_US, Ran, gpu_rules, host_rules, told_to_wait
 from advisor.views.trace.frames import matches
 from advisor.views.trace.host_activity import LONGEST_DISPATCH_US, HostActivity
 from advisor.views.trace.launches import Launches, launched_ops
@@ -87,7 +89,8 @@ def schedule_of(timeline: Timeline, steps: Steps, launches: Launches, host: Host
     places, stream = place[op_row[groups.first[in_order]]], np.argsort(in_order)[groups.of]
     staged = np.isin(launches.call[op_row], host.blocking_copies)
     told = told_to_wait(*_event_calls(timeline, launches, host), start[op_call], stream)
-    latency, gap, after = gpu_rules(op_start, op_end, stream, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
+    ran = Ran(op_start, op_end, stream, _idle_us(ops, op_row))
+    latency, gap, after = gpu_rules(ran, start[op_call], staged, told, _busy_until(ops, place, places, op_start, stream))
     earlier = np.sort((op_start_all + ops["dur_us"].to_numpy())[launches.start_us < start[0]]) if steps.periodic else np.empty(0)
     waits, tail, cost = host_rules(launches.roles[rows], start, end, op_call, op_end, staged, earlier, frees)
     return Schedule(
@@ -149,6 +152,21 @@ def _busy_until(ops: pd.DataFrame, place: Ints, places: Ints, op_start: Floats, 
     return found
 
 
+def _idle_us(ops: pd.DataFrame, rows: Ints) -> Callable[[Floats, Ints], Floats]:
+    """Of moments and positions among these rows, how long each op's device ran nothing between the moment and the op's start."""
+    device, start, end = ops["device"].to_numpy(), ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
+    busy = {int(d): union(start[device == d], end[device == d]) for d in np.unique(device)}
+
+    def idle_us(since: Floats, at: Ints) -> Floats:
+        begun, found = np.maximum(start[rows[at]], since), np.empty(len(at))
+        for d, spans in busy.items():
+            here = device[rows[at]] == d
+            found[here] = (begun - since)[here] - overlap_with(since[here], begun[here], spans)
+        return np.maximum(found, 0.0)
+
+    return idle_us
+
+
 def _event_calls(timeline: Timeline, launches: Launches, host: HostActivity) -> tuple[list[str], Floats]:
     """Names and starts of the calls about events on the threads that issue work."""
     calls = timeline.api_calls
@@ -182,6 +200,9 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         reach = np.r_[steps.start_us, np.maximum.accumulate(end[rows])[:-1]]
         gap[rows] = start[rows] - reach
         dur[rows] = np.where(launched[rows], dur[rows], np.maximum(end[rows] - np.maximum(start[rows], reach), 0.0))
+    ran, after, late = Ran(start, end, stream, _idle_us(ops, row)), np.full(len(row), -1, np.int64), np.flatnonzero(gap > BACK_TO_BACK_US)
+    after[late] = ran.last_elsewhere(late, start - gap)
+    gap[late] = ran.paused_us(np.where(after >= 0, end[after], start - gap)[late], late)
     one, none = np.zeros(1), np.full(1, -1, np.int64)
     return Schedule(
         call_row=none,
@@ -196,7 +217,7 @@ def gpu_only(timeline: Timeline, steps: Steps) -> Schedule:
         dur_us=dur,
         latency_us=np.zeros(len(row)),
         gap_us=np.maximum(gap, 0.0),
-        after=np.full(len(row), -1, np.int64),
+        after=after,
         skip_op=np.zeros(len(row), bool),
         fused=np.zeros(len(row), bool),
         begins=np.zeros(1, np.int64),

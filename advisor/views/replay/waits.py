@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from advisor.intervals import Floats, Ints
@@ -23,18 +26,70 @@ MOST_LOOKED_AT = 64
 """Ops that ended last on other streams, among which an op's predecessor is looked for."""
 
 
-def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
+@dataclass(frozen=True)
+class Ran:
+    """GPU ops (n,) as they ran, in the order of their launches. idle_us: of moments and positions, how long each op's device ran nothing between
+    the moment and the op's start."""
+
+    start: Floats
+    end: Floats
+    stream: Ints
+    idle_us: Callable[[Floats, Ints], Floats]
+
+    def previous_end(self, busy_until: Floats) -> Floats:
+        """(n,) when all that was launched before on the op's stream had ended. busy_until: (n_streams,) when what ran before these ops had."""
+        found = np.full(len(self.start), -np.inf)
+        for s in np.unique(self.stream):
+            rows = np.flatnonzero(self.stream == s)
+            found[rows] = np.maximum.accumulate(np.r_[busy_until[s], self.end[rows]])[:-1]
+        return found
+
+    def last_elsewhere(self, rows: Ints, held_until: Floats) -> Ints:
+        """(n_rows,) of those launched before on other streams, the last to end before each of these began, if that ended after all else that held
+        it up; else -1."""
+        found = np.full(len(rows), -1, np.int64)
+        order = np.argsort(self.end, kind="stable")
+        ends = self.end[order]
+        firsts = np.searchsorted(ends, self.start[rows] + CLOCK_SKEW_US, side="right") - 1
+        for n, (k, first) in enumerate(zip(rows.tolist(), firsts.tolist(), strict=True)):
+            for i in range(first, max(first - MOST_LOOKED_AT, -1), -1):
+                j = order[i]
+                if ends[i] <= held_until[k]:
+                    break
+                if self.stream[j] != self.stream[k] and j < k:
+                    found[n] = j
+                    break
+        return found
+
+    def paused_us(self, since: Floats, rows: Ints) -> Floats:
+        """(n_rows,) how long each of these waited from a moment on for nothing that ran: no longer than its device idled, and than the op beside
+        which it began had run, of whose multiprocessors it may have had to wait for some."""
+        waited = self.start[rows] - since
+        return np.minimum(waited, self.idle_us(since, rows) + np.minimum(self._beside_us(rows), PROMPT_US))
+
+    def _beside_us(self, rows: Ints) -> Floats:
+        """(n_rows,) how long the op that began last on another stream had run when each of these began, 0 where none ran then."""
+        order = np.argsort(self.start, kind="stable")
+        found = np.zeros(len(rows))
+        for n, (k, first) in enumerate(zip(rows.tolist(), np.searchsorted(self.start[order], self.start[rows]).tolist(), strict=True)):
+            for j in order[max(first - MOST_LOOKED_AT, 0) : first][::-1]:
+                if self.stream[j] != self.stream[k] and self.end[j] > self.start[k]:
+                    found[n] = self.start[k] - self.start[j]
+                    break
+        return found
+
+
+def gpu_rules(ran: Ran, launch: Floats, staged: np.ndarray, told: Ints, busy_until: Floats) -> tuple[Floats, Floats, Ints]:
     """Why each op started when it did: its launch's latency, the op before on its stream, or an op on another stream.
 
     staged: copies whose host staged the data first, which takes as long as it takes. told: (n,) the op that its stream was
     told to wait for, by events, -1 where none. busy_until: (n_streams,) when what ran on each before these ops ended: in a
     window that repeats the first op follows the last of the repeat before, not a stale launch.
+
+    What no event explains follows what was launched before it and ended last. A stream that runs one op a step has not run for a step: what of such a
+    gap other streams filled was no pause, and goes when their work goes.
     """
-    n = len(start)
-    previous_end = np.full(n, -np.inf)
-    for s in np.unique(stream):
-        rows = np.flatnonzero(stream == s)
-        previous_end[rows] = np.maximum.accumulate(np.r_[busy_until[s], end[rows]])[:-1]
+    start, end, previous_end = ran.start, ran.end, ran.previous_end(busy_until)
     starved = launch > previous_end - CLOCK_SKEW_US
     delay, idle_gap = start - launch, start - previous_end
     close = ~starved & (idle_gap >= 0) & (idle_gap < BACK_TO_BACK_US)
@@ -50,29 +105,19 @@ def gpu_rules(start: Floats, end: Floats, stream: Ints, launch: Floats, staged: 
     # by a call in between may be another's: an op that ended after this one began was not waited for.
     after = np.where((told >= 0) & (end[told] <= start + CLOCK_SKEW_US), told, -1)
     held_until = np.maximum(previous_end, launch)
-    last = _last_elsewhere(np.flatnonzero(late), start, end, stream, held_until)
-    after = np.where((last >= 0) & ((after < 0) | (end[after] <= held_until)), last, after)
+    rows = np.flatnonzero(late)
+    known = rows[(after[rows] >= 0) & (end[after[rows]] > held_until[rows])]
+    known = known[(start - end[after])[known] - ran.idle_us(end[after[known]], known) < BACK_TO_BACK_US]
+    rows = np.setdiff1d(rows, known)
+    last = ran.last_elsewhere(rows, held_until)
+    rows, last = rows[last >= 0], last[last >= 0]
+    # What began on an idle device waited for something unseen.
+    seen = ~starved[rows] | (ran.idle_us(end[last], rows) < PROMPT_US)
+    after[rows[seen]] = last[seen]
     binding = late & (after >= 0) & (end[after] > held_until)
-    gap[binding] = np.maximum(usual_gap, (start - end[after])[binding])
+    paused = np.flatnonzero(binding | (late & ~starved))
+    gap[paused] = np.maximum(usual_gap, ran.paused_us(np.where(binding, end[after], previous_end)[paused], paused))
     return latency, gap, after
-
-
-def _last_elsewhere(rows: Ints, start: Floats, end: Floats, stream: Ints, held_until: Floats) -> Ints:
-    """(n,) for these ops: of those launched before on other streams, the last to end, if it ended after all else that held the op
-    up and not long before it began; else -1."""
-    found = np.full(len(start), -1, np.int64)
-    order = np.argsort(end, kind="stable")
-    ends = end[order]
-    for k in rows:
-        first = int(np.searchsorted(ends, start[k] + CLOCK_SKEW_US, side="right")) - 1
-        for i in range(first, max(first - MOST_LOOKED_AT, -1), -1):
-            j = order[i]
-            if ends[i] <= max(held_until[k], start[k] - PROMPT_US):
-                break
-            if stream[j] != stream[k] and j < k:
-                found[k] = j
-                break
-    return found
 
 
 def told_to_wait(names: list[str], call_start: Floats, launch: Floats, stream: Ints) -> Ints:

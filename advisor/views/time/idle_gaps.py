@@ -7,7 +7,8 @@ returns. If the op had been launched earlier, the device waited for other device
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,10 @@ class Gaps:
     run_us: float
     recording_us: float = 0.0
     replayed_steps: int = 1
+    most_us: Mapping[str, float] = field(default_factory=dict)
+    """By cause, all of its gaps with the host as slow as recording leaves open."""
+    slowest_us: float = 0.0
+    """The window then."""
 
     @property
     def dur_us(self) -> Floats:
@@ -61,6 +66,10 @@ class Gaps:
     def share(self, cause: str) -> float:
         """How much of the steps, as they run when nobody records, the device idles for one of the causes."""
         return float(self.causes[cause].sum()) / self.run_us
+
+    def most_share(self, cause: str) -> float:
+        """The same share with the host as slow as recording leaves open."""
+        return self.most_us.get(cause, 0.0) / self.slowest_us if self.slowest_us else self.share(cause)
 
     def waited_for_us(self, rows: Ints, steps: Steps) -> float:
         """What the device waits, a step, for these GPU ops of the steps replayed to be launched; where steps repeat, also in the host's pauses before them."""
@@ -78,14 +87,18 @@ class Gaps:
         main = partition.main
         by_device: dict[int, dict[str, float]] = {}
         kept = (np.empty(0), np.empty(0), np.empty(0, np.int64), pd.DataFrame(columns=list(CAUSES), dtype=float))
-        recording_us = 0.0
+        recording_us, most_us = 0.0, dict[str, float]()
+        slowest_us = steps.steps * replay.true_step.high_us
+        least_us = max(steps.steps * replay.true_step.recorded_us - slowest_us, 0.0)
         for part in partition.devices:
             found = gaps_of_device(timeline, launches, host, part.device, part.idle)
+            most = found[3].copy()
+            _to_profiler(most, least_us)
             moved_us = _to_profiler(found[3], replay.true_step.recording_us * steps.steps)
             by_device[part.device] = {c: float(found[3][c].sum()) for c in CAUSES}
             if part is main:
-                kept, recording_us = found, moved_us
-        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us, replay.recorded.steps)
+                kept, recording_us, most_us = found, moved_us, {c: float(most[c].sum()) for c in CAUSES}
+        return cls(*kept, by_device, max(steps.steps * replay.true_step.expected_us, 1e-9), recording_us, replay.recorded.steps, most_us, slowest_us)
 
 
 def gaps_of_device(timeline: Timeline, launches: Launches, host: HostActivity, device: int, idle: Spans) -> tuple[Floats, Floats, Ints, pd.DataFrame]:

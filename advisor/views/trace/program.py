@@ -29,7 +29,7 @@ _GENERATED = re.compile(r"^triton_")
 _JAX = re.compile(r"PjitFunction\(|PjRt\w*Executable::|GpuExecutable::ExecuteThunks|XlaModule:")
 NAMED_BY_TORCH = re.compile(r"\bat::|at_cuda_detail|\bc10::|^triton_|torch|multi_tensor_apply|vllm|sglang|Optimizer\.step|^nchwToNhwc|^autograd::")
 _SERVERS = {
-    "vLLM": re.compile(r"(^|[/\\(])vllm/|^vllm::|^execute_\w*context_\d+"),
+    "vLLM": re.compile(r"(^|[/\\(])vllm/|^(void )?vllm::|^execute_\w*context_\d+"),
     "SGLang": re.compile(r"(^|[/\\(])sglang/|^sglang::|^sgl_kernel::"),
     "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
 }
@@ -45,6 +45,7 @@ FEWEST_BATCHED = 4
 """Ops that move an axis inside before a program is said to be mapped over it: one may be a composite's own."""
 
 Framework = Literal["torch", "jax", "cuda"]
+Kind = Literal["training", "inference", "server", "simulation"]
 Maker = Literal["nvidia", "amd", "other"]
 
 
@@ -64,6 +65,13 @@ class Program:
     handed_back: bool = False
 
     @property
+    def kind(self) -> Kind:
+        """What it does, as far as that decides which fixes there are. A program of JAX may train as well: its profile does not tell."""
+        if self.training:
+            return "training"
+        return "server" if self.server else "simulation" if self.framework == "cuda" else "inference"
+
+    @property
     def compiles_whole(self) -> bool:
         """Whether a compiler can get all of a step as one function: nothing is trained, or gradients are taken inside of it."""
         return not self.training or self.functional or self.handed_back
@@ -80,7 +88,8 @@ class Program:
             training=training,
             compiled=_compiled_share(timeline, launches) > MOSTLY,
             framework=_framework(timeline, host, gpu),
-            server=next((name for name, pattern in _SERVERS.items() if any(pattern.search(text) for text in chain(host, frames, gpu))), ""),
+            # One server may launch another's kernels: what its host did tells first.
+            server=_server(chain(host, frames)) or _server(gpu),
             maker=_maker(timeline, gpu),
             functional=without_update and _batched(ops) >= FEWEST_BATCHED,
             handed_back=without_update and _any(_ENGINE, host) and not _any(_KEPT, host),
@@ -96,6 +105,11 @@ def _batched(ops: Ops) -> int:
 
 def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
     return any(pattern.search(name) for name in names)
+
+
+def _server(names: Iterable[str]) -> str:
+    texts = list(names)
+    return next((name for name, pattern in _SERVERS.items() if _any(pattern, texts)), "")
 
 
 def _maker(timeline: Timeline, gpu: Iterable[str]) -> Maker:

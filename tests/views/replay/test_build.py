@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.engine.rule import built_in
+from advisor.engine.run import analyze
 from advisor.views.replay.build import MAX_CALLS, Replay
 from advisor.views.replay.edits import (
     AsGraph,
@@ -475,6 +477,60 @@ def test_an_op_that_began_long_after_any_other_waited_for_something_unseen():
     schedule = side_stream(150, told=False).get(Replay).recorded
     assert (schedule.after == -1).all()
     assert (side_stream(150, told=True).get(Replay).recorded.after >= 0).any(), "events tell"
+
+
+def once_a_step(recorder="test"):
+    """Four convolutions of 10 ms in FP32 a step, launched long before they run, and a filling of 20 µs on a stream of its own, which begins 4 ms into the third."""
+    trace, name = Trace(recorder=recorder), "implicit_convolve_sgemm<float, float>"
+    for s in range(STEPS):
+        host, gpu = 500.0 * s, 3000 + 40_000.0 * s
+        trace.step(host, 499, s + 1)
+        for k in range(4):
+            trace.op("aten::cudnn_convolution", host + 100 * k, 40, [[64, 256, 56, 56], [256, 256, 3, 3]], ["float"] * 2)
+            trace.launch(host + 100 * k + 5, gpu + 10_000 * k, gpu + 10_000 * (k + 1) - 2, name, dur=4)
+            if k == 2:
+                trace.op("aten::fill_", host + 250, 20).launch(host + 255, gpu + 24_000, gpu + 24_020, "fill", dur=4, stream=20)
+    return trace
+
+
+def without_launches(trace):
+    """The same where the host was not recorded, but for marks of the steps where these run."""
+    bare = Trace()
+    bare.rows["gpu_ops"] = trace.rows["gpu_ops"]
+    for s in range(STEPS):
+        bare.step(3000 + 40_000.0 * s, 39_999, s + 1)
+    return bare
+
+
+@pytest.mark.parametrize("trace", [once_a_step(), without_launches(once_a_step())], ids=["launches", "no launches"])
+def test_a_stream_that_runs_one_op_a_step_holds_up_no_step_that_becomes_shorter(trace):
+    schedule = trace.get(Replay).recorded
+    side = np.flatnonzero(schedule.dur_us == 20)
+    assert len(side) >= STEPS - 1 and schedule.gap_us[side].max() < 105, "what the other stream ran is no pause"
+    every_op = np.arange(len(schedule.dur_us))
+    assert every(schedule, WithDurations(every_op, schedule.dur_us / 4)) == pytest.approx(period_us(schedule) / 4, rel=0.15)
+
+
+def test_products_beside_a_stream_that_runs_one_op_a_step_are_found():
+    (finding,) = analyze(once_a_step().timeline(), rules=[built_in()["precision"]]).findings
+    assert finding.severity == "high" and finding.saving.expected_us > 0.7 * 40_000
+
+
+def test_what_ran_on_another_stream_is_waited_for_however_long_ago_the_event_told_ended():
+    """Two collectives of 1 ms in turn on streams of their own: the second was told to wait for the product that made its input, long done, and began as the first ended."""
+    trace = Trace()
+    for s in range(STEPS):
+        host, gpu = 300.0 * s, 3000 + 2100.0 * s
+        trace.step(host, 299, s + 1)
+        trace.op("aten::mm", host, 20).launch(host + 5, gpu, gpu + 40, "gemm", dur=4)
+        trace.call("cudaEventRecord", host + 30, 1).call("cudaStreamWaitEvent", host + 32, 1)
+        trace.launch(host + 40, gpu + 42, gpu + 1042, "nccl", dur=4, stream=20)
+        trace.op("aten::mm", host + 100, 20).launch(host + 105, gpu + 43, gpu + 83, "gemm", dur=4)
+        trace.call("cudaEventRecord", host + 130, 1).call("cudaStreamWaitEvent", host + 132, 1)
+        trace.launch(host + 140, gpu + 1044, gpu + 2044, "nccl", dur=4, stream=21)
+    schedule = trace.get(Replay).recorded
+    second = np.flatnonzero(schedule.stream == 2)
+    assert (schedule.after[second] == second - 2).all() and schedule.gap_us[second].max() <= 3
 
 
 def test_an_event_that_was_recorded_on_the_waiting_stream_itself_says_nothing():

@@ -1,0 +1,89 @@
+"""Collectives whose result the next op needs: nothing independent stands between the two, so that they cannot be merged, nor run beside anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints, Mask, overlap_with, union, within
+from advisor.knowledge.collectives import Collective, kind_of
+from advisor.recordings.timeline import Timeline
+from advisor.views.groups import Groups
+from advisor.views.trace.gpu_kernels import Kernels
+from advisor.views.trace.launches import Launches
+from advisor.views.trace.ops import AUTOGRAD, Ops
+from advisor.views.trace.program import Program
+from advisor.views.trace.steps import Steps
+
+HIDDEN_ALREADY = 0.1
+"""Of a collective: what runs beside computing for more than this is independent of that, as far as it goes."""
+
+_MESSAGES = (Collective.POINT_TO_POINT,)
+"""Sums of no one: stages of a pipeline hand on what they made."""
+
+_OF_GRADIENTS = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+"""Where something is trained these may be of weights, which are known long before they are needed, or of gradients, which are needed long after."""
+
+
+@dataclass(frozen=True)
+class NeededSums:
+    """needed: (n_gpu,) collectives as tensor parallelism makes them: kernels made the operand since the collective before, kernels read the result before the
+    next one, and none runs beside it.
+
+    Gradients are averaged during the backward pass or after it, and needed by nothing before the update: in training only the forward pass has such
+    sums, where ops tell which that is. Of a program of JAX the trace does not tell whether it trains: none is known to be one.
+    """
+
+    needed: Mask
+
+    @classmethod
+    def build(cls, timeline: Timeline, kernels: Kernels, launches: Launches, ops: Ops, steps: Steps, program: Program) -> NeededSums:
+        frame = timeline.gpu_ops
+        needed = np.zeros(len(frame), bool)
+        if program.framework == "jax":
+            return cls(needed)
+        start, device = frame["start_us"].to_numpy(), frame["device"].to_numpy()
+        end = start + frame["dur_us"].to_numpy()
+        for d in np.unique(device[kernels.communication]):
+            rows, beside = (np.flatnonzero(which & (device == d)) for which in (kernels.communication, kernels.compute))
+            rows = rows[np.argsort(start[rows], kind="stable")]
+            exposed = overlap_with(start[rows], end[rows], union(start[beside], end[beside])) <= HIDDEN_ALREADY * (end - start)[rows]
+            needed[rows] = exposed & _apart(start[rows], np.sort(start[beside]))
+        needed &= ~_of(timeline, _MESSAGES)
+        if program.training:
+            needed &= ~_of(timeline, _OF_GRADIENTS) & _forward(timeline, launches.start_us, ops, steps)
+        return cls(needed)
+
+
+def _of(timeline: Timeline, wanted: tuple[Collective, ...]) -> Mask:
+    """(n_gpu,) whether each op would be a collective of one of these kinds."""
+    collectives, names = timeline.gpu_ops["collective"].cat, timeline.gpu_ops["name"].cat
+    groups = Groups.by(collectives.codes.to_numpy(), names.codes.to_numpy())
+    told, kernels = [*map(str, collectives.categories), ""], list(map(str, names.categories))
+    pairs = zip(collectives.codes.to_numpy()[groups.first].tolist(), names.codes.to_numpy()[groups.first].tolist(), strict=True)
+    found: Mask = np.array([kind_of(told[of], kernels[kernel]) in wanted for of, kernel in pairs], bool)[groups.of]
+    return found
+
+
+def _apart(start: Floats, computes: Floats) -> Mask:
+    """(n,) whether a kernel begins between each collective and the one before, and the one after: what stands beside another can be sent with it."""
+    between = np.diff(np.searchsorted(computes, start)) > 0
+    before, after = np.r_[True, between], np.r_[between, True]
+    return np.asarray(before & after, bool)
+
+
+def _forward(timeline: Timeline, launched_us: Floats, ops: Ops, steps: Steps) -> Mask:
+    """(n_gpu,) whether each op was launched before a backward pass of its step, and in none; not where none was recorded."""
+    nodes = np.array([*(name.startswith(AUTOGRAD) for name in ops.categories), False], bool)
+    backward = np.flatnonzero(nodes[ops.names]) if len(ops.names) else np.empty(0, np.int64)
+    if not len(backward):
+        return np.zeros(len(launched_us), bool)
+    frame = timeline.cpu_ops
+    begun = frame["start_us"].to_numpy()[backward]
+    spans = union(begun, begun + frame["dur_us"].to_numpy()[backward])
+    known = np.nan_to_num(launched_us, nan=np.inf)
+    following: Ints = np.searchsorted(spans[0], known)
+    # Of the step at whose end the recording does, whose backward pass it may lack, nothing is known.
+    step = np.r_[steps.of_host_time(spans[0]), -1]
+    return np.asarray((steps.of_host_time(known) == step[following]) & (step[following] >= 0) & ~within(known, spans), bool)

@@ -1,0 +1,117 @@
+"""What to do about collectives whose result the next op needs, as sums of tensor parallelism: neither merged nor hidden, they can be made faster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found
+from advisor.intervals import Floats, Ints
+from advisor.report.finding import Code, Evidence, Fix
+from advisor.report.numbers import duration
+from advisor.rules._collectives import WAITING, transfer_us
+from advisor.rules._phrases import a_step
+from advisor.views.ranks.communication import OneRank
+from advisor.views.ranks.edits import JobEdits, Transfers
+from advisor.views.ranks.exposure import Exposure
+from advisor.views.ranks.job import Job
+from advisor.views.replay.edits import Edits, WithDurations
+
+ONE_SHOT_US = 100.0
+"""A collective that takes longer is bound by the link's rate more than by its hops: 16 MB over NVLink take as long."""
+
+HOPS_LEFT = 0.5
+"""Of what a short one takes: a ring sends 2 (n - 1) times one after the other, two for two ranks, and an all-reduce in one shot once."""
+
+MIN_SHARE = 0.10
+"""Of the step: what such sums take is said from here, as exposed communication is."""
+
+NEEDED_WHY = "whether a faster all-reduce exists between these devices, and how much faster it is, is not in the trace"
+NEEDED_DECIDE = "the same step with the other all-reduce, timed without the profiler"
+
+_SERVERS = {
+    "vLLM": (
+        "Leave vLLM's own all-reduce on (no --disable-custom-all-reduce): it takes over from NCCL for small messages between GPUs that reach each other's memory.",
+        "Turn on the pass that fuses the all-reduce with the norm behind it, in pass_config of --compilation-config.",
+        "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html",
+    ),
+    "SGLang": (
+        "Leave SGLang's own all-reduce on (no --disable-custom-all-reduce): it takes over from NCCL for small messages between GPUs that reach each other's memory.",
+        "Turn on the fusion of the all-reduce with the norm behind it (FlashInfer's), where the server has it.",
+        "https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    "TensorRT-LLM": (
+        "Leave allreduce_strategy at AUTO, which takes one-shot kernels for small messages.",
+        "Between GPUs without NVLink prefer fewer ranks a model.",
+        "https://nvidia.github.io/TensorRT-LLM/",
+    ),
+}
+_FEWER = "Split the model over fewer GPUs and run more copies of it, or put more requests in a step: the number of sums stays, and each costs a hop at least."
+
+
+def faster_sums(server: str) -> Fix:
+    """In the terms of an inference server; "" for a program that calls torch.distributed itself."""
+    title = "Make each sum faster: the next op needs it"
+    if server in _SERVERS:
+        own, fused, url = _SERVERS[server]
+        return Fix(title=title, steps=(own, fused, _FEWER), url=url, risk="Sums in another order differ in the last bits.")
+    return Fix(
+        title=title,
+        steps=(
+            "Sum small messages in one shot, from memory that all ranks share: torch.distributed._symmetric_memory, between GPUs linked by NVLink.",
+            "Capture the step in a CUDA graph, collectives and all, where the host cannot issue them as fast as they run.",
+            _FEWER,
+        ),
+        code=Code(
+            before="torch.mm(x, part_of_weight, out=y)\ndist.all_reduce(y)\nout = norm(y)",
+            after="import torch.distributed._symmetric_memory as symm_mem\n\ny = symm_mem.empty(shape, dtype=dtype, device=device)  # once\nsymm_mem.rendezvous(y, group)\n\n"
+            'torch.mm(x, part_of_weight, out=y)\nout = norm(torch.ops.symm_mem.one_shot_all_reduce(y, "sum", group.group_name))',
+        ),
+        url="https://docs.pytorch.org/docs/stable/symmetric_memory.html",
+        risk="Sums in another order differ in the last bits. Above some hundred KiB a ring is faster.",
+    )
+
+
+def needed(one: OneRank, at: Ints, exposed: Floats) -> Found:
+    """Of one rank: sums that the next op needs, of which only a faster collective takes less."""
+    work = one.work
+    moving = np.where(work.dur_us[at] < ONE_SHOT_US, np.minimum(exposed, transfer_us(work, at, WAITING)), 0.0)
+    spent = float(exposed.sum()) / work.schedule.steps
+    return Found(
+        title="The next op waits for each sum of the ranks",
+        summary=f"{a_step(work.a_step(at), 'collective', 'take', 'takes')} {duration(spent)} of {duration(work.step_us)}; the next op needs the result of each, so "
+        "that nothing can run beside them or be sent with them.",
+        edits=Edits(*(WithDurations(at, work.dur_us[at] - gone) for gone in (exposed * 0.0, (1 - HOPS_LEFT) * moving, exposed))),
+        removes="hops of short sums between ranks",
+        at_most_us=spent,
+        status="possible",
+        possible_why=NEEDED_WHY,
+        decide_with=NEEDED_DECIDE,
+        at_least="low",
+        evidence=one.witness.of_gpu(work.rows[at], [str(name)[:100] for name in work.column("name")[at]]),
+        confidence=0.8,
+        cause="communication",
+        fix=faster_sums(one.program.server),
+    )
+
+
+def needed_of_job(job: Job, exposure: Exposure) -> Found:
+    """The same of all ranks: waits are known, and only transfers count."""
+    count = len(exposure.needed) / max(job.steps, 1)
+    short = tuple(c for c in exposure.needed if job.matched.transfer_us[c] < ONE_SHOT_US)
+    return Found(
+        title="The next op waits for each sum of the ranks",
+        summary=f"{a_step(count, 'collective', 'move', 'moves')} data for {duration(exposure.needed_us)} of {duration(exposure.step_us)}; the next op needs the result of "
+        "each, so that nothing can run beside them or be sent with them.",
+        evidence=(Evidence(label="transfers of sums that the next op needs, a step", start_us=0.0, dur_us=exposure.needed_us, count=max(round(count), 1)),),
+        fix=faster_sums(job.server),
+        edits=JobEdits(Transfers((), 1.0), Transfers(short, HOPS_LEFT), Transfers(exposure.needed, 0.0)),
+        removes="hops of short sums between ranks",
+        at_most_us=exposure.needed_us,
+        status="possible",
+        possible_why=NEEDED_WHY,
+        decide_with=NEEDED_DECIDE,
+        at_least="low",
+        confidence=0.8,
+        cause="communication",
+        ranks=job.numbers,
+    )
