@@ -9,9 +9,7 @@ from math import inf
 from typing import Literal
 
 from advisor.knowledge.idle import IDLE_CAUSES
-from advisor.knowledge.stalls import STALLS, WORTH_SHOWING
 from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Finding, Saving, ShareSaved
-from advisor.report.kernels import KernelRow
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
 from advisor.report.recording import READ_INSTEAD, DeviceTime
@@ -307,6 +305,25 @@ def trust(report: Report) -> Trust:
     return Trust("ok", "Yes", f"{'both' if total == 2 else f'all {total}'} checks passed." if total > 1 else "its one check passed.")
 
 
+_MOST_UNSEEN = 4
+
+
+def unseen(report: Report) -> str:
+    """What was asked for or stands in the file and is in no figure, in a line; "" where all of it is."""
+    rows = [f"{row.what}: {row.count:,}{'' if row.us is None else f', {duration(row.us)}'}" for row in report.unseen]
+    more = [f"{counted(len(rows) - _MOST_UNSEEN, 'more kind')}"] if len(rows) > _MOST_UNSEEN else []
+    return f"In no figure of this report: {'; '.join((*rows[:_MOST_UNSEEN], *more))}." if rows else ""
+
+
+def to_mend(report: Report) -> dict[str, str]:
+    """How to record again so that the checks hold that fail, and which they are."""
+    found: dict[str, list[str]] = {}
+    for check in report.health:
+        if check.status == "failed" and check.record_with:
+            found.setdefault(check.record_with, []).append(check.check)
+    return {how: f"as {' and '.join(checks)} failed" for how, checks in found.items()}
+
+
 def place(evidence: Evidence) -> str:
     """Device, stream and thread of an evidence, those that are known."""
     parts = (("GPU", evidence.device), ("stream", evidence.stream), ("thread", evidence.thread))
@@ -323,26 +340,7 @@ def last_line(error: str) -> str:
     return error.strip().rpartition("\n")[2]
 
 
-def occupancy(row: KernelRow) -> str:
-    """A kernel's warps on a multiprocessor, of those that it holds, and what keeps more from fitting; "" where that was not collected."""
-    found = row.occupancy
-    if found is None:
-        return ""
-    limited = f", limited by {found.limiter}" * bool(found.limiter)
-    return f"{percent(found.theoretical)} in theory{limited}" + ("" if found.achieved is None else f", {percent(found.achieved)} achieved")
-
-
-SHOWN_STALLS = 3
-
-
-def stalls(row: KernelRow) -> str:
-    """What its warps wait for most, with the share of their time; "" where that was not collected."""
-    most = max(row.stalls.values(), default=0.0)
-    first = [(name, part) for name, part in row.stalls.items() if part >= min(WORTH_SHOWING, most)][:SHOWN_STALLS]
-    return ", ".join(f"{percent(part)} {name}" + (f" ({STALLS[name]})" if name in STALLS else "") for name, part in first)
-
-
-_PLACES = {"#why": "Kernel by kernel", "#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
+_PLACES = {"#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
 
 
 def where(link: str) -> str:

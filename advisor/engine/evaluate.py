@@ -13,7 +13,7 @@ from advisor.engine.grade import graded
 from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
-from advisor.engine.terms import in_terms_of_cuda, in_terms_of_jax, in_terms_of_one_run
+from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run
 from advisor.errors import STOPS, Unavailable
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.garbage import uncollected
@@ -55,7 +55,10 @@ def evaluate(
     made = kind.report(workspace, recording, outcomes)
     if made.window is not None and made.window.basis == "whole":
         made = in_terms_of_one_run(made)
-    framework = workspace.get(Program).framework if workspace.can(Program.build) else ""
+    program = workspace.get(Program) if workspace.can(Program.build) else None
+    if program and not program.accelerator.of_cuda:
+        made = in_terms_of_device(made, program.accelerator)
+    framework = program.framework if program else ""
     if made.source.format == "jax" or framework == "jax":
         return in_terms_of_jax(made)
     return in_terms_of_cuda(made) if framework == "cuda" else made

@@ -18,9 +18,9 @@ from advisor.report.model import UNKNOWN, Headline
 from advisor.report.numbers import duration, percent
 from advisor.report.recording import Health, Prediction
 from advisor.views.health import TraceHealth
-from advisor.views.health.events import COLLAPSED
 from advisor.views.health.grades import HOST, KERNELS
 from advisor.views.health.steps import MOSTLY_ONCE
+from advisor.views.health.unrecorded import COLLAPSED
 from advisor.views.replay.build import Replay
 from advisor.views.replay.edits import Edits
 from advisor.views.replay.host_time import HostTime
@@ -34,7 +34,8 @@ from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import LAUNCH_SEQUENCE
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.unrun_launches import captured_calls, lost_launches
+from advisor.views.trace.unrun_launches import captured_calls
+from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
 
 Judgement = tuple[Literal["yes", "partly", "no"], str]
@@ -151,10 +152,9 @@ APART_MOST = 0.5
 def _elsewhere(workspace: Workspace) -> str:
     """What is said where the window is whole, but most of what the device did, or of what the host did where no step is marked, lies outside of it;
     "" elsewhere."""
-    timeline, launches, steps = workspace.get(Timeline), workspace.get(Launches), workspace.get(Steps)
-    rows, gone = lost_launches(timeline, launches)
-    if len(rows) and gone.mean() > COLLAPSED:
-        return f"{int(gone.sum()):,} of {len(rows):,} launches left no GPU op in the trace: this holds for the others"
+    steps, lost = workspace.get(Steps), workspace.get(Unseen).lost
+    if len(lost) and lost.mean() > COLLAPSED:
+        return f"{int(lost.sum()):,} of {len(lost):,} launches left no GPU op in the trace: this holds for the others"
     if steps.apart > APART_MOST:
         judged = f"steps of {steps.kind} hold" if steps.kind else "what repeats holds"
         return f"{judged} {percent(1 - steps.apart)} of the device's work: the rest is not judged"
@@ -190,8 +190,8 @@ def judge(workspace: Workspace, failed: Sequence[Failed]) -> Judgement:
     timeline, checks, bound = workspace.get(Timeline), workspace.get(TraceHealth), workspace.get(Bound)
     launches = workspace.get(Launches)
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    if bound.name == "cpu-only":
-        lost = f", although the program launched {len(issued):,} kernels: their events were lost or not recorded" if len(issued) else ""
+    if bound.name in ("cpu-only", UNKNOWN):
+        lost = f", although {told}" if (told := workspace.get(Unseen).told()) else ""
         if unread := next((check for check in checks.results if check.check == "complete-file" and check.status != "ok"), None):
             lost += f", as far as it could be read: {unread.detail}"
         return "no", f"the trace holds no GPU work{lost}"

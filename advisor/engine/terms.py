@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from advisor.knowledge.accelerators import Accelerator
 from advisor.knowledge.data import load
 from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.report.finding import SUMMARY_CHARACTERS, Clear, Code, Finding, Fix, Skipped
@@ -57,6 +58,21 @@ def _of_cuda(item: _Hinted) -> _Hinted:
     if not _OF_TORCH.search(item.record_with):
         return item
     return msgspec.structs.replace(item, record_with="" if item.record_with in (RECORD_BOTH, RECORD_SHAPES) else _OF_NSYS)
+
+
+_TOOLS_OF_CUDA = re.compile(r"CUDA|cuda|\bnsys\b|\bncu\b|Nsight")
+
+
+def in_terms_of_device(report: Report, device: Accelerator) -> Report:
+    """The report of a program on a device that CUDA's tools do not see: no hint asks for them."""
+
+    def hinted(item: _Hinted) -> _Hinted:
+        if item.record_with == RECORD_BOTH:
+            return msgspec.structs.replace(item, record_with=device.record)
+        return msgspec.structs.replace(item, record_with="") if _TOOLS_OF_CUDA.search(item.record_with) else item
+
+    made = msgspec.structs.replace(report, skipped=tuple(map(hinted, report.skipped)), health=tuple(map(hinted, report.health)))
+    return made.with_picture_of(report)
 
 
 _OF_A_STEP = tuple(

@@ -1,4 +1,4 @@
-"""What CUDA and HIP runtime and driver calls do, by name: the one home of those names."""
+"""What runtime and driver calls do, by name: the one home of those names. Those of CUDA and HIP; of others what launches."""
 
 from __future__ import annotations
 
@@ -28,8 +28,13 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
     (role, re.compile(pattern))
     for role, pattern in (
         (ApiRole.GRAPH_LAUNCH, r"(cuda|cu|hip)GraphLaunch$"),
-        (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative)*Launch(Cooperative)?(Kernel|Grid|HostFunc|$)"),
+        (ApiRole.LAUNCH, r"(cuda|cu|hip)(Ext|Module|Cooperative|Hcc)*Launch(Cooperative|Multi)?(Kernel|Grid|HostFunc|ByPtr|$)"),
         (ApiRole.SYNC, r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Context)Synchronize$"),
+        # SYCL's (Unified Runtime, its plugins before) and Level Zero beneath it, OpenCL.
+        (ApiRole.GRAPH_LAUNCH, r"ur(EnqueueCommandBuffer|CommandBufferEnqueue)(Exp)?$"),
+        (ApiRole.LAUNCH, r"(ur|pi|piext)Enqueue(Cooperative)?KernelLaunch|zeCommandListAppendLaunch|clEnqueue(NDRangeKernel|Task)$"),
+        # CANN, and what is modelled on CUDA's: musaLaunchKernel, cnrtLaunchKernel, mcLaunchKernel.
+        (ApiRole.LAUNCH, r"acl(rt)?LaunchKernel|aclopExecute|aclnn[A-Z]\w*$|(musa|mu|mc|cnrt|cn)(Module|Invoke|Ext)*(Launch)?Kernel"),
         # MTIA's runtime.
         (ApiRole.LAUNCH, r"runFunction - job_prep_and_submit_for_execution$"),
         (ApiRole.SYNC, r"synchronizeStream$"),
@@ -49,6 +54,9 @@ _PATTERNS: tuple[tuple[ApiRole, re.Pattern[str]], ...] = tuple(
     )
 )
 
+
+WAITS_IN_THE_RUNTIME = re.compile(r"[a-z]+[A-Z]\w*Synchronize|synchronizeStream$")
+"""Calls that return as soon as the device is done: none of the program's own work lies in them, as it does in a range of JAX."""
 
 FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""

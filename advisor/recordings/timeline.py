@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.errors import TraceError
+from advisor.report.numbers import duration
 
 
 class GpuKind(str, Enum):
@@ -114,8 +115,8 @@ TABLES: dict[str, dict[str, str]] = {
     },
     # Programs that were compiled several times under one name: what each takes, as `x: float32[8,16]; w: …`.
     "programs": {"module": "str", "program": "i8", "parameters": "str"},
-    # CUDA/HIP runtime and driver calls on host threads; sorted by start.
-    "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8"},
+    # Runtime and driver calls on host threads; sorted by start. error: the code that it returned, 0 where it did what it was asked to.
+    "api_calls": {"name": "str", **_THREAD, **_TIMES, "correlation": "i8", "external_id": "i8", "error": "i4"},
     # Framework ops (aten::mm, autograd nodes, compiled Triton calls). Dims, types, strides and concrete
     # inputs are the recorded JSON text, one category for each distinct value. The name is the op's without its
     # overload, which most recordings leave out: `aten::add` and `Tensor` of `aten::add.Tensor`.
@@ -197,6 +198,20 @@ class ReadIssue:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Spans of a file that no table holds: what they are, how many, and how long they last together. of_host: of a process of which calls or ops
+    were read, so that a device's work is hardly among them."""
+
+    what: str
+    events: int
+    us: float
+    of_host: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.events:,} {self.what} ({duration(self.us)})"
+
+
+@dataclass(frozen=True)
 class Source:
     """Where a timeline came from, and what its producer was told to record."""
 
@@ -215,6 +230,8 @@ class Source:
     issues: tuple[ReadIssue, ...] = ()
     unprofiled_step_us: tuple[float, ...] = ()
     """Times of steps of the same run that nobody profiled, as the recorder measured them; empty where it did not."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What the file holds with a duration and was not read: what may be a device's work stands first."""
     borrowed: bool = False
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
     metadata: dict[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from advisor.report.kernels import KernelRow, UtilizationRow
 from advisor.report.memory import Memory, TracedMemory
 from advisor.report.numbers import duration
 from advisor.report.ranks import CollectiveMoment, CollectiveRow, Matching, RankRow, Slowdown, WaitRow
-from advisor.report.recording import DeviceInfo, DeviceTime, Health, Prediction, SourceInfo, Window
+from advisor.report.recording import DeviceInfo, DeviceTime, Health, Prediction, SourceInfo, UnseenWork, Window
 from advisor.report.step import CategoryRow, OpRow, Part, PathPart, Rates, Work
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     slowdown: Slowdown | None = None
     ops: tuple[OpRow, ...] = ()
     """Framework ops by name, most GPU time first."""
+    unseen: tuple[UnseenWork, ...] = ()
+    """What was not recorded, failed or was not read, by kind: no figure of the report holds it."""
     categories: tuple[CategoryRow, ...] = ()
     """Of a TPU: its HLO ops by category, most time first."""
 

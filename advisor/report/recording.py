@@ -73,6 +73,16 @@ class Window(msgspec.Struct, frozen=True):
     """A step time that was measured and is not used, as the trace's step cannot take so little or so much; 0 where there is none."""
 
 
+class UnseenWork(msgspec.Struct, frozen=True):
+    """Work of one kind that was asked for, or stands in the file, and that no figure of the report holds. us: how long it took, None where
+    that is not known."""
+
+    kind: Literal["launch", "graph-launch", "failed-call", "left-out"]
+    what: str
+    count: int
+    us: float | None = None
+
+
 class Idle(msgspec.Struct, frozen=True):
     """Idle device time by cause; the causes sum to `DeviceTime.idle_us`."""
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from advisor.report.finding import Finding
 from advisor.report.model import Report
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, whole_noun
+from advisor.reports._phrases import aside, gain, unseen, whole_noun
 
 NAME = "junit"
 SUFFIX = ".junit.xml"
@@ -31,6 +31,8 @@ def render(report: Report) -> str:
     counted = {key: str(value) for key, value in counts.items()}
     suites = ET.Element("testsuites", {"name": "advisor", **counted})
     suite = ET.SubElement(suites, "testsuite", {"name": shown.source.path, **counted})
+    if told := unseen(shown):
+        ET.SubElement(ET.SubElement(suite, "properties"), "property", {"name": "unseen", "value": told})
     for rule, found in by_rule.items():
         text = "\n\n".join(_told(finding, shown) for finding in found)
         if rule in failing:

@@ -24,7 +24,6 @@ from advisor.reports._phrases import (
     likely,
     measured,
     nothing_found,
-    occupancy,
     of_steps,
     per_whole,
     place,
@@ -35,15 +34,14 @@ from advisor.reports._phrases import (
     saving_basis,
     slices,
     source_line,
-    stalls,
     step_noun,
     steps,
     titled,
     trust,
+    unseen,
     window_basis,
 )
 from advisor.reports.report import _job, _tpu
-from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import title, totals, where
 
 NAME = "markdown"
@@ -291,28 +289,14 @@ def _measured(report: Report) -> list[str]:
     lines = [
         "<details><summary><b>What limits each kernel</b></summary>",
         "",
-        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy | A warp waits |",
-        "| :-- | --: | --: | :-- | --: | --: | :-- | :-- |",
+        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy |",
+        "| :-- | --: | --: | :-- | --: | --: | --: |",
     ]
     for row in report.kernels:
         seen = row.counted
-        shares = ("–" if part is None else percent(part) for part in (seen.compute if seen else None, seen.memory if seen else None))
+        shares = (seen.compute if seen else None, seen.memory if seen else None, row.occupancy.theoretical if row.occupancy else None)
         cells = (code(cut(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
-        lines.append("| " + " | ".join((*cells, *shares, escape(occupancy(row)) or "–", escape(stalls(row)) or "–")) + " |")
-    return [*lines, "", "</details>", "", *_asked(report)]
-
-
-_STATUS = {"good": "good", "look": "**to look at**", "open": "in part", "unknown": "not known"}
-
-
-def _asked(report: Report) -> list[str]:
-    """What is asked of every kernel."""
-    answers = checklist(report, None)[1:-1]
-    if not answers:
-        return []
-    lines = [f"<details><summary><b>{counted(len(answers), 'question')} asked of every kernel: {tally(answers)}</b></summary>", ""]
-    lines += ["| Question | | Answer |", "| :-- | :-- | :-- |"]
-    lines += [f"| {escape(answer.question)} | {_STATUS[answer.status]} | {escape(cut(answer.answer, 300))} |" for answer in answers]
+        lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
     return [*lines, "", "</details>", ""]
 
 
@@ -390,7 +374,7 @@ def _rules(comment: _Comment, report: Report, shown: Report) -> None:
 
 def _health(report: Report) -> list[str]:
     weak = [check for check in report.health if check.status != "ok"][:8]
-    told = [line for said in read_instead(report) for line in (prose(said), "")]
+    told = [line for said in (*read_instead(report), unseen(report)) if said for line in (prose(said), "")]
     if not weak:
         return told
     return [

@@ -10,7 +10,7 @@ from advisor.report.charts import Cut, Lane, Moment
 from advisor.report.finding import BytesSaved, Finding
 from advisor.report.model import Report
 from advisor.reports._clean import visible
-from advisor.reports._phrases import source_line
+from advisor.reports._phrases import source_line, unseen
 
 NAME = "perfetto"
 SUFFIX = ".perfetto.json"
@@ -30,6 +30,7 @@ def render(report: Report) -> str:
     for number, at in enumerate(shown):
         events += _finding(number, report.findings[at], moments[at] if at < len(moments) else None)
     head = {"advisor": report.advisor, "trace": visible(report.source.path), "bottleneck": report.headline.bottleneck}
+    head |= {"unseen": visible(told)} if (told := unseen(report)) else {}
     lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     return f'{{"displayTimeUnit": "ns", "trace-advisor": {json.dumps(head)}, "traceEvents": [\n{lines}\n]}}\n'
 

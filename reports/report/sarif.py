@@ -13,7 +13,7 @@ from advisor.report.finding import Evidence, Finding, SourceLine
 from advisor.report.model import Report
 from advisor.reports import _pages
 from advisor.reports._clean import Limits, clean
-from advisor.reports._phrases import aside, gain, last_line, likely, whole_noun
+from advisor.reports._phrases import aside, gain, last_line, likely, unseen, whole_noun
 
 NAME = "sarif"
 SUFFIX = ".sarif"
@@ -117,9 +117,10 @@ def _fingerprint(finding: Finding) -> str:
 
 
 def _invocation(report: Report) -> Json:
-    """Rules that broke and checks that the trace fails: what is not said must not look like good news."""
+    """Rules that broke, checks that the trace fails, and what no figure holds: what is not said must not look like good news."""
     notes = [("error", f"rule {failed.rule} failed: {last_line(failed.error)}") for failed in report.failed]
     notes += [("warning", f"the trace fails the check {h.check}: {h.detail}") for h in report.health if h.status == "failed"]
+    notes += [("note", told)] if (told := unseen(report)) else []
     return {
         "executionSuccessful": not report.failed,
         "toolExecutionNotifications": [{"level": level, "message": {"text": text}} for level, text in notes],

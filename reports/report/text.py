@@ -76,7 +76,7 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
 
 
 def _answers(report: Report) -> list[Answer]:
-    return checklist(report, None)
+    return checklist(report, None) if report.kind == "trace" else []
 
 
 def _text(*parts: str | tuple[str, str]) -> Text:
@@ -259,7 +259,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
 
 
 def _measured(console: Console, report: Report) -> None:
-    """What limits each kernel that was measured by itself, its occupancy and what its warps wait for; then what is asked of all of them."""
+    """What limits each kernel that was measured by itself."""
     if report.kind != "kernels":
         return
     console.print(_text("What limits the longest kernels:"))
@@ -270,43 +270,31 @@ def _measured(console: Console, report: Report) -> None:
             2,
             3,
         )
-        for what, told in (("Occupancy", _phrases.occupancy(kernel)), ("A warp waits", _phrases.stalls(kernel))):
-            _wrapped(console, _text(f"{what}: ", (told or "not collected", "" if told else "dim")), 12, 3)
-    console.print()
-    _asked(console, checklist(report, None)[1:-1])
-
-
-def _asked(console: Console, answers: list[Answer]) -> None:
-    """Questions to look at, each with its answer; the others by their names."""
-    if not answers:
-        return
-    console.print(_text(f"{counted(len(answers), 'question')} asked of every kernel:"))
-    for answer in [answer for answer in answers if answer.status in ("look", "open")]:
-        style = "yellow" if answer.status == "look" else "dim"
-        _wrapped(console, _text((f"{answer.question} ", "bold"), (answer.answer, style)), 2, 3)
-    for status, told in (("good", "Good"), ("unknown", "Not known")):
-        if alike := [answer.question for answer in answers if answer.status == status]:
-            _wrapped(console, _text((f"{told}: ", "bold"), (" ".join(alike), "dim")), 2, _SENTENCES + 2)
     console.print()
 
 
 def _footer(console: Console, report: Report, whole_commands: bool) -> None:
     for check in [check for check in report.health if check.status != "ok"][:4]:
         _wrapped(console, _text((f"{check.status}: ", _TRUST[check.status]), f"{check.check}: {check.detail}"), 0)
+    if unseen := _phrases.unseen(report):
+        _wrapped(console, _text(unseen), 0)
     for told in _phrases.read_instead(report):
         _wrapped(console, _text(("note: ", "bold"), told), 0)
     for failed in report.failed[:3]:
         _wrapped(console, _text(("rule failed: ", "bold red"), f"{failed.rule}: {_phrases.last_line(failed.error)}"), 0, 1)
     if report.findings:  # said above where there are none
         _wrapped(console, _text((f"Rules: {_phrases.rules_run(report)}", "dim")), 0)
-    record: dict[str, list[str]] = {}
+    mend, record = _phrases.to_mend(report), dict[str, list[str]]()
     for skipped in report.skipped:
-        if skipped.record_with:
+        if skipped.record_with and skipped.record_with not in mend:
             record.setdefault(" ".join(skipped.record_with.split()), []).append(skipped.rule)
-    commands: list[tuple[str, str]] = []
+    commands = list(mend.items())[:2]
     if report.findings and (rule := report.findings[0].rule):
         commands.append((f"advisor explain {shlex.quote(rule)}", "why it costs time, and when to ignore it"))
-    commands += [(how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look") for how, rules in list(record.items())[:2]]
+    commands += [
+        (how, f"lets {', '.join(rules[:2])}{f' and {len(rules) - 2} more' if len(rules) > 2 else ''} look")
+        for how, rules in list(record.items())[: 2 - len(commands)]
+    ]
     if report.source.path != "standard input" and report.kind == "trace":
         trace = shlex.quote(report.source.path)
         commands.append((f"advisor analyze {trace} -f perfetto -o step.json", "opens in Perfetto"))

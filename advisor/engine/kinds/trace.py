@@ -50,6 +50,7 @@ from advisor.views.time.utilization import Utilization
 from advisor.views.trace.first_pass import FirstPass
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.unseen import Unseen
 from advisor.views.workspace import Workspace
 
 
@@ -213,6 +214,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         memory=workspace.get(MemoryBeside).memory if workspace.can(MemoryBeside.build) else None,
         traced_memory=workspace.get(TracedPeaks).devices,
         ops=workspace.get(OpTable).rows,
+        unseen=workspace.get(Unseen).work,
         advisor=version("trace-advisor"),
     )
     made = msgspec.structs.replace(made, rates=rates(made))

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ import pandas as pd
 from advisor.errors import TraceError
 from advisor.knowledge.op_names import split_overload
 from advisor.recordings.recording import Recording
-from advisor.recordings.timeline import TABLES, Device, ReadIssue, Source, Timeline, empty_column, table
+from advisor.recordings.timeline import TABLES, Device, LeftOut, ReadIssue, Source, Timeline, empty_column, table
 from advisor.report.numbers import counted
 from advisor.sources.kineto import native
 from advisor.sources.kineto.chunks import CHUNK_BYTES, Text
@@ -110,6 +110,7 @@ class _Collected:
     tables: dict[str, Merger] = field(default_factory=dict)
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
+    left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     bad_durations: int = 0
     bad_times: int = 0
     _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = field(default_factory=dict)
@@ -117,6 +118,9 @@ class _Collected:
     def add(self, piece: Piece) -> None:
         self.events += piece.events
         self.categories += piece.categories
+        for key, (events, ns) in piece.left_out.items():
+            before = self.left_out.get(key, (0, 0))
+            self.left_out[key] = before[0] + events, before[1] + ns
         self.bad_durations += piece.bad_durations
         self.bad_times += piece.bad_times
         for name, columns in piece.tables.items():
@@ -221,24 +225,56 @@ def _metadata(text: Text) -> tuple[dict[str, Any], bool]:
 
 
 def _timeline(collected: _Collected, metadata: dict[str, Any], issues: tuple[ReadIssue, ...], path: str, uncompressed: int) -> Timeline:
-    merged = collected.tables
+    merged, processes = collected.tables, _process_names(collected)
     if "gpu_ops" not in merged and "cpu_ops" not in merged:
-        raise _nothing_to_analyse(collected, issues)
+        raise _nothing_to_analyse(collected, _left_out(collected, processes, set()), issues)
     earliest = min(merger.earliest for merger in merged.values() if merger.earliest is not None)
     tables = {name: _frame(name, merged.pop(name), earliest) for name in list(merged)}
     _move_annotations(tables)
+    hosts = {str(pid) for name in _OF_HOSTS if name in tables for pid in tables[name]["pid"].unique()}
+    left_out = _left_out(collected, processes, hosts)
     return Timeline.build(
-        _source(metadata, issues, path, uncompressed, collected.events, tables),
+        replace(_source(metadata, issues, path, uncompressed, collected.events, tables), left_out=left_out),
         _devices(metadata),
         integer(metadata.get("baseTimeNanoseconds"), 0) + earliest,
         **tables,
     )
 
 
-def _nothing_to_analyse(collected: _Collected, issues: tuple[ReadIssue, ...]) -> TraceError:
+_MOST_LEFT_OUT = 20
+"""Kinds of spans that are named one by one; a file made to have a million has the others counted together."""
+
+
+_OF_HOSTS = ("cpu_ops", "api_calls", "python_calls")
+
+
+def _process_names(collected: _Collected) -> dict[str, str]:
+    """What the trace calls its processes, by their ids as text; taken from what was collected."""
+    merger = collected.tables.pop("processes", None)
+    return dict(zip(map(str, merger.take("pid").tolist()), merger.take("name").astype(object), strict=True)) if merger else {}
+
+
+def _left_out(collected: _Collected, processes: dict[str, str], hosts: set[str]) -> tuple[LeftOut, ...]:
+    """The spans that no table holds: those of processes that are not `hosts`, in which no op or call was read, stand first, and the longest of them."""
+    found: dict[tuple[bool, str], tuple[int, int]] = {}
+    for (category, process), (events, ns) in collected.left_out.items():
+        whose = processes.get(process) or (process if not process.isdecimal() else "")
+        named = (category, "spans", whose and f"of the process {whose}", "" if category or whose else "without a category")
+        key = process in hosts, " ".join(filter(None, named))
+        before = found.get(key, (0, 0))
+        found[key] = before[0] + events, before[1] + ns
+    ordered = sorted(found.items(), key=lambda item: (item[0][0], -item[1][1], -item[1][0]))
+    rest = [count for _, count in ordered[_MOST_LEFT_OUT:]]
+    made = [LeftOut(what, events, ns / 1000, of_host) for (of_host, what), (events, ns) in ordered[:_MOST_LEFT_OUT]]
+    return (*made, LeftOut("other spans", sum(n for n, _ in rest), sum(ns for _, ns in rest) / 1000)) if rest else tuple(made)
+
+
+def _nothing_to_analyse(collected: _Collected, left_out: tuple[LeftOut, ...], issues: tuple[ReadIssue, ...]) -> TraceError:
     counts = Counter({name: merger.rows for name, merger in collected.tables.items()})
     counts.update({category or "no category": n for category, n in collected.categories.items()})
     holds = ", ".join(f"{n:,} {name}" for name, n in counts.most_common(8)) or "no spans"
+    if left_out:
+        holds += f"; not read: {', '.join(map(str, left_out[:3]))}"
     details = "".join(f"; {issue.detail}" for issue in issues)
     if set(counts) == {"no category"}:
         told = "none of which has a category (`cat`), as PyTorch's have: another tool wrote them, and which of them are GPU work is not told"

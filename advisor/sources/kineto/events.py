@@ -136,7 +136,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_KEYS):
     device_type: Scalar = -1
     device_id: Scalar = -1
     thread: str | int | float | None = ""
-    """Of a metadata event that names its thread."""
+    """Of a metadata event that names its thread, or its process."""
 
 
 _NO_ARGS = Args()

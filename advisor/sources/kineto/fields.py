@@ -43,10 +43,13 @@ TABLE_OF = {
 }
 """The table of each category of spans."""
 
+WINDOW = "Trace"
+"""The category of the span in which Kineto recorded: no work of anybody's."""
+
 # An event of a week is a broken clock.
 MAX_DURATION_NS = 7 * 86_400 * 10**9
 
-MARKS = {("i", "[memory]"): "memory", ("I", "[memory]"): "memory", ("M", "thread_name"): "threads"}
+MARKS = {("i", "[memory]"): "memory", ("I", "[memory]"): "memory", ("M", "thread_name"): "threads", ("M", "process_name"): "processes"}
 """The table of what is no span, by its phase and name."""
 HALVES = "BE"
 """Phases of spans that are recorded in two events."""
@@ -90,9 +93,10 @@ TABLE_FIELDS: dict[str, tuple[str, ...]] = {
     "syncs": ("name", "sync_kind", *_PLACE, "correlation", "waits_on_stream", "waits_on_correlation"),
     "memory": (*_THREAD, "address", "memory_bytes", "allocated_bytes", "reserved_bytes", "device_type", "device_id"),
     "threads": (*_THREAD, "thread"),
+    "processes": (*_THREAD, "thread"),
 }  # fmt: skip
 
-OF_THREADS = ("threads",)
+OF_THREADS = ("threads", "processes")
 """Tables whose rows name their thread by two integers or are left out."""
 TIMED = tuple(table for table in TABLE_FIELDS if table not in OF_THREADS)
 LASTING = tuple(table for table in TIMED if table != "memory")

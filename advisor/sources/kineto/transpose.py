@@ -28,6 +28,7 @@ from advisor.sources.kineto.fields import (
     OF_THREADS,
     TABLE_OF,
     TIMED,
+    WINDOW,
     Fields,
     OfStructs,
     every,
@@ -49,13 +50,15 @@ class Piece:
 
     `tables` hold the columns of advisor.recordings.timeline.TABLES, times as int64 nanoseconds under START and DURATION.
     `ranges` are the halves of spans that were recorded as begin and end events, each with its time in ns, in order.
-    `categories` counts the spans that belong to no table.
+    `categories` counts the spans that belong to no table; `left_out` those of them that may be somebody's work, with their ns together, by category
+    and process.
     """
 
     tables: dict[str, dict[str, Column]] = field(default_factory=dict)
     ranges: list[tuple[int, Event]] = field(default_factory=list)
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
+    left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     bad_durations: int = 0
     bad_times: int = 0
     exact: bool = False
@@ -73,8 +76,8 @@ def decode_piece(text: bytes, exact: bool = False) -> Piece:
 def decode_in_c(text: bytes) -> Piece | None:
     """As decode_piece, by the decoder in C; None where there is none, or it gives the piece back."""
     decoded = native.decode(text)
-    if decoded is None:
-        return None
+    if decoded is None or set(decoded.categories) - {WINDOW}:
+        return None  # how long spans of no table last, and whose they are, it does not say
     tables = {table: times | _COLUMNS[table](fields) for table, times, fields in decoded.tables}
     return Piece(tables, events=decoded.events, categories=decoded.categories, bad_durations=decoded.bad_durations, native=True)
 
@@ -119,9 +122,19 @@ def _by_table(spans: Sequence[Event], piece: Piece) -> dict[str, list[Event]]:
     number_of = _Numbers(numbers)
     categories = get(spans, "cat")
     of_table = np.fromiter(map(number_of.__getitem__, categories), np.int8, len(categories))
-    for category in [category for category, number in number_of.items() if number < 0]:
-        piece.categories[category or ""] += categories.count(category)
+    if -1 in number_of.values():
+        _leave_out(list(compress(spans, (of_table < 0).tolist())), piece)
     return {table: list(compress(spans, (of_table == number).tolist())) for table, number in numbers.items()}
+
+
+def _leave_out(spans: list[Event], piece: Piece) -> None:
+    """Count spans that belong to no table, and how long they last, by category and process."""
+    piece.categories.update(span.cat or "" for span in spans)
+    work = [span for span in spans if span.cat != WINDOW]
+    for span, duration in zip(work, _durations(work, Piece()).tolist(), strict=True):
+        key = span.cat or "", "" if span.pid is None else str(span.pid)
+        events, ns = piece.left_out.get(key, (0, 0))
+        piece.left_out[key] = events + 1, ns + duration
 
 
 class _Numbers(dict["str | None", int]):
@@ -368,4 +381,5 @@ _COLUMNS: dict[str, Callable[[Fields], dict[str, Column]]] = {
     "syncs": _syncs,
     "memory": _memory,
     "threads": _threads,
+    "processes": _threads,
 }

@@ -16,8 +16,10 @@ import pandas as pd
 from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge import cuda_api
+from advisor.knowledge.cuda_errors import NOT_READY, cuda_error
 from advisor.recordings.recording import Recording
-from advisor.recordings.timeline import Device, GpuKind, ReadIssue, Source, Timeline, table
+from advisor.recordings.timeline import Device, GpuKind, LeftOut, ReadIssue, Source, Timeline, table
+from advisor.report.numbers import counted
 from advisor.sources.nsys import gpu, ranges
 from advisor.sources.nsys.process import Processes
 from advisor.sources.nsys.tables import Database, categorical, constant, opened
@@ -72,6 +74,23 @@ def read(path: str) -> Timeline:
         return Timeline.build(source, devices, _epoch_ns(db) + base, **{n: f for n, f in tables.items() if len(f)})
 
 
+_READ = frozenset(
+    (gpu.KERNELS, gpu.COPIES, gpu.MEMSETS, gpu.GRAPHS, "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "PROFILER_OVERHEAD",
+     "CUPTI_ACTIVITY_KIND_OVERHEAD", "OSRT_API", "NVTX_EVENTS")
+)  # fmt: skip
+"""Tables whose rows have a start and an end."""
+
+
+def _left_out(db: Database) -> tuple[LeftOut, ...]:
+    """Tables of what lasts some time that are not read, as those of cuBLAS, MPI or Vulkan; the longest first."""
+    spans = {name: db.spans(name) for name in db.tables if name not in _READ}
+    found = [LeftOut(f"rows of the table {name}", count, ns / 1000, of_host=True) for name, (count, ns) in spans.items() if count]
+    return tuple(sorted(found, key=lambda left: -left.us)[:_MOST_LEFT_OUT])
+
+
+_MOST_LEFT_OUT = 20
+
+
 def _no_gpu_work(db: Database, path: str) -> TraceError:
     """Say what a file is that has nothing to analyse."""
     unmerged = "".join(f"; {issue.detail}" for issue in _unmerged(db, path))
@@ -79,11 +98,20 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
         return TraceError(f"{path} is a database of nvprof: no GPU work as nsys records it", RECORD)
     if any(t.startswith("rocpd_") for t in db.tables) or {"OPS", "HIP", "HSA"} <= set(db.tables):
         return TraceError(f"{path} is a database of ROCm (rpd, rocpd, rocprof), which is not read", _RECORD_ROCM)
+    if len(_OF_A_SNAPSHOT & {*db.tables}) > 1:
+        return TraceError(f"{path} is a snapshot of torch's memory as a SQLite database, which is not read", _SNAPSHOT)
     if not any(t == "StringIds" or t.startswith(("CUPTI_", "TARGET_INFO", "META_DATA", "EXPORT_META")) for t in db.tables):
         return TraceError(f"{path} is a SQLite file but no nsys export, and holds no GPU work{unmerged}", RECORD)
     why = "its kernel table is empty" if gpu.KERNELS in db.tables else f"it has no kernel table ({gpu.KERNELS})"
     descriptions = ("ENUM_", "TARGET_INFO", "META_DATA", "EXPORT_META", "StringIds", "ANALYSIS_", "Process", "PROCESS", "Thread")
-    if launched := _launched(db):
+    returned = _returned_by_launches(db)
+    launched, failed = len(returned), returned[returned > 0]
+    if len(failed) > launched / 2:
+        first = cuda_error(int(np.bincount(failed).argmax()))
+        many = f"all {launched:,} launches" if len(failed) == launched else f"{len(failed):,} of {counted(launched, 'launch', 'launches')}"
+        most = "" if (failed == first.code).all() else "most "
+        return TraceError(f"{path} holds no GPU work: {many} of the program failed, {most}with {first}, so nothing ran", first.fix)
+    if launched:
         told = f"the program launched {launched:,} kernels, but the GPU's side was not recorded ({why}{unmerged})"
         return TraceError(f"{path} holds no GPU work: {told}", _UNDER_WSL if _under_wsl(db) else f"{_ALLOWED} {RECORD}")
     others = [t for t in db.tables if not t.startswith(descriptions)]
@@ -91,6 +119,8 @@ def _no_gpu_work(db: Database, path: str) -> TraceError:
     return TraceError(f"{path} holds no GPU work: {why}; what was recorded is {shown}{unmerged}", RECORD)
 
 
+_OF_A_SNAPSHOT = frozenset(("segments", "blocks", "device_traces"))
+_SNAPSHOT = "Write the pickle with torch.cuda.memory._dump_snapshot('snapshot.pickle') and give that."
 _RECORD_ROCM = "Record the same steps with torch.profiler (ProfilerActivity.CPU and ProfilerActivity.CUDA) and export_chrome_trace."
 _ALLOWED = "Another profiler may have held the device, or the driver does not let this user record it: see the warnings that nsys printed."
 _UNDER_WSL = (
@@ -99,13 +129,13 @@ _UNDER_WSL = (
 )
 
 
-def _launched(db: Database) -> int:
-    """Calls that launched a kernel or a graph."""
-    runtime = "CUPTI_ACTIVITY_KIND_RUNTIME"
+def _returned_by_launches(db: Database) -> Ints:
+    """What each call returned that launched a kernel or a graph; -1 where that was not recorded."""
     texts = db.texts("StringIds", "id", "value")
     launching = (cuda_api.ApiRole.LAUNCH, cuda_api.ApiRole.GRAPH_LAUNCH)
     numbers = [number for number, text in texts.items() if cuda_api.role(cuda_api.plain(text)) in launching]
-    return int(np.isin(db.integers(runtime, ["nameId"])["nameId"], numbers).sum())
+    calls = db.integers("CUPTI_ACTIVITY_KIND_RUNTIME", ["nameId", "returnValue"])
+    return calls["returnValue"][np.isin(calls["nameId"], numbers)]
 
 
 def _under_wsl(db: Database) -> bool:
@@ -159,7 +189,7 @@ def _frame(name: str, parts: Iterable[dict[str, Any]], base: int) -> pd.DataFram
 
 
 def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dict[str, Any]:
-    columns = ("start", "end", "globalTid", "correlationId", "nameId")
+    columns = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
     c = db.integers("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=gpu.TIMES)
     pid = processes.pid(c["globalTid"])
     c, pid = _one_row_a_call(c, pid)
@@ -167,6 +197,7 @@ def _api_calls(db: Database, texts: dict[int, str], processes: Processes) -> dic
     return {
         "start_ns": c["start"], "end_ns": c["end"], "name": categorical(c["nameId"], used), "pid": pid,
         "tid": processes.tid(c["globalTid"]), "correlation": processes.correlation(c["correlationId"], pid),
+        "error": np.where(c["returnValue"] == NOT_READY, 0, c["returnValue"]),
     }  # fmt: skip
 
 
@@ -288,5 +319,6 @@ def _source(db: Database, path: str, tables: dict[str, pd.DataFrame], issues: tu
         memory=len(tables["memory"]) > 0,
         syncs=len(tables["syncs"]) > 0,
         issues=issues,
+        left_out=_left_out(db),
         metadata={name: described[name] for name in _VERSIONS if isinstance(described.get(name), (str, int))},
     )

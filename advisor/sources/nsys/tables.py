@@ -82,6 +82,14 @@ class Database:
         """How many rows of a table are so."""
         return int(self._select(table, ["COUNT(*)"], where).fetchone()[0])
 
+    def spans(self, table: str) -> tuple[int, int]:
+        """How many rows of a table last for some time, and how long together in ns; nothing of one without starts and ends."""
+        if not {"start", "end"} <= {*self.columns(table)}:
+            return 0, 0
+        lasting = """typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" > "start\""""
+        count, ns = self._select(table, ["COUNT(*)", 'TOTAL("end" - "start")'], lasting).fetchone()
+        return int(count), int(ns)
+
     def _numbers(self, table: str, columns: Sequence[str], where: str, needs: Sequence[str], dtype: type[np.generic]) -> dict[str, Any]:
         have = set(self.columns(table))
         if not have or not {*needs} <= have:

@@ -15,7 +15,7 @@ from advisor.sources.kineto import _metadata
 from advisor.sources.kineto.chunks import Text
 from advisor.sources.kineto.columns import integer
 from advisor.sources.kineto.events import MalformedError
-from advisor.sources.kineto.fields import TABLE_OF
+from advisor.sources.kineto.fields import TABLE_OF, WINDOW
 from advisor.sources.kineto.numerals import without_no_numbers
 from advisor.sources.measured import step_times
 from advisor.sources.redact.names import Names, device, one_of, version, words
@@ -260,7 +260,7 @@ class _Events:
         made: dict[str, bytes] = {}
         if len(phase) == 1 and phase.isalpha():
             made["ph"] = json.dumps(phase).encode()
-        if category in self._names or category in _FLOWS:
+        if category in self._names or category in _FLOWS or category == WINDOW:
             made["cat"] = json.dumps(category).encode()
         elif "cat" in event:
             made["cat"] = b'"other"'

@@ -40,7 +40,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     COPIES: (*_PLACED, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId"),
     MEMSETS: (*_PLACED, "bytes", "graphNodeId"),
     GRAPHS: (*_PLACED, "graphId"),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "globalTid", "correlationId", "nameId"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "globalTid", "correlationId", "nameId", "returnValue"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (*_PLACED, "syncType"),
     "CUPTI_ACTIVITY_KIND_OVERHEAD": ("start", "end", "globalTid", "nameId"),
     "PROFILER_OVERHEAD": ("start", "end", "globalTid", "nameId"),

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
-from advisor.views.health.events import causality, faster_than_possible, gpu_events, links, stream_order
+from advisor.views.health.events import causality, faster_than_possible, links, stream_order
 from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, runtime, unnamed
 from advisor.views.health.steps import start_up, step_marks
+from advisor.views.health.unrecorded import failed_calls, gpu_events, unread_spans, unseen_work
 from advisor.views.replay.build import Replay
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.unseen import Unseen
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class TraceHealth:
         return tuple(h for h in self.results if h.status == "failed")
 
     @classmethod
-    def build(cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program) -> TraceHealth:
+    def build(
+        cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program, unseen: Unseen
+    ) -> TraceHealth:
         return cls(
             (
                 complete(timeline),
@@ -44,13 +48,16 @@ class TraceHealth:
                 ),
                 causality(timeline, launches, steps),
                 links(timeline, launches, steps),
-                gpu_events(timeline, launches, steps),
+                gpu_events(timeline, steps, unseen, program),
+                unseen_work(timeline, launches, steps, startup),
                 stream_order(timeline, steps),
                 step_marks(timeline, steps),
                 start_up(steps, startup),
                 faster_than_possible(timeline, steps, roofline),
                 recording_cost(replay, steps),
                 replayed(timeline, replay),
+                *failed_calls(unseen),
+                *unread_spans(timeline, unseen, program),
                 *unnamed(timeline),
                 *open_ranges(timeline),
                 *poorer_format(timeline),

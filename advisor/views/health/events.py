@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.intervals import Floats, union
+from advisor.intervals import union
+from advisor.knowledge.how_to_record import RECORD_BOTH
 from advisor.recordings.timeline import Timeline
 from advisor.report.numbers import counted, percent, three
 from advisor.report.recording import Health
@@ -12,7 +13,6 @@ from advisor.views.health.grades import FEW, HOST, MANY, graded, tolerated
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches, launched_ops
 from advisor.views.trace.steps import Steps
-from advisor.views.trace.unrun_launches import lost_launches
 
 CAUSALITY_SLACK_US = 5.0
 """A GPU op may seem to start this much before its launch: host and device clocks are aligned by sampling."""
@@ -22,9 +22,6 @@ SKEWED = 0.05
 
 LINKED = 0.7
 """Where fewer GPU ops than this are tied to their launch, what the host did for the others is not known."""
-
-COLLAPSED = 0.5
-"""A step that lost this share of its GPU ops is no step any more."""
 
 EARLY_START_US = 10.0
 """Programmatic launch lets a kernel start before the one ahead of it ends, by a few µs."""
@@ -88,48 +85,10 @@ def links(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
             status="degraded",
             detail=f"only {linked:.0%} of {int(inside.sum()):,} GPU ops in the window have their launch in the trace",
             touches=HOST,
-            record_with="record ProfilerActivity.CPU and ProfilerActivity.CUDA together",
+            record_with=RECORD_BOTH,
         )
     of = counted(int(inside.sum()), "GPU op")
     return Health(check=check, status="ok", detail=f"{percent(linked)} of {of} in the window are tied to the call that launched them", touches=HOST)
-
-
-def gpu_events(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
-    """Launches whose GPU op is not in the trace: the profiler's buffers overflowed or were not written out."""
-    check = "gpu-events"
-    rows, gone = lost_launches(timeline, launches)
-    start = timeline.api_calls["start_us"].to_numpy()[rows]
-    inside = steps.issued_at(start)
-    if not inside.any() or not (launches.call >= 0).any():
-        return Health(check=check, status="ok", detail="no launches in the window to compare with")
-    rows, start, lost = rows[inside], start[inside], gone[inside]
-    share, worst = float(lost.mean()), _worst_step(steps, start, lost)
-    if graded(share) == "ok" and gone.mean() > COLLAPSED:
-        return Health(
-            check=check,
-            status="degraded",
-            detail=f"{int((gone & ~inside).sum()):,} of {len(gone):,} launches of the recording, outside the window, have no GPU op in the trace: "
-            "what the device did there is not known",
-            record_with="record fewer launches, or only the part that is asked about (cudaProfilerStart and --capture-range=cudaProfilerApi)",
-        )
-    if graded(share) == "ok":
-        of = f"{counted(len(rows), 'launch', 'launches')} in the window"
-        few = f"{int(lost.sum()):,} of {of} have no GPU op in the trace ({tolerated(FEW)})" if lost.any() else f"of {of} none lacks its GPU op"
-        beyond = f"; outside the window {int((gone & ~inside).sum()):,} of {int((~inside).sum()):,} have none" if (gone & ~inside).any() else ""
-        return Health(check=check, status="ok", detail=few + beyond)
-    return Health(
-        check=check,
-        status="failed" if worst > COLLAPSED else graded(share),
-        detail=f"{int(lost.sum()):,} of {len(rows):,} launches in the window have no GPU op in the trace, {worst:.0%} of them in the worst step: "
-        "the profiler dropped or lost buffers",
-        record_with="record fewer steps and less of each (without with_stack and profile_memory), and synchronize before the profiler stops",
-    )
-
-
-def _worst_step(steps: Steps, start: Floats, lost: np.ndarray) -> float:
-    step = np.clip(steps.of_host_time(start), 0, steps.steps - 1)
-    made = np.bincount(step, minlength=steps.steps)
-    return float((np.bincount(step, lost, minlength=steps.steps) / np.maximum(made, 1)).max())
 
 
 def stream_order(timeline: Timeline, steps: Steps) -> Health:

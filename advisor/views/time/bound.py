@@ -11,6 +11,7 @@ from advisor.intervals import overlap_with
 from advisor.knowledge.idle import BY_NAME, IdleCause
 from advisor.knowledge.kernel_names import PRODUCTS, Family, of_library
 from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
+from advisor.report.model import UNKNOWN
 from advisor.report.numbers import cut, duration, mostly, percent
 from advisor.report.step import HOST_LINKS
 from advisor.views.replay.build import Replay
@@ -27,6 +28,7 @@ from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
+from advisor.views.trace.unseen import Unseen
 
 HALF = 0.5
 """A kind of work that holds half of the time is more than all others together."""
@@ -85,7 +87,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Bound:
-    """name: the bottleneck, "cpu-only" where the trace records no GPU work. summary: why, in a sentence. host_share: of the
+    """name: the bottleneck, "cpu-only" where no device was asked for work, "unknown" where one was and left none. summary: why, in a sentence. host_share: of the
     critical path, NaN where there is none."""
 
     name: str
@@ -100,10 +102,12 @@ class Bound:
     def build(
         cls, timeline: Timeline, steps: Steps, partition: Partition, gaps: Gaps, kernels: Kernels, roofline: Roofline,
         path: CriticalPath, host: HostActivity, startup: StartUp, replay: Replay, program: Program, first: FirstPass, launches: Launches,
+        unseen: Unseen,
     ) -> Bound:  # fmt: skip
         main = partition.main
         if main is None or not main.busy_us:
-            return cls("cpu-only", "The trace records no GPU work.", Shares(), float("nan"))
+            told = "" if unseen.nothing else f" that was read: {unseen.told()}"
+            return cls("cpu-only" if unseen.nothing else UNKNOWN, f"The trace records no GPU work{told}.", Shares(), float("nan"))
         shares = _shares(main, steps, gaps.recording_us)
         parts = path.parts
         host_share = sum(part.share for part in parts if part.link in HOST_LINKS) if parts else float("nan")

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.knowledge.accelerators import CUDA, OTHER, Accelerator, accelerator
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
@@ -34,9 +35,8 @@ _SERVERS = {
     "TensorRT-LLM": re.compile(r"(^|[/\\(])tensorrt_llm/|^trtllm::|tensorrt_llm::kernels"),
 }
 
-# Names of devices, calls and kernels that only ROCm has; runtime calls of CUDA and HIP.
+# Names of devices, calls and kernels that only ROCm has.
 _AMD = re.compile(r"(?i)\b(amd|radeon|instinct|gfx\d)|^hip[A-Z]|^Cijk_|^miopen|^__amd_|\.kd$")
-_CUDA_OR_HIP = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 MOSTLY = 0.5
 """A program is compiled where more than half of what it launches was made by the compiler: one compiled kernel among hundreds is not."""
@@ -54,7 +54,7 @@ class Program:
     """training: it computes gradients or updates parameters. compiled: torch.compile made most of what it launches. framework: whose functions launch its work, and so in whose terms fixes are said;
     "cuda" where nothing of a framework shows. functional: torch.func takes the gradients, inside functions that vmap maps, and no optimizer uses them. handed_back: torch.autograd.grad
     takes them, as of an energy, and no parameter keeps any. server: the inference server that it is, "" where it is none. maker: whose devices, and so
-    whose tools, they are."""
+    whose tools, they are. accelerator: the kind of device that it drives, and so how that is recorded."""
 
     training: bool
     compiled: bool
@@ -63,6 +63,7 @@ class Program:
     maker: Maker = "nvidia"
     functional: bool = False
     handed_back: bool = False
+    accelerator: Accelerator = CUDA
 
     @property
     def kind(self) -> Kind:
@@ -83,6 +84,7 @@ class Program:
         host = (*ops.categories, *ranges)
         frames = timeline.python_calls["name"].cat.categories.to_list()
         training = _any(_BACKWARD, host) or _any(_TRAINING_KERNEL, gpu) or bool((timeline.compiled_ops["backward"] > 0).any())
+        maker, accelerator = _maker(timeline, gpu)
         without_update = training and not _any(_UPDATE, host)
         return cls(
             training=training,
@@ -90,7 +92,8 @@ class Program:
             framework=_framework(timeline, host, gpu),
             # One server may launch another's kernels: what its host did tells first.
             server=_server(chain(host, frames)) or _server(gpu),
-            maker=_maker(timeline, gpu),
+            maker=maker,
+            accelerator=accelerator,
             functional=without_update and _batched(ops) >= FEWEST_BATCHED,
             handed_back=without_update and _any(_ENGINE, host) and not _any(_KEPT, host),
         )
@@ -112,12 +115,15 @@ def _server(names: Iterable[str]) -> str:
     return next((name for name, pattern in _SERVERS.items() if _any(pattern, texts)), "")
 
 
-def _maker(timeline: Timeline, gpu: Iterable[str]) -> Maker:
+def _maker(timeline: Timeline, gpu: Iterable[str]) -> tuple[Maker, Accelerator]:
     """By what only one of them has; NVIDIA's where nothing was recorded that tells."""
     calls = list(timeline.api_calls["name"].cat.categories)
     if _any(_AMD, chain((d.name for d in timeline.devices), calls, gpu)):
-        return "amd"
-    return "nvidia" if any(_CUDA_OR_HIP.match(name) for name in calls) or not any(calls) or timeline.source.format != "kineto" else "other"
+        return "amd", CUDA
+    told = accelerator(calls) or accelerator(left.what for left in timeline.source.left_out)
+    if timeline.source.format != "kineto" or not (told or any(calls)) or told == CUDA:
+        return "nvidia", CUDA
+    return "other", told or OTHER
 
 
 def _framework(timeline: Timeline, host: Iterable[str], gpu: Iterable[str]) -> Framework:

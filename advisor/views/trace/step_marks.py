@@ -20,7 +20,7 @@ Basis = Literal["profiler-step", "nvtx", "detected", "whole"]
 
 LAUNCH_SEQUENCE = "a launch sequence that repeats (a step, or a layer of one)"
 
-_PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
+PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?\s*\d+$")
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 
 MARKED_TWICE = 2
@@ -57,7 +57,7 @@ def _profiler_steps(timeline: Timeline, launches: Launches) -> Marks | None:
     # The schema of 2021 has step marks among the operators.
     for frame in (timeline.annotations, timeline.cpu_ops):
         if len(frame):
-            rows, process = of_one_process(frame[matches(frame, _PROFILER_STEP)], timeline, launches)
+            rows, process = of_one_process(frame[matches(frame, PROFILER_STEP)], timeline, launches)
             if len(rows):
                 return Marks(*ends_of(rows), process)
     return None

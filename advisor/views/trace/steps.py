@@ -20,6 +20,7 @@ from advisor.views.trace.one_pass import one_pass
 from advisor.views.trace.program import Program
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.step_marks import LAUNCH_SEQUENCE, Basis, step_marks
+from advisor.views.trace.whole_steps import first_that_lost
 
 _MADE_HERE = re.compile(r"^enumerate\(DataLoader\)#_SingleProcess")
 
@@ -141,6 +142,8 @@ class Steps:
                 whole = f"the {len(marks) + 1} repeats of a launch sequence are taken for layers of one pass, since {known}: the whole trace is one window"
                 continue
             if basis != "detected":
+                skip, lost = first_that_lost(timeline, launches, made.host_edges_us)
+                made = replace(made.part(skip, made.steps), detail=made.detail + lost) if skip else made
                 return replace(_warmed(timeline, launches, made), kind=marks.kind, unjudged=marks.unjudged, apart=marks.apart)
             told, share = _apart(timeline, own, marks)
             return replace(made, detail=made.detail + told, apart=share if detail == LAUNCH_SEQUENCE else 0.0)

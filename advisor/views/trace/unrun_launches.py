@@ -1,4 +1,4 @@
-"""Launches without an op on the GPU: those that were captured into a graph run nothing yet, those that the profiler lost ran unseen."""
+"""Launches without an op on the GPU: those that were captured into a graph run nothing yet, those that the profiler lost ran unseen, those that failed never."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.intervals import Ints, Mask
 from advisor.knowledge.cuda_api import ApiRole
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.frames import matches
-from advisor.views.trace.launches import Launches
+from advisor.views.trace.launches import Launches, computing_ops
 
 _BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 
@@ -43,11 +43,29 @@ def captured_calls(calls: pd.DataFrame, rows: Ints) -> Mask:
 
 
 def lost_launches(timeline: Timeline, launches: Launches) -> tuple[Ints, Mask]:
-    """Rows of the calls that launched something, and which of them left no GPU op. By correlation, not by row: of two rows of one launch
-    (a driver call inside the runtime's) only one is tied to the op. None where no op is tied to its launch."""
+    """Rows of the calls that launched something, one of each correlation id, and which of them left no GPU op. None of them did where the trace
+    holds GPU ops but ties none to its launch: links were not recorded. Calls that failed launched nothing."""
     calls, rows = timeline.api_calls, launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
     rows = rows[~np.char.endswith(calls["name"].to_numpy()[rows].astype(str), "HostFunc") & ~captured_calls(calls, rows)]
+    rows = rows[~(calls["error"].to_numpy()[rows] > 0)]
+    # A driver call inside the runtime's, and the runtime's: of two rows of one launch only one is tied to the op.
     correlation = calls["correlation"].to_numpy()
-    if not (launches.call >= 0).any():
-        return rows, np.zeros(len(rows), bool)  # links were not recorded
-    return rows, ~np.isin(rows, launches.call) & ~np.isin(correlation[rows], correlation[launches.call[launches.call >= 0]])
+    _, first = np.unique(np.where(correlation[rows] >= 0, correlation[rows], -2 - rows), return_index=True)
+    rows = rows[np.sort(first)]
+    if not len(timeline.gpu_ops):
+        return rows, np.ones(len(rows), bool)
+    tied = launches.call[launches.call >= 0]
+    if not len(tied):
+        return rows, np.zeros(len(rows), bool)
+    return rows, ~np.isin(rows, tied) & ~np.isin(correlation[rows], correlation[tied]) & ~_ran_untied(timeline, launches, rows)
+
+
+def _ran_untied(timeline: Timeline, launches: Launches, rows: Ints) -> Mask:
+    """(n,) graphs of which the ops may be there without their launch's id, as some recorders write them: one starts before the next graph is launched."""
+    start = timeline.api_calls["start_us"].to_numpy()
+    graphs = launches.roles[rows] == list(ApiRole).index(ApiRole.GRAPH_LAUNCH)
+    untied = np.sort(timeline.gpu_ops["start_us"].to_numpy()[(launches.call < 0) & computing_ops(timeline)])
+    begun = start[rows[graphs]]
+    found = np.zeros(len(rows), bool)
+    found[graphs] = np.searchsorted(untied, begun) < np.searchsorted(untied, np.r_[begun[1:], np.inf])
+    return found

@@ -1,0 +1,47 @@
+"""Kinds of devices, by the calls that drive them and by what their profilers write: how torch records each, and waits for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from advisor.knowledge.how_to_record import RECORD_BOTH
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """name: as torch calls devices of the kind. record: how its work is recorded beside the host's. wait: the call that waits for it.
+    of_cuda: whether CUDA's tools are its own, ROCm's under CUDA's names among them."""
+
+    name: str
+    record: str
+    wait: str
+    of_cuda: bool = False
+
+
+def _by_activity(name: str, module: str) -> Accelerator:
+    return Accelerator(name, f"profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{name}])", f"torch.{module}.synchronize()")
+
+
+CUDA = Accelerator("CUDA", RECORD_BOTH, "torch.cuda.synchronize()", of_cuda=True)
+XPU = _by_activity("XPU", "xpu")
+NPU = Accelerator("NPU", "MindStudio Insight or msprof-analyze: advisor does not read what an NPU ran", "torch.npu.synchronize()")
+HPU = _by_activity("HPU", "hpu")
+MTIA = _by_activity("MTIA", "mtia")
+OTHER = _by_activity("PrivateUse1", "accelerator")
+"""A device of a backend of its own: torch knows it by no name but this."""
+
+_TOLD_BY: tuple[tuple[Accelerator, re.Pattern[str]], ...] = (
+    (CUDA, re.compile(r"(cuda|cu|hip)[A-Z]")),
+    (XPU, re.compile(r"(ur|pi|piext|ze|zes|cl|sycl)[A-Z]|(?i:.*\b(xpu|level.zero|sycl)\b)")),
+    (NPU, re.compile(r"acl(rt|nn|op)?[A-Z]|AscendCL|Enqueue@|Dequeue@|.*\b(Ascend|CANN|NPU)\b")),
+    (HPU, re.compile(r"syn[A-Z]|(?i:.*\b(hpu|habana|gaudi)\b)")),
+    (MTIA, re.compile(r"(?i:.*\bmtia\b)|runFunction - job_prep")),
+)
+
+
+def accelerator(names: Iterable[str]) -> Accelerator | None:
+    """Which kind of device calls of these names drive, or spans of these names are of; None where none tells."""
+    names = list(names)
+    return next((kind for kind, pattern in _TOLD_BY if any(map(pattern.match, names))), None)

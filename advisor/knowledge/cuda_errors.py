@@ -1,0 +1,35 @@
+"""What CUDA's calls return where they fail: what each code means, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from advisor.knowledge.data import load
+
+NOT_READY = 600
+"""cudaErrorNotReady: what was asked about still runs. An answer, no failure."""
+
+
+@dataclass(frozen=True)
+class CudaError:
+    """code: as a call returns it. name: of the runtime's enum, "" where the code is not known. means, fix: in a sentence each."""
+
+    code: int
+    name: str = ""
+    means: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        """`CUDA error 700, cudaErrorIllegalAddress (a kernel …)`."""
+        return f"CUDA error {self.code}" + (f", {self.name} ({self.means})" if self.name else "")
+
+
+@cache
+def _known() -> dict[int, CudaError]:
+    return {row["code"]: CudaError(**row) for row in load("cuda_errors")["error"]}
+
+
+def cuda_error(code: int) -> CudaError:
+    """The error of that code; a nameless one where no table has it."""
+    return _known().get(code, CudaError(code, fix="Look the code up in CUDA's list of cudaError, and find the first call that returned it."))
