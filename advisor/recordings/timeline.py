@@ -193,6 +193,8 @@ class ReadIssue:
     status: str = "degraded"
     events: int = 0
     """How many events it concerns, 0 where that is not counted."""
+    of: int = 0
+    """Of how many that were put right, where the checks grade their share; 0 where what it concerns is lost."""
     cut: bool = False
     """Whether events are missing that nobody can count, as where a file ends early: host ops may be there without their kernels."""
 

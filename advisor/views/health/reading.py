@@ -20,13 +20,15 @@ def as_read(timeline: Timeline, check: str, good: str, record_with: str) -> Heal
     issues = [i for i in timeline.source.issues if i.check == check]
     if not issues:
         return Health(check=check, status="ok", detail=good)
-    share = sum(i.events for i in issues) / max(timeline.source.events, 1)
+    lost, put_right = [i for i in issues if not i.of], [i for i in issues if i.of]
+    share = sum(i.events for i in lost) / max(timeline.source.events, 1)
     failed = any(i.status == "failed" for i in issues) or graded(share) == "failed"
+    fit = not lost and all(graded(i.events / i.of) == "ok" for i in put_right)
     return Health(
         check=check,
-        status="failed" if failed else "degraded",
+        status="failed" if failed else "ok" if fit else "degraded",
         detail="; ".join(i.detail for i in issues),
-        record_with=record_with,
+        record_with="" if fit else record_with,
     )
 
 

@@ -11,6 +11,7 @@ from advisor.report.model import UNKNOWN
 from advisor.views.health import TraceHealth
 from advisor.views.workspace import Workspace
 from tests.build import Trace
+from tests.paths import ROOT
 
 
 def loop(lag=3.0, periods=(100, 100, 100, 100)):
@@ -35,6 +36,8 @@ def test_a_good_trace_passes_every_check_in_a_fixed_order():
         "steps", "start-up", "roofline", "recording-cost", "replay",
     ]  # fmt: skip
     assert set(answers(loop()).values()) == {"ok"} and not loop().get(TraceHealth).failed
+    documented = (ROOT / "docs" / "report.md").read_text()
+    assert all(f"| `{check}` |" in documented for check in answers(loop()))
 
 
 @pytest.mark.parametrize("check", ["complete-file", "timestamps", "graph-trace", "durations"])

@@ -1,0 +1,156 @@
+"""Single records that cannot be as they stand, put right where a trace is read: a duration that overflowed, a start that is far off.
+
+What the others say decides. Ops of a stream run in the order in which they were launched and one after the other, calls of a thread are
+numbered as they are made, and a wait for the device outlasts what it waits for. A few records that contradict this are damaged, and go where
+the others leave room. Many are not: then clocks disagree, or several queues are told as one, which checks of their own say. Nor is work of
+a queue of its own that the recorder told as another's, as collectives and copies are: of it each record is like the others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from advisor.intervals import Floats, Mask
+from advisor.knowledge.cuda_api import plain
+from advisor.knowledge.kernel_names import Family, family
+from advisor.recordings.recording import Recording
+from advisor.recordings.timeline import TABLES, GpuKind, Timeline
+from advisor.sources.queues import SLACK_US, Queued, few
+
+FAR = 2.0
+"""A record that overflowed is longer than all others of its name by far. One of a queue of its own is like them."""
+
+_WAITS_FOR_DEVICE = re.compile(r"(cuda|cu|hip)(Device|Ctx|Context)Synchronize$")
+
+
+def without_damage(recording: Recording) -> Recording:
+    """The recording with each timeline's damaged records put right, and counted."""
+    return replace(recording, parts=tuple(mended(part) if isinstance(part, Timeline) else part for part in recording.parts))
+
+
+def mended(timeline: Timeline) -> Timeline:
+    """The timeline with its damaged records put right; the same one where there are none."""
+    ops, calls = Queued.of(("pid", "tid"), {"external_id": timeline.cpu_ops, "correlation": timeline.api_calls})
+    (work,) = Queued.of(("device", "stream"), {"correlation": timeline.gpu_ops})
+    for host in (ops, calls):
+        host.put_back(_alone(host.out_of_turn()))
+    calls.cut(*_beyond_their_op(calls, ops))
+    launched = _Launched.of(work, calls)
+    work.put_back(launched.misplaced(work), launched.start_us, lambda *rows: launched.race(work, *rows))
+    work.cut(*_too_long(work, launched))
+    issues = (*ops.issues("op"), *calls.issues("call"), *work.issues("GPU record"))
+    if not issues:
+        return timeline
+    tables = {name: getattr(timeline, name) for name in TABLES} | {"cpu_ops": ops.frame, "api_calls": calls.frame, "gpu_ops": work.frame}
+    timed = {name: frame for name, frame in tables.items() if "start_us" in frame and len(frame)}
+    shift_us = min(float(frame["start_us"].min()) for frame in timed.values())
+    tables |= {name: frame.assign(start_us=frame["start_us"] - shift_us) for name, frame in timed.items() if shift_us}
+    source = replace(timeline.source, issues=(*timeline.source.issues, *issues))
+    return Timeline.build(source, timeline.devices, timeline.base_ns + round(shift_us * 1000), **tables)
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """Of each GPU op: start_us, end_us of its call, minus infinity where that is not known; waited_us when a wait for the device that began
+    later was over, infinite where none did. extent_us: how long the host was recorded, until over_us."""
+
+    start_us: Floats
+    end_us: Floats
+    waited_us: Floats
+    extent_us: float
+    over_us: float
+
+    @classmethod
+    def of(cls, work: Queued, calls: Queued) -> _Launched:
+        start, end, waited = (np.full(len(work.numbers), value) for value in (-np.inf, -np.inf, np.inf))
+        if not len(calls.numbers):
+            return cls(start, end, waited, np.inf, np.inf)
+        order = np.lexsort((calls.start_us, calls.numbers))
+        at = np.minimum(np.searchsorted(calls.numbers[order], work.numbers), len(order) - 1)
+        known = (calls.numbers[order][at] == work.numbers) & (work.numbers >= 0)
+        start[known], end[known] = calls.start_us[order][at][known], calls.end_us[order][at][known]
+        names = calls.table["name"]
+        waits = np.array([bool(_WAITS_FOR_DEVICE.match(plain(name))) for name in names.cat.categories], bool)[names.cat.codes.to_numpy()]
+        # A wait is for its own device, and which that is the call does not say.
+        if waits.any() and work.table["device"].nunique() == 1 and calls.table["pid"].nunique() == 1:
+            began = np.argsort(calls.start_us[waits], kind="stable")
+            over = np.minimum.accumulate(calls.end_us[waits][began][::-1])[::-1]
+            waited[known] = np.r_[over, np.inf][np.searchsorted(calls.start_us[waits][began], start[known], side="right")]
+        over_us = float(calls.end_us.max())
+        return cls(start, end, waited, over_us - float(calls.start_us.min()), over_us)
+
+    def misplaced(self, work: Queued) -> Mask:
+        """Ops that begin before their launch, and before ops of their stream that were launched earlier: where clocks disagree they keep their
+        order. Ops farther from their launch than the whole recording lasts: no clock is off by that. And what no other op does: to begin before
+        its launch, or, of a kernel, to be out of turn."""
+        turn = work.out_of_turn()
+        before_us, after_us = self.start_us - work.start_us, work.start_us - np.minimum(self.waited_us, self.over_us)
+        early = before_us > SLACK_US
+        found: Mask = (early & turn) | (np.maximum(before_us, after_us) > self.extent_us) | _alone(early) | _computing(work.table, _alone(turn))
+        return found
+
+    def race(self, work: Queued, before: int | None, row: int, after: int | None) -> bool:
+        """Whether two threads launched into one stream at once: then the numbers of their calls do not tell which came first."""
+        overtakes = before is not None and work.start_us[row] < work.start_us[before] and self.start_us[row] < self.end_us[before]
+        overtaken = after is not None and work.start_us[after] < work.start_us[row] and self.start_us[after] < self.end_us[row]
+        return bool(overtakes or overtaken)
+
+
+def _alone(wrong: Mask) -> Mask:
+    """The row of which alone that is true, none where it is of several: then it may be how the recorder numbers or tells the time."""
+    return few(wrong) if wrong.sum() == 1 else np.zeros(len(wrong), bool)
+
+
+def _too_long(work: Queued, launched: _Launched) -> tuple[Mask, Floats]:
+    """Ops that go on after the next one of their stream, or after a wait for them, for longer than the whole recording lasts. Kernels that end
+    after the next one does, or long after a wait, or after all that the host did, and are unlike the others of their name. And when they had
+    ended at the latest."""
+    ops = work.table
+    kernel, after = (work.following(among) for among in ((ops["kind"] == GpuKind.KERNEL.value).to_numpy(), np.ones(len(ops), bool)))
+    until_us = np.minimum(after.start_us, launched.waited_us)
+    endless = work.end_us > np.minimum(after.end_us, launched.waited_us) + launched.extent_us
+    over, waited, beyond = (
+        work.end_us > limit_us
+        for limit_us in (kernel.end_us + SLACK_US, launched.waited_us + SLACK_US, np.full(len(ops), launched.over_us + launched.extent_us))
+    )
+    if not (suspect := over | waited | beyond).any():
+        return endless, until_us
+    name, usual_us = ops["name"].cat.codes.to_numpy(), np.zeros(len(ops["name"].cat.categories))
+    np.maximum.at(usual_us, name[~suspect], work.dur_us[~suspect])
+    usual_us = usual_us[name]
+    unlike = (work.dur_us > FAR * usual_us) & ((usual_us > 0) | _alone(over))
+    waited &= work.end_us - launched.waited_us > FAR * usual_us
+    over, beyond = _computing(ops, (over | waited) & unlike), _computing(ops, beyond & unlike & (usual_us > 0))
+    until_us = np.minimum(until_us, np.where(over, kernel.start_us, np.inf))
+    return over | beyond | endless, np.minimum(until_us, np.where(beyond, work.start_us + usual_us, np.inf))
+
+
+def _computing(ops: pd.DataFrame, among: Mask) -> Mask:
+    """Those of some ops that compute: copies and collectives may have a queue of their own that is not told."""
+    found = among & (ops["kind"] == GpuKind.KERNEL.value).to_numpy()
+    rows = np.flatnonzero(found)
+    pairs = zip(ops["name"].iloc[rows], ops["collective"].iloc[rows], strict=True)
+    found[rows] = [family(name, collective=collective) is not Family.COMMUNICATION for name, collective in pairs]
+    return found
+
+
+def _beyond_their_op(calls: Queued, ops: Queued) -> tuple[Mask, Floats]:
+    """Calls that outlast the framework's op that made them, or the start of the next op, which no call makes; and when they had ended at the
+    latest."""
+    found, until = np.zeros(len(calls.numbers), bool), np.full(len(calls.numbers), np.inf)
+    threads = ops.by_queue()
+    for thread, rows in calls.by_queue().items() if threads else ():
+        of = threads.get(thread)
+        if of is None:
+            continue
+        start, end = calls.start_us[rows], calls.end_us[rows]
+        at = np.searchsorted(ops.start_us[of], start, side="right")
+        around = np.r_[-np.inf, np.maximum.accumulate(ops.end_us[of])][at]
+        limit = np.minimum(np.where(around > start, around, np.inf), np.r_[ops.start_us[of], np.inf][at])
+        found[rows] = end > limit + SLACK_US
+        until[rows] = np.minimum(limit, np.r_[start[1:], np.inf])
+    return found, until
