@@ -100,7 +100,8 @@ def read(stream: Stream, path: str, chunk_bytes: int = _CHUNK_BYTES, processes: 
     metadata, complete = _metadata(text)
     if not complete:
         issues.append(ReadIssue("complete-file", "the metadata around the events cannot be read"))
-    return _timeline(collected, metadata, _joined(issues), path, stream.total)
+    several = [*_further_documents(text), *_merged_ranks(collected.ranks)]
+    return _timeline(collected, metadata, (*_joined(issues), *several), path, stream.total)
 
 
 @dataclass
@@ -111,6 +112,7 @@ class _Collected:
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    ranks: set[str] = field(default_factory=set)
     bad_durations: int = 0
     bad_times: int = 0
     _open: dict[tuple[Any, Any], list[tuple[int, Event]]] = field(default_factory=dict)
@@ -118,6 +120,7 @@ class _Collected:
     def add(self, piece: Piece) -> None:
         self.events += piece.events
         self.categories += piece.categories
+        self.ranks |= piece.ranks
         for key, (events, ns) in piece.left_out.items():
             before = self.left_out.get(key, (0, 0))
             self.left_out[key] = before[0] + events, before[1] + ns
@@ -193,6 +196,32 @@ def _file_issues(text: Text, stream: Stream, events: int) -> list[ReadIssue]:
     if text.bad:
         found.append(f"left out {counted(text.bad, 'event')} of invalid JSON, the first at byte {text.first_bad:,}")
     return [ReadIssue("complete-file", detail, cut=not text.whole) for detail in found]
+
+
+def _further_documents(text: Text) -> list[ReadIssue]:
+    """What follows the document that was read, as where recordings were written or copied behind each other."""
+    if text.bare:
+        rest = text.trailer
+    else:
+        whole = (text.header + b"]" + text.trailer).decode("utf-8", "replace")
+        try:
+            _, end = json.JSONDecoder(strict=False).raw_decode(whole.lstrip())
+        except (ValueError, RecursionError):
+            return []
+        rest = whole.lstrip()[end:].encode()
+    rest = rest.strip(b" \t\r\n\0,")
+    if not text.closed or not rest:
+        return []
+    what = "another recording" if rest.startswith((b"{", b"[")) else "something else"
+    return [ReadIssue("one-document", f"the file goes on after its first document, with {what}, of which nothing was read", "failed")]
+
+
+def _merged_ranks(ranks: set[str]) -> list[ReadIssue]:
+    """Whether the names of processes say several ranks, whose ids of calls and threads are then told apart by nothing that is read."""
+    if len(ranks) < 2:
+        return []
+    shown = ", ".join(sorted(ranks)[:4]) + (" and more" if len(ranks) > 4 else "")
+    return [ReadIssue("one-rank", f"the file is a merge of {len(ranks)} ranks ({shown}), whose launches and kernels cannot be told apart in it", "failed")]
 
 
 def _joined(issues: list[ReadIssue]) -> tuple[ReadIssue, ...]:

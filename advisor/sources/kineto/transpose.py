@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,9 @@ _MTIA_QUEUE = ("event_wait", "event_record")
 """What a queue of MTIA does between work: such spans hold no engine."""
 _KIND_NAMES = {category: kind.value for category, kind in GPU_KINDS.items()}
 
+_OF_A_RANK = re.compile(r"(\[[^\]]{1,80}\]|[Rr]ank[ _-]?\d{1,9})\W*\w")
+"""SGLang merges profiles as `[TP00-DP01] 4100`, scripts as `rank0_4100`."""
+
 _FLOWS = "XsftC"  # and spans and counters
 _UNSIGNED_NONE = (1 << 32) - 1  # -1 as CUPTI's uint32
 _INT32 = np.iinfo(np.int32)
@@ -59,6 +63,8 @@ class Piece:
     events: int = 0
     categories: Counter[str] = field(default_factory=Counter)
     left_out: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    ranks: set[str] = field(default_factory=set)
+    """The ranks that names of processes say, as `[TP00] 4100` of a file in which several were merged."""
     bad_durations: int = 0
     bad_times: int = 0
     exact: bool = False
@@ -105,6 +111,7 @@ def transpose(events: Sequence[Event]) -> Piece:
     kinds = get(events, "ph")
     spans = events if kinds.count("X") == len(kinds) else list(compress(events, map("X".__eq__, kinds)))
     rows = _by_table(spans, piece)
+    piece.ranks = {rank[1] for pid in get(spans, "pid") if isinstance(pid, str) and (rank := _OF_A_RANK.match(pid))}
     if len(spans) < len(events):
         for event, kind in zip(events, kinds, strict=True):
             if kind not in _FLOWS:

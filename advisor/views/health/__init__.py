@@ -8,7 +8,7 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, links, stream_order
-from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, runtime, unnamed
+from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, runtime, several, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.health.unrecorded import failed_calls, gpu_events, unread_spans, unseen_work
 from advisor.views.replay.build import Replay
@@ -56,6 +56,7 @@ class TraceHealth:
                 faster_than_possible(timeline, steps, roofline),
                 recording_cost(replay, steps),
                 replayed(timeline, replay),
+                *several(timeline),
                 *failed_calls(unseen),
                 *unread_spans(timeline, unseen, program),
                 *unnamed(timeline),

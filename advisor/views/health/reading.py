@@ -49,6 +49,19 @@ def open_ranges(timeline: Timeline) -> tuple[Health, ...]:
     return tuple(Health(check=i.check, status="degraded", detail=i.detail, touches=(), record_with=hint) for i in issues)
 
 
+def several(timeline: Timeline) -> tuple[Health, ...]:
+    """Files that hold more than one recording: the first of documents stands for itself, merged ranks for nothing."""
+    kinds = {
+        "one-document": ((), "give each recording as a file of its own"),
+        "one-rank": ((*HOST, *KERNELS), "give the directory of the ranks' own traces, from which the merge was made, or one of them"),
+    }
+    return tuple(
+        Health(check=i.check, status="failed", detail=i.detail, touches=kinds[i.check][0], record_with=kinds[i.check][1])
+        for i in timeline.source.issues
+        if i.check in kinds
+    )
+
+
 def unnamed(timeline: Timeline) -> tuple[Health, ...]:
     """Kernels and calls whose names the file lacks: what they do is not known."""
     ops, calls = timeline.gpu_ops, timeline.api_calls

@@ -95,7 +95,7 @@ def row(table: str, event: dict[str, Any], args: dict[str, Any]) -> dict[str, An
         "external_id": integer(args.get("External id", args.get("external id"))),
     }
     if table == "api_calls":
-        return {**named, **linked}
+        return {**named, **linked, "error": -1}  # Kineto does not record it
     if table == "python_calls":
         keys = {"python_id": "Python id", "parent_id": "Python parent id", "module_id": "Python module id"}
         return {**named, **{column: integer(args.get(key)) for column, key in keys.items()}}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from advisor import load
 from advisor.engine.rule import built_in
 from advisor.engine.run import run
 from advisor.recordings.timeline import LeftOut, Timeline
@@ -241,3 +242,49 @@ def test_every_format_says_what_no_figure_holds():
     text = formats()["text"].render(report)
     assert "Next: a longer recording, some steps after a warm-up, with torch.cuda.synchronize()" in text and "as gpu-events failed" in text
     assert Workspace(unrecorded("cudaLaunchKernel").timeline()).get(Unseen).told()
+
+
+def written(tmp_path, *documents):
+    path = tmp_path / "trace.json"
+    path.write_text("".join(json.dumps(document) for document in documents))
+    return path
+
+
+def document(prefix="", pid=7):
+    """Three steps of a kernel each, of the processes that a merge renames."""
+    events = []
+    for s in range(4):
+        at, host, gpu = 1000.0 * s, f"{prefix}{pid}" if prefix else pid, f"{prefix}0" if prefix else 0
+        events += [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{s}", "pid": host, "tid": 1, "ts": at, "dur": 990},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": host, "tid": 1, "ts": at + 5, "dur": 5, "args": {"correlation": s + 1}},
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "k",
+                "pid": gpu,
+                "tid": 7,
+                "ts": at + 12,
+                "dur": 800,
+                "args": {"device": 0, "stream": 7, "correlation": s + 1},
+            },
+        ]
+    return {"schemaVersion": 1, "traceEvents": events}
+
+
+def test_a_file_that_goes_on_after_its_first_document_says_so(tmp_path):
+    report = report_of(load(written(tmp_path, document(), document(pid=8))))
+    assert report.window.steps == 3 and report.headline.judged == "partly"
+    assert "the file goes on after its first document, with another recording" in report.headline.judged_why
+    assert "one-document" not in {check.check for check in report_of(load(written(tmp_path, document()))).health}
+
+
+@pytest.mark.parametrize(("first", "second"), [("[TP00] ", "[TP01] "), ("rank0_", "rank1_")])
+def test_ranks_that_were_merged_into_one_file_are_the_headline(tmp_path, first, second):
+    both = document(first)["traceEvents"] + document(second)["traceEvents"]
+    report = report_of(load(written(tmp_path, {"traceEvents": both})))
+    assert (report.headline.bottleneck, report.headline.judged) == (UNKNOWN, "no")
+    assert "one-rank" in report.headline.judged_why and not report.findings
+    (check,) = (check for check in report.health if check.check == "one-rank")
+    assert "a merge of 2 ranks" in check.detail and "directory" in check.record_with
+    assert "one-rank" not in {check.check for check in report_of(load(written(tmp_path, document(first)))).health}
