@@ -9,7 +9,9 @@ from math import inf
 from typing import Literal
 
 from advisor.knowledge.idle import IDLE_CAUSES
+from advisor.knowledge.stalls import STALLS, WORTH_SHOWING
 from advisor.report.finding import AnySaving, BytesSaved, Change, Evidence, Finding, Saving, ShareSaved
+from advisor.report.kernels import KernelRow
 from advisor.report.model import DEVICE_BOUND, Kind, Report
 from advisor.report.numbers import counted, duration, interval, mean, percent, share, size, speedup
 from advisor.report.recording import READ_INSTEAD, DeviceTime
@@ -340,7 +342,26 @@ def last_line(error: str) -> str:
     return error.strip().rpartition("\n")[2]
 
 
-_PLACES = {"#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
+def occupancy(row: KernelRow) -> str:
+    """A kernel's warps on a multiprocessor, of those that it holds, and what keeps more from fitting; "" where that was not collected."""
+    found = row.occupancy
+    if found is None:
+        return ""
+    limited = f", limited by {found.limiter}" * bool(found.limiter)
+    return f"{percent(found.theoretical)} in theory{limited}" + ("" if found.achieved is None else f", {percent(found.achieved)} achieved")
+
+
+SHOWN_STALLS = 3
+
+
+def stalls(row: KernelRow) -> str:
+    """What its warps wait for most, with the share of their time; "" where that was not collected."""
+    most = max(row.stalls.values(), default=0.0)
+    first = [(name, part) for name, part in row.stalls.items() if part >= min(WORTH_SHOWING, most)][:SHOWN_STALLS]
+    return ", ".join(f"{percent(part)} {name}" + (f" ({STALLS[name]})" if name in STALLS else "") for name, part in first)
+
+
+_PLACES = {"#why": "Kernel by kernel", "#health": "Checks", "#skipped": "Skipped rules", "#time": "Where time goes"}
 
 
 def where(link: str) -> str:

@@ -79,6 +79,21 @@ def host_work(work: OwnWork, narrow: tuple[str, ...], reads: bool) -> Fix:
             url=url,
             risk="Results of GPU and CPU kernels may differ in the last bits.",
         )
+    if work.kind == "prepared":
+        return Fix(
+            title="Prepare the input on the GPU",
+            steps=(
+                *narrow,
+                f"{work.label}. Copy the raw input to the GPU from pinned memory, and run these ops there: resizing, normalising and spectrograms have GPU kernels.",
+                "Where the CPU must do it, prepare the next request in another thread or process while the GPU computes this one.",
+            ),
+            code=Code(
+                before='x = normalise(resize(raw.float())).to("cuda")',
+                after='x = normalise(resize(raw.pin_memory().to("cuda", non_blocking=True).float()))',
+            ),
+            url=url,
+            risk="Results of GPU and CPU kernels may differ in the last bits.",
+        )
     if reads:
         return Fix(
             title="Work on the last step's result while the next one runs",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from advisor.engine.rule import Outcome, rule
+from advisor.knowledge.stalls import NO_STALL, STALLS
 from advisor.report.finding import Code, Fix
 from advisor.report.numbers import percent
 from advisor.rules._kernels import Fine, Question, Seen, ask
 from advisor.views.kernels.counters import (
-    NO_STALL,
-    STALLS,
     active_threads,
     global_access,
     issue_busy,

@@ -78,6 +78,8 @@ def _optimizer(work: GpuWork, update: OptimizerStep, host_time: HostTime, witnes
     count = work.a_step(update.ops)
     if update.kind == "fused":
         return Clear(why=f"{update.name or 'the optimizer'} is fused already: {counted(count, 'kernel')} a step")
+    if update.kind == "sparse":
+        return Clear(why=f"{update.name or 'the optimizer'} takes sparse gradients, which neither foreach nor fused does")
     if update.kind == "other":
         return Clear(why=f"the optimizer launches {counted(count, 'kernel')} a step, and not one pattern a parameter")
     looped = update.kind == "loop"

@@ -24,6 +24,18 @@ def counted(number: float) -> float | None:
 
 
 @dataclass(frozen=True)
+class Flags:
+    """With what ptxas made a kernel's binary: for which architecture (`sm_90`, "" where that was not said), at which level of optimisation,
+    for a debugger or not, with line numbers or not, and the most registers that a thread may have, None where nobody said."""
+
+    arch: str = ""
+    level: int = 3
+    debug: bool = False
+    lines: bool = False
+    max_registers: int | None = None
+
+
+@dataclass(frozen=True)
 class KernelProfile:
     """One launch. `metrics`: numbers that are `counted`, by ncu's name; times in ns, bytes, rates a second, shares in percent (0 to 100).
 
@@ -45,6 +57,8 @@ class KernelProfile:
     """"details" where only what that page shows is known, which is less than was collected."""
     source: tuple[str, int] | None = None
     """File and line that its binary names first, as Triton's do; None where it names none."""
+    flags: Flags | None = None
+    """Of its compiler; None where its binary is not there, as in a CSV page, or does not say."""
 
     def get(self, *names: str) -> float | None:
         """The first of these metrics that was collected (versions of ncu name some differently), None where none was."""

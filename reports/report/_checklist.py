@@ -42,15 +42,21 @@ _PRAISE = {
 }
 """Answers worth praising where nothing was found."""
 
+ASKED = ("trace", "kernels")
+"""Kinds of recordings of which questions are asked."""
+
 
 def checklist(report: Report, picture: Picture | None) -> list[Answer]:
-    """What bounds it, the questions that one asks of any profile, whether the steps are steady, whether the trace can be trusted."""
+    """What bounds it, the questions that one asks of any profile or kernel, whether the steps are steady, whether the recording can be trusted."""
+    if report.kind not in ASKED:
+        return []
     head = report.headline
     bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_phrases.first_up(head.bottleneck)}.", "#time")
     trust = _phrases.trust(report)
     status: Status = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
-    made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), _steady(picture)]
-    return [*made, Answer("Can the trace be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
+    made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), *([_steady(picture)] if report.kind == "trace" else [])]
+    recording = "trace" if report.kind == "trace" else "report"
+    return [*made, Answer(f"Can the {recording} be trusted?", status, f"{trust.answer}: {trust.detail}", "#health")]
 
 
 def tally(answers: Sequence[Answer]) -> str:

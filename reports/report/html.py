@@ -62,7 +62,7 @@ def _document(report: Report, limits: Limits) -> str:
     picture = _draw.shown(report.picture, limits.text) if report.picture and limits.slices else None
     pages = _rule_pages(shown, limits)
     peaks = peaks_of(shown)
-    answers = checklist(shown, picture) if report.kind == "trace" else []
+    answers = checklist(shown, picture)
     return _environment().get_template("report.html.j2").render(
         report=shown,
         whole=report,
@@ -104,7 +104,7 @@ _SECTIONS = {
         ("timeline", "Timeline"), ("time", "Time"), _FINDINGS, ("tree", "Breakdown"), ("kernels", "Kernels"), ("ops", "Ops"), ("steps", "Steps"),
         ("roofline", "Roofline"), ("answers", "Questions"),
     ),
-    "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel")),
+    "kernels": (_FINDINGS, ("roofline", "Roofline"), ("kernels", "Kernels"), ("why", "Kernel by kernel"), ("answers", "Questions")),
     "job": (("ranks", "Ranks"), _FINDINGS, ("worst", "Timeline"), ("heat", "Steps"), ("waits", "Waits"), ("links", "Links")),
     "tpu": (("time", "Time"), _FINDINGS, ("categories", "Categories"), ("kernels", "Ops")),
     "memory": (_FINDINGS, ("memory", "Over time"), ("peak", "Peak"), ("segments", "Segments")),

@@ -24,6 +24,7 @@ from advisor.reports._phrases import (
     likely,
     measured,
     nothing_found,
+    occupancy,
     of_steps,
     per_whole,
     place,
@@ -34,6 +35,7 @@ from advisor.reports._phrases import (
     saving_basis,
     slices,
     source_line,
+    stalls,
     step_noun,
     steps,
     titled,
@@ -42,6 +44,7 @@ from advisor.reports._phrases import (
     window_basis,
 )
 from advisor.reports.report import _job, _tpu
+from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._memory import title, totals, where
 
 NAME = "markdown"
@@ -289,14 +292,28 @@ def _measured(report: Report) -> list[str]:
     lines = [
         "<details><summary><b>What limits each kernel</b></summary>",
         "",
-        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy |",
-        "| :-- | --: | --: | :-- | --: | --: | --: |",
+        "| Kernel | Launches | One takes | Limited by | Compute | Memory | Occupancy | A warp waits |",
+        "| :-- | --: | --: | :-- | --: | --: | :-- | :-- |",
     ]
     for row in report.kernels:
         seen = row.counted
-        shares = (seen.compute if seen else None, seen.memory if seen else None, row.occupancy.theoretical if row.occupancy else None)
+        shares = ("–" if part is None else percent(part) for part in (seen.compute if seen else None, seen.memory if seen else None))
         cells = (code(cut(row.name, 120)), f"{row.calls:,}", duration(row.dur_us), escape(row.limiter) or "–")
-        lines.append("| " + " | ".join((*cells, *("–" if part is None else percent(part) for part in shares))) + " |")
+        lines.append("| " + " | ".join((*cells, *shares, escape(occupancy(row)) or "–", escape(stalls(row)) or "–")) + " |")
+    return [*lines, "", "</details>", "", *_asked(report)]
+
+
+_STATUS = {"good": "good", "look": "**to look at**", "open": "in part", "unknown": "not known"}
+
+
+def _asked(report: Report) -> list[str]:
+    """What is asked of every kernel."""
+    answers = checklist(report, None)[1:-1]
+    if not answers:
+        return []
+    lines = [f"<details><summary><b>{counted(len(answers), 'question')} asked of every kernel: {tally(answers)}</b></summary>", ""]
+    lines += ["| Question | | Answer |", "| :-- | :-- | :-- |"]
+    lines += [f"| {escape(answer.question)} | {_STATUS[answer.status]} | {escape(cut(answer.answer, 300))} |" for answer in answers]
     return [*lines, "", "</details>", ""]
 
 

@@ -76,7 +76,7 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
 
 
 def _answers(report: Report) -> list[Answer]:
-    return checklist(report, None) if report.kind == "trace" else []
+    return checklist(report, None)
 
 
 def _text(*parts: str | tuple[str, str]) -> Text:
@@ -259,7 +259,7 @@ def _healthy(console: Console, report: Report, praise: list[str]) -> None:
 
 
 def _measured(console: Console, report: Report) -> None:
-    """What limits each kernel that was measured by itself."""
+    """What limits each kernel that was measured by itself, its occupancy and what its warps wait for; then what is asked of all of them."""
     if report.kind != "kernels":
         return
     console.print(_text("What limits the longest kernels:"))
@@ -270,6 +270,23 @@ def _measured(console: Console, report: Report) -> None:
             2,
             3,
         )
+        for what, told in (("Occupancy", _phrases.occupancy(kernel)), ("A warp waits", _phrases.stalls(kernel))):
+            _wrapped(console, _text(f"{what}: ", (told or "not collected", "" if told else "dim")), 12, 3)
+    console.print()
+    _asked(console, checklist(report, None)[1:-1])
+
+
+def _asked(console: Console, answers: list[Answer]) -> None:
+    """Questions to look at, each with its answer; the others by their names."""
+    if not answers:
+        return
+    console.print(_text(f"{counted(len(answers), 'question')} asked of every kernel:"))
+    for answer in [answer for answer in answers if answer.status in ("look", "open")]:
+        style = "yellow" if answer.status == "look" else "dim"
+        _wrapped(console, _text((f"{answer.question} ", "bold"), (answer.answer, style)), 2, 3)
+    for status, told in (("good", "Good"), ("unknown", "Not known")):
+        if alike := [answer.question for answer in answers if answer.status == status]:
+            _wrapped(console, _text((f"{told}: ", "bold"), (" ".join(alike), "dim")), 2, _SENTENCES + 2)
     console.print()
 
 

@@ -325,8 +325,9 @@ def test_one_finding_a_fault_and_kernel():
 def test_every_check_is_answered_or_says_what_to_collect():
     report = judged("divergence", kernel(**APART))
     (row,) = report.kernels
-    assert len(row.counted.checks) == 16
-    assert all(c.record_with.startswith("ncu --section") for c in row.counted.checks if c.status == "not collected")
+    assert len(row.counted.checks) == 20
+    lacking = {c.check: c.record_with for c in row.counted.checks if c.status == "not collected"}
+    assert lacking.pop("flags").startswith("ncu --set full") and all(how.startswith("ncu --section") for how in lacking.values())
     assert report.headline.bottleneck == "compute-bound" and report.window is None and report.headline.step_us is None
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 import msgspec
 
 from advisor.engine.grade import Weight
+from advisor.engine.kernel_checklist import kernel_checklist
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import Found, Judged
 from advisor.knowledge.how_to_record import counters
@@ -34,7 +35,7 @@ def health(workspace: Workspace) -> tuple[Health, ...]:
         touches=("counters",),
         record_with="ncu --set full -o report COMMAND" if profiles.damage else "",
     )
-    lacking = [{QUESTIONS[c.check][1] for c in row.counted.checks if c.status == "not collected"} for row in rows if row.counted]
+    lacking = [{QUESTIONS[c.check][1] for c in row.counted.checks if c.status == "not collected"} - {""} for row in rows if row.counted]
     missing = sorted(set().union(*lacking))
     some = "of some kernels " if any(not sections for sections in lacking) else ""
     page = min((kernel.page for kernel in profiles.kernels), default="")
@@ -112,6 +113,7 @@ def report(workspace: Workspace, recording: Recording, outcomes: Outcomes) -> Re
         failed=tuple(outcomes.failed),
         kernels=rows,
         breakdown=tuple(Part("compute", row.name, family=row.family, calls=row.calls, us=row.total_us) for row in rows),
+        checklist=kernel_checklist(rows),
         work=Work(kernels=sum(row.calls for row in rows), kernel_us=measured.total_us),
         advisor=version("trace-advisor"),
     )

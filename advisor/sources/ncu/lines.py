@@ -7,10 +7,10 @@ does not say here which rows are whose, so that only those of one kernel are tol
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
-_ELF = b"\x7fELF\x02\x01"
+from advisor.sources.ncu.elf import sections_of
+
 _LARGEST = 1 << 22
 """Bytes of a table that are read: a kernel has some thousand rows."""
 
@@ -29,23 +29,10 @@ def first_line(binary: memoryview) -> Line | None:
 
 
 def _first_line(binary: memoryview) -> Line | None:
-    if bytes(binary[:6]) != _ELF:
-        return None
-    sections = dict(_sections(binary))
+    sections = sections_of(binary)
     if sum(name.startswith(".text.") for name in sections) != 1 or ".debug_line" not in sections:
         return None
     return _Table(sections[".debug_line"][:_LARGEST]).first()
-
-
-def _sections(binary: memoryview) -> Iterator[tuple[str, memoryview]]:
-    """Sections of an ELF file by name (System V ABI, "Sections")."""
-    (start,) = struct.unpack_from("<Q", binary, 0x28)
-    size, count, names_at = struct.unpack_from("<HHH", binary, 0x3A)
-    heads = [struct.unpack_from("<IIQQQQ", binary, start + i * size) for i in range(count)]
-    names = binary[heads[names_at][4] : heads[names_at][4] + heads[names_at][5]]
-    for head in heads:
-        name = bytes(names[head[0] : head[0] + 256]).split(b"\0", 1)[0]
-        yield name.decode("utf-8", "replace"), binary[head[4] : head[4] + head[5]]
 
 
 class _Table:

@@ -2,7 +2,8 @@
 
 A report is `NVR\\0`, a header, then blocks until the end, each a header and a payload of messages with their length before
 them (Nsight Compute Customization Guide, "Report File Format"; field numbers as the schema that the tool ships gives them).
-Disassembly, most of the file, is skipped, and so is the session: environment and command line. Of a kernel's binary its line is read.
+Disassembly, most of the file, is skipped, and so is the session: environment and command line. Of a kernel's binary its line and the flags of
+its compiler are read.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from advisor.errors import TraceError
-from advisor.recordings.kernel_profiles import Dim, KernelProfile, KernelProfiles, counted
+from advisor.recordings.kernel_profiles import Dim, Flags, KernelProfile, KernelProfiles, counted
+from advisor.sources.ncu.flags import flags_of
 from advisor.sources.ncu.lines import Line, first_line
 from advisor.sources.protobuf import Value, fields, message, real, text, whole
 from advisor.sources.sniff import NCU_MAGIC
@@ -30,6 +33,14 @@ class Cut(Exception):
     """The file ends inside a block."""
 
 
+class Binary(NamedTuple):
+    """What a kernel's binary says of it."""
+
+    line: Line | None
+    flags: Flags | None
+
+
+NO_BINARY = Binary(None, None)
 Profiled = tuple[KernelProfile, str, int]
 """A kernel, the name of the device it ran on, and the reference of its binary."""
 
@@ -38,10 +49,10 @@ def read(stream: Stream, path: str) -> KernelProfiles:
     """The kernels of a report; one that ends early gives those before its end. Raises TraceError where it holds none."""
     waiting: list[tuple[memoryview, Sequence[str]]] = []
     found: list[Profiled | int] = []
-    lines: dict[int, Line] = {}
+    binaries: dict[int, Binary] = {}
     damage = ""
     try:
-        for result, strings in results(stream, lines):
+        for result, strings in results(stream, binaries):
             if _largest_name(result) < len(strings):
                 found.append(_kernel(result, strings))
             else:  # a block further on may name it
@@ -69,13 +80,14 @@ def read(stream: Stream, path: str) -> KernelProfiles:
         damage = f"ncu ended before {unfinished} more launch{'es were' if unfinished > 1 else ' was'} measured"
     if damage and not kernels:
         raise TraceError(f"{path} is damaged: {damage}", "Copy or record the report again.")
-    placed = tuple(replace(kernel, source=lines.get(binary)) for kernel, binary in kernels)
-    return KernelProfiles(path, "ncu-rep", stream.packed, placed, devices, damage)
+    known = ((kernel, binaries.get(binary, NO_BINARY)) for kernel, binary in kernels)
+    whole_kernels = tuple(replace(kernel, source=binary.line, flags=binary.flags) for kernel, binary in known)
+    return KernelProfiles(path, "ncu-rep", stream.packed, whole_kernels, devices, damage)
 
 
-def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
+def results(stream: Stream, binaries: dict[int, Binary] | None = None) -> Iterator[tuple[memoryview, Sequence[str]]]:
     """Each profile result as a message, with the strings that it refers to: a list that grows with the blocks, for a block may use names
-    that later ones bring. `lines` gets where the kernels of the binaries stand."""
+    that later ones bring. `binaries` gets what the kernels' binaries say, by their references."""
     _take(stream, len(NCU_MAGIC))
     _take(stream, _size(stream))
     strings: list[str] = []
@@ -93,14 +105,14 @@ def results(stream: Stream, lines: dict[int, Line] | None = None) -> Iterator[tu
             elif number == 5:
                 payload = whole(value)
         if not results:
-            _skip(stream, payload - (_binaries(stream, payload, lines) if sources and lines is not None else 0))
+            _skip(stream, payload - (_note_each(stream, payload, binaries) if sources and binaries is not None else 0))
             continue
         rest = _take(stream, payload)
         for source in range(sources):  # a block may hold both: sources come first
             if len(rest) < 4 or (size := 4 + struct.unpack("<I", rest[:4])[0]) > len(rest):
                 raise ValueError(f"source {source + 1} of {sources} is longer than its block")
             with suppress(ValueError):
-                _note(rest[4:size], {} if lines is None else lines)
+                _note(rest[4:size], {} if binaries is None else binaries)
             rest = rest[size:]
         while rest:
             if len(rest) < 4:
@@ -116,30 +128,29 @@ _LARGEST_BINARY = 1 << 22
 """Bytes of a source that are looked at: a Triton kernel's binary has some ten thousand, a library's many millions."""
 
 
-def _binaries(stream: Stream, payload: int, lines: dict[int, Line]) -> int:
-    """Note the lines of the binaries in a block of sources. How many of its bytes were read."""
+def _note_each(stream: Stream, payload: int, binaries: dict[int, Binary]) -> int:
+    """Note what the binaries in a block of sources say. How many of its bytes were read."""
     done = 0
     while payload - done >= 4:
         size = _size(stream)
         done += 4
         if size > min(payload - done, _LARGEST_BINARY):
             break
-        with suppress(ValueError):  # a source that cannot be read costs its line and nothing else
-            _note(_take(stream, size), lines)
+        with suppress(ValueError):  # a source that cannot be read costs its line and flags, and nothing else
+            _note(_take(stream, size), binaries)
         done += size
     return done
 
 
-def _note(source: memoryview, lines: dict[int, Line]) -> None:
-    """The line of the binary in a source, by the reference that results have of it."""
+def _note(source: memoryview, binaries: dict[int, Binary]) -> None:
+    """What the binary in a source says, by the reference that results have of it."""
     reference = 0
     for number, value in fields(source):
         if number == 1 and isinstance(value, int):
             reference = value
         elif number == 4:
-            line = None if isinstance(value, int) else first_line(value)
-            if line:
-                lines[reference] = line
+            if not isinstance(value, int):
+                binaries[reference] = Binary(first_line(value), flags_of(value))
             return
 
 

@@ -39,16 +39,19 @@ def _metrics(kernel: KernelProfile) -> dict[str, float]:
 def _report(profiles: KernelProfiles, names: Names) -> Iterator[bytes]:
     header = written(1, 7)
     yield b"NVR\0" + struct.pack("<I", len(header)) + header
-    lines = {source: i for i, source in enumerate(dict.fromkeys(k.source for k in profiles.kernels if k.source), 1)}
-    if lines:
-        yield _block(1, [written(1, i) + written(4, binary_of(names.path(file), line)) for (file, line), i in lines.items()])
+    told = dict.fromkeys((k.source, k.flags) for k in profiles.kernels if k.source or k.flags)
+    binaries = {binary: i for i, binary in enumerate(told, 1)}
+    if binaries:
+        renamed = ((source and (names.path(source[0]), source[1]), flags, i) for (source, flags), i in binaries.items())
+        yield _block(1, [written(1, i) + written(4, binary_of(source, flags)) for source, flags, i in renamed])
     for kernel in profiles.kernels:
         metrics = _metrics(kernel)
         strings = [*metrics, DEVICE_NAME]
         values = [written(3, value) for value in metrics.values()] + [written(1, device(profiles.devices.get(kernel.device, "")))]
         held = b"".join(written(13, written(1, i) + written(2, value)) for i, value in enumerate(values))
         sizes = b"".join(written(n, b"".join(written(axis, size) for axis, size in enumerate(dim, 1))) for n, dim in ((10, kernel.grid), (11, kernel.block)))
-        placed = written(15, written(1, lines[kernel.source])) if kernel.source else b""
+        binary = binaries.get((kernel.source, kernel.flags))
+        placed = written(15, written(1, binary)) if binary else b""
         result = written(1, kernel.process) + written(7, names.kernel(kernel.name)) + sizes + held + placed + written(23, kernel.stream)
         yield _block(2, [result], written(4, b"".join(written(1, text) for text in strings)))
 

@@ -1,22 +1,29 @@
-"""A binary that says one thing: the file and line of its kernel. What stays of a kernel's binary in a redacted report.
+"""A binary that says the file and line of its kernel and the flags of its compiler. What stays of a kernel's binary in a redacted report.
 
-An ELF file of 64 bits with an empty kernel, a table of names and a line table of one row (DWARF 4, section 6.2), as `sources/ncu/lines.py` reads.
+An ELF file of 64 bits with an empty kernel, a table of names, a line table of one row (DWARF 4, section 6.2) and the compiler's note, as
+`sources/ncu/lines.py` and `flags.py` read.
 """
 
 from __future__ import annotations
 
 import struct
 
-_NAMES = b"\0.text.k\0.debug_line\0.shstrtab\0"
+from advisor.recordings.kernel_profiles import Flags
+from advisor.sources.ncu.flags import NOTE, note_of
+
+_NOTE = NOTE.encode()
+_NAMES = b"\0.text.k\0.debug_line\0" + _NOTE + b"\0.shstrtab\0"
 _HEADER = 64
 _OPERANDS = bytes([0, 1, 1, 1, 1, 0, 0, 0, 1])
 """How many operands the standard opcodes take."""
 _COPY, _ADVANCE_LINE = 1, 3
 
 
-def binary_of(file: str, line: int) -> bytes:
-    """The binary of a kernel at that line."""
-    sections = [(b"", b""), (b".text.k", b"\0"), (b".debug_line", _line_table(file, line)), (b".shstrtab", _NAMES)]
+def binary_of(place: tuple[str, int] | None, flags: Flags | None = None) -> bytes:
+    """The binary of a kernel at that file and line, compiled so."""
+    table = _line_table(*place) if place else b"" if flags is None or not flags.lines else bytes(4)
+    said = [(b".debug_line", table), (_NOTE, note_of(flags) if flags else b"")]
+    sections = [(b"", b""), (b".text.k", b"\0"), *(section for section in said if section[1]), (b".shstrtab", _NAMES)]
     at, heads, held = _HEADER, [], b""
     for name, data in sections:
         heads.append(struct.pack("<IIQQQQ24x", _NAMES.index(name + b"\0"), 1 if data else 0, 0, 0, at, len(data)))

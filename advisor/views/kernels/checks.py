@@ -1,29 +1,31 @@
-"""Sixteen questions asked of every measured kernel, each answered or not collected."""
+"""Twenty questions asked of every measured kernel, each answered or not collected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from advisor.knowledge import occupancy
 from advisor.knowledge.how_to_record import counters
+from advisor.knowledge.kernel_names import PRODUCTS, family
+from advisor.knowledge.stalls import NO_STALL, STALLS, WORTH_SHOWING
 from advisor.report.kernels import Check
-from advisor.report.numbers import many
+from advisor.report.numbers import counted, many, size
 from advisor.views.kernels.counters import (
     MEMORY_STALLS,
-    NO_STALL,
     SECTOR_BYTES,
-    STALLS,
     WARP,
     active_threads,
     atomics,
     global_access,
     local_share,
     pipe_busy,
+    shared_bytes,
     shared_excess,
     stalls,
     thread_ops,
 )
-from advisor.views.kernels.limits import BUSY, COMPUTE, memory_busy
+from advisor.views.kernels.limits import BUSY, COMPUTE, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel
 
 
@@ -42,7 +44,9 @@ def checks(kernel: MeasuredKernel) -> tuple[Check, ...]:
 def _asked(kernel: MeasuredKernel) -> Iterator[Check]:
     for name, (question, section) in QUESTIONS.items():
         answer = question(kernel)
-        if answer is None:
+        if answer is None and not section:
+            yield Check(name, "not collected", *NO_FLAGS)
+        elif answer is None:
             page = kernel.profile.page
             told = f"this page lacks what section {section} has of it" if page == "details" else f"section {section} was not collected"
             yield Check(name, "not collected", told, counters((section,), page))
@@ -72,15 +76,81 @@ def _conflicts(kernel: MeasuredKernel) -> Answer | None:
     return None if excess is None else Answer(excess >= 0.3, f"{excess:.0%} of shared memory's wavefronts are bank conflicts")
 
 
+REREAD = 2.0
+"""Times that a kernel loads each byte which DRAM sends, from which a tile in shared memory, loaded once, would spare the caches half the load."""
+
+
+def _shared_memory(kernel: MeasuredKernel) -> Answer | None:
+    parts = [kernel.profile.get(f"launch__shared_mem_per_block_{part}") for part in ("static", "dynamic")]
+    if all(part is None for part in parts):
+        return None
+    if used := sum(part or 0.0 for part in parts):
+        return Answer(False, f"{size(used)} of it a block")
+    access, read = global_access(kernel.profile), kernel.profile.get("dram__bytes_read.sum")
+    if access is None or access.load_bytes_ideal is None or read is None:
+        return None
+    times = access.load_bytes_ideal / read if read else 0.0
+    cached = kernel.limits.limiter in (L1, L2)
+    often = f"{times:.1f} times" if times >= 1.5 else "once"
+    told = f"none is used; each byte that DRAM sends is loaded {often}" if read else "none is used, and DRAM sends nothing"
+    return Answer(cached and times >= REREAD, f"{told}, and {kernel.limits.limiter.upper()} limits the kernel" if cached else told)
+
+
 def _occupancy(kernel: MeasuredKernel) -> Answer | None:
     found = kernel.occupancy
     if found is None:
         return None
     achieved = "" if found.achieved is None else f", {found.achieved:.0%} achieved"
-    odd = kernel.profile.threads % WARP
-    partial = f"; blocks of {kernel.profile.threads} threads are no multiple of {WARP}" if odd else ""
-    low = found.theoretical < 0.5 and kernel.limits.highest < BUSY
-    return Answer(low or bool(odd), f"{found.theoretical:.0%} theoretical, limited by {found.limiter}{achieved}{partial}")
+    few = min(found.theoretical, 1.0 if found.achieved is None else found.achieved) < ENOUGH
+    busy = kernel.limits.highest >= BUSY
+    told = f"{found.theoretical:.0%} theoretical, limited by {found.limiter}{achieved}"
+    return Answer(few and not busy, f"{told}, which keeps a unit busy all the same" if few and busy else told)
+
+
+ENOUGH = 0.5
+"""Of the warps that a multiprocessor holds: 50 to 75 % hide the latency of most kernels, and more seldom help (Best Practices Guide, "Occupancy")."""
+
+
+def _limits(kernel: MeasuredKernel) -> Answer | None:
+    found, registers = kernel.occupancy, kernel.profile.get("launch__registers_per_thread")
+    if found is None or len(found.limits) != len(occupancy.LIMITERS):
+        return None
+    fits = dict(zip(occupancy.LIMITERS, found.limits, strict=True))
+    most = fits.pop(occupancy.BLOCKS)
+    fit = ", ".join(f"{counted(blocks, 'block')} by {limit}" for limit, blocks in fits.items())
+    held = found.limiter in (occupancy.REGISTERS, occupancy.SHARED) and found.theoretical < ENOUGH and kernel.limits.highest < BUSY
+    uses = [f"{counted(int(registers), 'register')} a thread"] if registers is not None else []
+    uses += [f"{size(shared)} of shared memory a block"] if (shared := shared_bytes(kernel.profile)) else []
+    return Answer(held, f"a multiprocessor takes {fit}, {most} at most" + (f"; it uses {' and '.join(uses)}" if uses else ""))
+
+
+def _warp_size(kernel: MeasuredKernel) -> Answer | None:
+    threads = kernel.profile.threads
+    if not threads:
+        return None
+    warps, odd = -(-threads // WARP), threads % WARP
+    told = f"blocks of {counted(threads, 'thread')} are {counted(warps, 'warp')}"
+    return Answer(bool(odd), f"{told}, of the last of which {WARP - odd} lanes are empty" if odd else told)
+
+
+OPTIMISED = 3
+"""The level of optimisation that ptxas takes where none is asked for."""
+NO_FLAGS = (
+    "a .ncu-rep holds the kernel's binary, and newer compilers leave their flags in it; this file says none",
+    "ncu --set full -o report COMMAND",
+)
+
+
+def _flags(kernel: MeasuredKernel) -> Answer | None:
+    flags = kernel.profile.flags
+    if flags is None:
+        return None
+    how = "for a debugger (-G)" if flags.debug else f"with -O{flags.level}"
+    target = f" for {flags.arch}" if flags.arch else ""
+    most = f", at most {counted(flags.max_registers, 'register')} a thread" if flags.max_registers else ""
+    lines = "with" if flags.lines else "without"
+    told = f"ptxas compiled it {how}{target}{most}, {lines} line numbers (-lineinfo); whether --use_fast_math was given leaves no mark"
+    return Answer(flags.debug or flags.level < OPTIMISED, told)
 
 
 def _divergence(kernel: MeasuredKernel) -> Answer | None:
@@ -100,7 +170,7 @@ def _stall(kernel: MeasuredKernel) -> Answer | None:
     found = [(name, share) for name, share in stalls(kernel.profile).items() if name not in NO_STALL]
     if not found:
         return None
-    told = ", ".join(f"{share:.0%} {name} ({STALLS[name]})" for name, share in found[:3])
+    told = ", ".join(f"{share:.0%} {name} ({STALLS[name]})" for name, share in found[:3] if share >= min(WORTH_SHOWING, found[0][1]))
     return Answer(found[0][1] >= 0.5 and (kernel.limits.highest < BUSY or (found[0][0] in MEMORY_STALLS and _wasteful(kernel))), told)
 
 
@@ -112,9 +182,15 @@ def _tail(kernel: MeasuredKernel) -> Answer | None:
     return Answer(waves > 1 and waves / whole < 0.75, f"{waves:,.2f} waves of blocks take as long as {whole:,.0f}")
 
 
+HARDLY = 0.05
+"""A matrix product whose Tensor Cores work for less of the time does its arithmetic elsewhere."""
+
+
 def _tensor_cores(kernel: MeasuredKernel) -> Answer | None:
     busy = pipe_busy(kernel.profile, "tensor")
-    return None if busy is None else Answer(False, f"Tensor Cores are busy for {busy:.0%} of the time")
+    if busy is None:
+        return None
+    return Answer(busy < HARDLY and family(kernel.profile.name) in PRODUCTS, f"Tensor Cores are busy for {busy:.0%} of the time")
 
 
 def _precision(kernel: MeasuredKernel) -> Answer | None:
@@ -185,8 +261,11 @@ def _clock(kernel: MeasuredKernel) -> Answer | None:
 
 QUESTIONS: dict[str, tuple[Callable[[MeasuredKernel], Answer | None], str]] = {
     "coalescing": (_coalescing, "SourceCounters"),
+    "shared memory": (_shared_memory, "MemoryWorkloadAnalysis_Tables"),
     "bank conflicts": (_conflicts, "SourceCounters"),
     "occupancy": (_occupancy, "Occupancy"),
+    "limits": (_limits, "Occupancy"),
+    "warp size": (_warp_size, "LaunchStats"),
     "divergence": (_divergence, "WarpStateStats"),
     "spills": (_spills, "MemoryWorkloadAnalysis_Tables"),
     "stalls": (_stall, "WarpStateStats"),
@@ -200,5 +279,6 @@ QUESTIONS: dict[str, tuple[Callable[[MeasuredKernel], Answer | None], str]] = {
     "instruction mix": (_mix, "InstructionStats"),
     "roofline": (_roofline, "SpeedOfLight"),
     "clock": (_clock, "SpeedOfLight"),
+    "flags": (_flags, ""),
 }
-"""The questions by name, each with the section of ncu that collects what it takes."""
+"""The questions by name, each with the section of ncu that collects what it takes; none where the file itself holds it."""

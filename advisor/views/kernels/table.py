@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from advisor.knowledge import kernel_names
+from advisor.knowledge.stalls import NO_STALL, STALLS
 from advisor.report.kernels import Counted, KernelRow, Occupancy
 from advisor.report.numbers import counted, percent
 from advisor.views.kernels.checks import checks
-from advisor.views.kernels.counters import NO_STALL, STALLS, atomics, dram_bytes, stalls, thread_ops, waits_for_atomics
+from advisor.views.kernels.counters import atomics, dram_bytes, stalls, thread_ops, waits_for_atomics
 from advisor.views.kernels.fill import fill
 from advisor.views.kernels.limits import COMPUTE, DRAM, L1, L2, memory_busy
 from advisor.views.kernels.measured import MeasuredKernel, MeasuredKernels

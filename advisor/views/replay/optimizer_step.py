@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.intervals import EMPTY, Ints, Spans, union
+from advisor.intervals import EMPTY, Ints, Spans, union, within
 from advisor.knowledge.kernel_names import Family
 from advisor.recordings.timeline import Timeline
 from advisor.views.groups import Groups
@@ -21,6 +21,8 @@ from advisor.views.trace.host_activity import HostActivity
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _MANY = re.compile(r"_foreach_|multi_tensor_apply")
 _FUSED = re.compile(r"_fused_|Fused\w{0,80}MathFunctor")
+_SPARSE = re.compile(r"^aten::(_indices|_?coalesce|sparse_mask)$")
+"""What an optimizer asks of a sparse gradient. foreach and fused take none: torch.optim goes parameter by parameter where there is one."""
 _ADAM = re.compile(r"addcdiv")
 """The update of the Adam family ends with it, once a parameter; no model's forward or backward pass has it."""
 
@@ -36,7 +38,7 @@ class OptimizerStep:
     """The optimizer's part of the schedule. ops: positions of the GPU ops it launched. spans: its time on the host."""
 
     name: str
-    kind: Literal["none", "loop", "foreach", "fused", "other"]
+    kind: Literal["none", "loop", "foreach", "fused", "sparse", "other"]
     ops: Ints
     spans: Spans
     parameters: int
@@ -66,6 +68,9 @@ class OptimizerStep:
         texts = [f"{o} {k}" for o, k in zip(by_op, by_kernel, strict=True)]
         if any(_FUSED.search(t) for t in texts):
             return cls(name, "fused", chosen, spans, 0)
+        cpu = timeline.cpu_ops
+        if len(cpu) and within(cpu["start_us"].to_numpy()[matches(cpu, _SPARSE)], spans).any():
+            return cls(name, "sparse", chosen, spans, 0)
         many = np.array([bool(_MANY.search(t)) for t in texts])[groups.of]
         if many.mean() > 0.5:
             return cls(name, "foreach", chosen, spans, 0)

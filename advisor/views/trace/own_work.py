@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.intervals import Ints, Spans, complement, joined, length, overlap_with, subtract
+from advisor.intervals import Floats, Ints, Spans, complement, joined, length, overlap_with, subtract
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.groups import distinct
@@ -241,13 +242,31 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     found, rows = [], np.flatnonzero(computing)
     names, codes = cpu["name"].cat, cpu["name"].cat.codes.to_numpy()
     rows = rows[np.argsort(start[rows], kind="stable")]
+    trees = np.flatnonzero(here & ~calling & (ops.parent < 0) & matches(cpu, _TENSOR_OP))
+    trees = trees[np.argsort(start[trees], kind="stable")]
     edges = np.searchsorted(start[rows], (between[0][long], between[1][long]))
     busy = edges[0] < edges[1]
     long, edges = np.flatnonzero(long)[busy], edges[:, busy]
     for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
-        most = names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]
-        found.append((begin, until, OwnWork(f"short tensor ops on the CPU, most of them {most}", None, "cpu-ops")))
+        tree = trees[slice(*np.searchsorted(start[trees], (begin, until)))]
+        if (dur[tree] >= min_us).any():
+            work = OwnWork(f"tensor ops on the CPU: {', '.join(_longest(names.categories, codes[tree], dur[tree]))}", None, "prepared")
+        else:
+            work = OwnWork(f"short tensor ops on the CPU, most of them {names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]}", None, "cpu-ops")
+        found.append((begin, until, work))
     return found
+
+
+MOST_OF_THE_TIME, MOST_NAMED = 0.8, 3
+"""Ops are named until they hold this share of the time, and no more than so many: a label has to fit a line."""
+
+
+def _longest(names: Sequence[str], codes: Ints, dur_us: Floats) -> list[str]:
+    """Names of the ops that hold most of the time, in the order of names, so that steps that differ by a little are one kind."""
+    total = np.bincount(codes, dur_us, minlength=len(names))
+    order = np.argsort(-total, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(total[order]), MOST_OF_THE_TIME * total.sum())) + 1
+    return sorted(names[code] for code in order[: min(enough, MOST_NAMED)])
 
 
 def _slow_trees(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, others: Ints, min_us: float) -> Ints:

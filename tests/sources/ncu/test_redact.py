@@ -28,7 +28,7 @@ def test_a_report_keeps_its_kernels_and_counters_alone(tmp_path):
 
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), st.integers(1, 1 << 30))
 def test_a_binary_that_says_its_line_is_read_back(file, line):
-    assert first_line(memoryview(binary_of(file, line))) == Line(file, line)
+    assert first_line(memoryview(binary_of((file, line)))) == Line(file, line)
 
 
 def test_a_kernel_s_line_stays_and_its_directory_goes(tmp_path):

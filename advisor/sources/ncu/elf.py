@@ -1,0 +1,24 @@
+"""The sections of a kernel's binary."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+_ELF = b"\x7fELF\x02\x01"
+
+
+def sections_of(binary: memoryview) -> dict[str, memoryview]:
+    """By name; none of what is no ELF file of 64 bits. Raises struct.error, LookupError, ValueError or ArithmeticError where it is damaged."""
+    return dict(_sections(binary)) if bytes(binary[:6]) == _ELF else {}
+
+
+def _sections(binary: memoryview) -> Iterator[tuple[str, memoryview]]:
+    """System V ABI, "Sections"."""
+    (start,) = struct.unpack_from("<Q", binary, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", binary, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", binary, start + i * size) for i in range(count)]
+    names = binary[heads[names_at][4] : heads[names_at][4] + heads[names_at][5]]
+    for head in heads:
+        name = bytes(names[head[0] : head[0] + 256]).split(b"\0", 1)[0]
+        yield name.decode("utf-8", "replace"), binary[head[4] : head[4] + head[5]]

@@ -1,0 +1,106 @@
+"""Embedding tables whose gradient is as large as the table, and what fills, sums and applies it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from advisor.intervals import Floats, Ints
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.arguments import numbers
+from advisor.views.trace.shapes import Shapes
+
+_GRADIENT = re.compile(r"^aten::(embedding_dense_backward|_embedding_bag_dense_backward)$")
+_LOOKUP = re.compile(r"^aten::(embedding|embedding_bag)$")
+_FILL = re.compile(r"^aten::(fill_|zero_)$")
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DenseGradients:
+    """The dense gradients of tables in the steps replayed.
+
+    gradients: rows of `cpu_ops` that make one, in order. table, read: (n_gradients,) rows of its table, and rows of it that were read. lookups: rows of
+    `cpu_ops` that read the tables. within, reading: (n,) for each GPU op the place in `gradients` or `lookups` of the op that launched it, or -1.
+    fills: positions of the kernels that write zeros over a whole gradient. updates, share: positions of an optimizer's kernels that
+    take such tables, and the share of what each takes that they are. shapes: of the tables.
+    """
+
+    gradients: Ints
+    table: Ints
+    read: Ints
+    lookups: Ints
+    within: Ints
+    reading: Ints
+    fills: Ints
+    updates: Ints
+    share: Floats
+    shapes: tuple[Shape, ...]
+
+    @classmethod
+    def build(cls, work: GpuWork, shapes: Shapes) -> DenseGradients:
+        ops, n = work.ops, len(work.op)
+        around = np.r_[ops.outermost_where(ops.named(_GRADIENT)), -1][work.op] if len(ops.parent) else np.full(n, -1)
+        filling = np.flatnonzero((around >= 0) & work.launched_by(_FILL.search) & work.kernel)
+        tables = {int(around[at]): shape for at in filling.tolist() if len(shape := _first(shapes, int(work.op[at]))) == 2}
+        rows = np.array(sorted(tables), np.int64)
+        read = np.array([_rows_read(shapes, ops.name(op), op) for op in rows.tolist()], np.int64)
+        kinds = set(tables.values())
+        looking = np.r_[ops.outermost_where(ops.named(_LOOKUP)), -1][work.op] if len(ops.parent) else np.full(n, -1)
+        lookups = np.array([op for op in np.unique(looking[looking >= 0]).tolist() if _first(shapes, op) in kinds], np.int64)
+        updates, share = _updates(work, kinds, around >= 0) if kinds else (filling[:0], np.zeros(0))
+        return cls(
+            gradients=rows,
+            table=np.array([tables[op][0] for op in rows.tolist()], np.int64),
+            read=read,
+            lookups=lookups,
+            within=_place(rows, around),
+            reading=_place(lookups, looking),
+            fills=filling,
+            updates=updates,
+            share=share,
+            shapes=tuple(sorted(kinds)),
+        )
+
+
+def _first(shapes: Shapes, op: int) -> Shape:
+    tensors = shapes.inputs(op)
+    return tensors[0][0] if tensors else ()
+
+
+def _rows_read(shapes: Shapes, name: str, op: int) -> int:
+    """Of a bag's gradient the indices are the second tensor; of a plain one's every row of the first is the gradient of one that was read."""
+    tensors = shapes.inputs(op)
+    if "bag" in name:
+        return prod(tensors[1][0]) if len(tensors) > 1 else 0
+    return prod(tensors[0][0][:-1]) if tensors else 0
+
+
+def _place(rows: Ints, of: Ints) -> Ints:
+    """Where each stands in sorted rows, -1 where it does not."""
+    if not len(rows):
+        return np.full(len(of), -1, np.int64)
+    at = np.minimum(np.searchsorted(rows, of), len(rows) - 1)
+    return np.where(rows[at] == of, at, -1)
+
+
+def _updates(work: GpuWork, tables: set[Shape], gradient: np.ndarray) -> tuple[Ints, Floats]:
+    """Kernels outside of gradients that a table's sizes go into: an op on lists (foreach) takes other parameters too, by their elements."""
+    at, shares = [], []
+    for position in np.flatnonzero(work.kernel & ~gradient & ~work.backward & (work.op >= 0)).tolist():
+        op = int(work.op[position])
+        name = work.ops.name(op)
+        first = next(iter(numbers(work.timeline.op_text("dims", op))), [])
+        listed = [tuple(shape) for shape in first] if first and isinstance(first[0], list) else [tuple(first)]
+        if not (name.startswith("aten::_f") or name.endswith("_")):  # an optimizer's: foreach, fused, or in place
+            continue
+        sizes = np.array([prod(shape) for shape in listed], float)
+        own = np.array([shape in tables for shape in listed])
+        if own.any() and sizes.sum() > 0:
+            at.append(position)
+            shares.append(float(sizes[own].sum() / sizes.sum()))
+    return np.array(at, np.int64), np.array(shares)

@@ -1,0 +1,119 @@
+"""Ops of the forward pass that run again inside the backward pass: activation checkpointing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.intervals import EMPTY, Floats, Ints, Mask, Spans, innermost, over_ancestors, union
+from advisor.recordings.timeline import Timeline
+from advisor.views.trace.ops import AUTOGRAD, Ops
+
+FEWEST_OPS = 3
+"""Ops of a region, at least. Where gradients of gradients are taken, one or two ops of a formula may stand in the forward pass too."""
+
+MOST_REGIONS = 256
+"""Distinct regions that are looked for. Layers of one kind are one region, so that a program has a dozen; the bound keeps a made-up trace linear."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """ops: (n_cpu,) whether each op is, or runs inside, one of the forward pass that runs again. spans: when they run on the host.
+
+    regions: how many times a node of the backward pass does so, over the whole trace. by_op: of those, the most frequent run, as names of ops.
+    """
+
+    ops: Mask
+    spans: Spans
+    regions: int
+    by_op: tuple[str, ...] = ()
+
+    @classmethod
+    def build(cls, timeline: Timeline, ops: Ops) -> Recomputed:
+        n = len(ops.parent)
+        chosen = np.zeros(n, bool)
+        runs = _runs(timeline, ops) if n else []
+        if not runs:
+            return cls(chosen, EMPTY, 0)
+        frame = timeline.cpu_ops
+        start = frame["start_us"].to_numpy()
+        end = start + frame["dur_us"].to_numpy()
+        chosen[np.concatenate([run for _, run in runs])] = True
+        # What a node does before the region and between its ops is part of it: the random state that is put back, hooks of saved tensors.
+        around = np.array([at for at, _ in runs])
+        last = np.array([end[run].max() for _, run in runs])
+        spans = union(start[around], _next_starts(ops, around, last, start, end))
+        most, _ = Counter(tuple(ops.names[run].tolist()) for _, run in runs).most_common(1)[0]
+        return cls(ops.outermost_where(chosen) >= 0, spans, len(runs), tuple(ops.categories[code] for code in most))
+
+
+def _next_starts(ops: Ops, nodes: Ints, after: Floats, start: Floats, end: Floats) -> Floats:
+    """(n_nodes,) when the first op directly inside each node begins after a time; when the node ends, where none does."""
+    # A node's function, `MmBackward0`, stands between the node and its ops.
+    above = np.r_[ops.parent, -1]
+    owner = np.where(np.isin(above[:-1], nodes), above[:-1], above[above[:-1]])
+    inside = np.flatnonzero(np.isin(owner, nodes))
+    owner = owner[inside]
+    order = np.lexsort((start[inside], owner))
+    found = end[nodes].copy()
+    bounds = np.searchsorted(owner[order], np.c_[nodes, nodes + 1])
+    for k, (low, high) in enumerate(bounds.tolist()):
+        begins = start[inside[order[low:high]]]
+        at = int(np.searchsorted(begins, after[k]))
+        if at < len(begins):
+            found[k] = begins[at]
+    return found
+
+
+def _runs(timeline: Timeline, ops: Ops) -> list[tuple[int, Ints]]:
+    """Each node of the backward pass that runs ops as the forward pass did, and the rows of these ops, none of which another op called.
+
+    Formulas of gradients run with gradients off, so they have no sequence number. Gradients of gradients (`create_graph=True`) have one too, but the
+    forward pass does not hold their formulas as a run.
+    """
+    n = len(ops.parent)
+    is_node = _by_name(ops, lambda name: name.startswith(AUTOGRAD))
+    operator = _by_name(ops, lambda name: "::" in name) & ~is_node  # a Python function of autograd, as CheckpointFunction, is seen through
+    own = operator & (ops.outermost_where(operator) == np.arange(n))
+    node = over_ancestors(ops.parent, np.where(is_node, np.arange(n), -1), -1, innermost)
+    sequence = timeline.cpu_ops["sequence"].to_numpy()
+    recorded = own & (node >= 0) & (sequence >= 0) & (sequence != sequence[node])
+    nodes = np.unique(node[recorded])
+    if not len(nodes):
+        return []
+    inside = np.flatnonzero(own & np.isin(node, nodes))
+    inside = inside[np.argsort(node[inside], kind="stable")]
+    texts = _texts(timeline, ops, np.flatnonzero(own & (node < 0)))
+    known: dict[str, bool] = {}
+    found = []
+    for group in np.split(inside, np.flatnonzero(np.diff(node[inside])) + 1):
+        among = np.flatnonzero(recorded[group])
+        run = group[among[0] : among[-1] + 1]
+        if len(run) < FEWEST_OPS:
+            continue
+        text = _letters(ops, run)
+        if text not in known and len(known) < MOST_REGIONS:
+            known[text] = any(text in whole for whole in texts)
+        if known.get(text):
+            found.append((int(node[run[0]]), run))
+    return found
+
+
+def _by_name(ops: Ops, wanted: Callable[[str], bool]) -> Mask:
+    found: Mask = np.array([*map(wanted, ops.categories), False], bool)[ops.names]
+    return found
+
+
+def _letters(ops: Ops, rows: Ints) -> str:
+    """A letter an op, by its name, so that a run of ops is found as a text in a text."""
+    return "".join(map(chr, (ops.names[rows] + 1).tolist()))
+
+
+def _texts(timeline: Timeline, ops: Ops, rows: Ints) -> list[str]:
+    """The ops at some rows in order of time, a text for each thread."""
+    thread = timeline.cpu_ops["tid"].to_numpy()[rows]
+    order = np.argsort(thread, kind="stable")
+    return [_letters(ops, part) for part in np.split(rows[order], np.flatnonzero(np.diff(thread[order])) + 1)]

@@ -1,0 +1,128 @@
+"""Attention computes all of its scores because a mask is given where a flag might do."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.intervals import Ints
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
+from advisor.knowledge.kernel_names import Family
+from advisor.recordings.timeline import Timeline
+from advisor.report.finding import Clear, Code, Fix
+from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.trace.evidence import Witness
+from advisor.views.trace.shapes import Shapes
+
+_CALL = re.compile(r"^aten::scaled_dot_product_attention$")
+_GRADIENT = re.compile(r"^aten::_scaled_dot_product_\w*attention_backward$")
+
+SHORTEST = 256
+"""Words from which on a causal kernel skips tiles: it works on tiles of 64 to 128 rows, and below this few of them lie above the diagonal."""
+
+
+@rule("attention-mask", min_saving_share=0.03)
+def attention_mask(timeline: Timeline, work: GpuWork, shapes: Shapes, witness: Witness, *, causal_share: float = 0.4) -> Outcome:
+    """A mask is given to attention where a flag might do
+
+    What it is
+    `scaled_dot_product_attention` gets a mask that all heads and all sequences share, of as many queries as keys. Most such masks are causal, and
+    `is_causal=True` says the same.
+
+    Why it costs time
+    The kernel does not know what a mask hides. It computes every tile, reads the mask for each, and FlashAttention takes no mask at all. A causal
+    kernel skips the tiles above the diagonal: half of them. A boolean mask is also turned into floats, in three kernels for each call.
+
+    How it is measured
+    Calls with a mask of as many queries as keys, at least 256, whose other dimensions are 1. The step is replayed with their kernels, forward
+    and backward, at `causal_share` of their time ({causal_share}: on an H200 in BF16, 2,048 words, cuDNN with a mask against FlashAttention with the flag) and without
+    the conversion; `low` is without the conversion alone. What the mask holds is not in a trace, so the finding is possible.
+    Reported from `min_saving_share` of the step ({min_saving_share}).
+
+    How to fix it
+    `scaled_dot_product_attention(q, k, v, is_causal=True)` for a causal mask. For windows, documents or prefixes use FlexAttention with a `block_mask`. Else
+    make the mask a tensor of floats once, of the queries' type, not in each call.
+
+    When to ignore it
+    Where the mask is neither causal nor sparse: a dense bias, as ALiBi's or a relative position's, has to be read.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
+    """
+    if not len(timeline.cpu_ops):
+        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+    if not timeline.source.shapes:
+        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+    calls = {int(op): boolean for op in np.flatnonzero(work.ops.named(_CALL)) if (boolean := _square_mask(shapes, int(op))) is not None}
+    call = np.r_[work.ops.outermost_where(np.isin(np.arange(len(work.ops.parent)), list(calls))), -1][work.op]
+    forward = np.flatnonzero(call >= 0)
+    if not len(forward):
+        return Clear(why="no attention gets a mask of as many queries as keys that all heads and sequences share")
+    attention = work.of(Family.ATTENTION)
+    kernels = np.r_[forward[attention[forward]], _backward(work, shapes, attention)]
+    if not len(kernels):
+        return Clear(why="what computes the masked attention is no fused kernel")
+    converting = forward[~attention[forward] & np.array([calls[int(op)] for op in call[forward]], bool) & work.kernel[forward]]
+    without = WithoutOps(converting) if len(converting) else combine()
+    causal = combine(without, _faster(work, kernels, causal_share))
+    boolean = any(calls.values())
+    count = work.a_step(np.unique(call[forward]))
+    return Found(
+        summary=f"{counted(count, 'attention call')} a step get{'s' if count == 1 else ''} a {'boolean ' if boolean else ''}mask that all heads share: "
+        f"{duration(work.us_a_step(kernels))} of GPU time"
+        + (f", and {duration(work.us_a_step(converting))} to turn it into floats." if len(converting) else "."),
+        edits=Edits(without, causal, causal),
+        removes="what a mask hides",
+        quiet=f"masked attention takes {duration(work.us_a_step(kernels))} a step",
+        evidence=witness.of_gpu(
+            work.rows[np.r_[kernels, converting]], ["attention with a mask"] * len(kernels) + ["the mask turned into floats"] * len(converting)
+        ),
+        confidence=0.6,
+        status="possible",
+        possible_why="what the mask holds is not in a trace",
+        decide_with="torch.equal(mask, torch.ones_like(mask).tril()): True says that is_causal=True is the same",
+        fix=Fix(
+            title="Say is_causal=True in place of a causal mask",
+            steps=(
+                "If the mask is causal, drop it and pass is_causal=True: the kernel then skips what lies above the diagonal.",
+                "If it is a window, a prefix or one of documents, use flex_attention with a block_mask, compiled.",
+                *(("Otherwise make it a float mask once, in the queries' type: zeros, and -inf where nothing may be read.",) if boolean else ()),
+            ),
+            code=Code(
+                before="mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril()\nout = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+                after="out = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+            ),
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+            risk="Only a causal mask is the same as the flag. With a cache, where there are fewer queries than keys, the flag means another mask.",
+        ),
+    )
+
+
+def _square_mask(shapes: Shapes, op: int) -> bool | None:
+    """Whether the mask of a call is boolean; None where it has none that all heads and sequences share, of as many queries as keys."""
+    tensors = shapes.inputs(op)
+    if len(tensors) != 4:
+        return None
+    (query, _), (key, _), _, (mask, dtype) = tensors
+    if len(mask) < 2 or len(query) < 2 or len(key) < 2 or query[-2] != key[-2] or key[-2] < SHORTEST:
+        return None
+    return dtype == "bool" if mask[-2:] == (query[-2], key[-2]) and all(size == 1 for size in mask[:-2]) else None
+
+
+def _backward(work: GpuWork, shapes: Shapes, attention: np.ndarray) -> Ints:
+    """Kernels of attention's gradient that get a square matrix beside their four-dimensional tensors: the mask."""
+    gradient = np.r_[work.ops.outermost_where(work.ops.named(_GRADIENT)), -1][work.op]
+    masked = [
+        op for op in np.unique(gradient[gradient >= 0]).tolist() if any(len(shape) > 1 and shape[-1] == shape[-2] >= SHORTEST for shape, _ in shapes.inputs(op))
+    ]
+    return np.flatnonzero(attention & np.isin(gradient, masked))
+
+
+def _faster(work: GpuWork, kernels: Ints, share: float) -> Edit:
+    return WithDurations(kernels, work.dur_us[kernels] * share)

@@ -1,0 +1,122 @@
+"""Embedding tables are filled, summed and updated whole for the few rows that a batch reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.engine.rule import Found, Outcome, rule
+from advisor.errors import Unavailable
+from advisor.intervals import union
+from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
+from advisor.recordings.timeline import Timeline
+from advisor.report.finding import Clear, Code, Fix
+from advisor.report.numbers import counted, duration
+from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.embedding_tables import DenseGradients
+from advisor.views.replay.gpu_work import GpuWork
+from advisor.views.replay.host_time import HostTime
+from advisor.views.trace.evidence import Witness
+
+_SPARSE = Code(
+    before="table = nn.Embedding(rows, width)\noptimizer = torch.optim.SGD(model.parameters(), lr)",
+    after="table = nn.Embedding(rows, width, sparse=True)\noptimizer = torch.optim.SGD(model.parameters(), lr)  # of Adam's kind: torch.optim.SparseAdam for the table",
+)
+_ONE_TABLE = Code(
+    before="tables = nn.ModuleList(nn.Embedding(rows, width) for rows in sizes)\nx = torch.stack([table(ids[:, at]) for at, table in enumerate(tables)], 1)",
+    after="table = nn.Embedding(sum(sizes), width, sparse=True)\noffsets = torch.tensor([0, *sizes[:-1]]).cumsum(0)  # register_buffer\nx = table(ids + offsets)",
+)
+
+
+@rule("dense-gradients", min_saving_share=0.03, explains=("optimizer-foreach",))
+def dense_gradients(
+    timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime, witness: Witness, *, min_rows_per_read: float = 4.0
+) -> Outcome:
+    """Embedding tables get gradients as large as themselves
+
+    What it is
+    `nn.Embedding` and `nn.EmbeddingBag` return a gradient of the table's size unless `sparse=True`. Each step fills it with zeros, adds the few rows
+    that the batch read, and the optimizer then reads and writes the whole table.
+
+    Why it costs time
+    A batch of 4,096 reads 4,096 rows of a table. With 100,000 rows the other 96 % are written as zeros, read by the optimizer and written again. Many
+    tables also mean many small kernels, which the host must launch one by one.
+
+    How it is measured
+    Backward ops of embeddings with a table at least `min_rows_per_read` ({min_rows_per_read}) times as long as the rows that were read: below that a dense gradient is
+    the cheaper one. `low` is `sparse=True` alone: no zeros, and the optimizer's kernels less the tables' share by elements. Where several tables have one
+    width, `expected` is one table with offsets: one lookup and one gradient are left. Reported from `min_saving_share` of the step ({min_saving_share}).
+
+    How to fix it
+    `sparse=True` makes the gradient of the rows alone. SGD (without weight decay or momentum), Adagrad and `SparseAdam` take it. Tables of
+    one width become one, with an offset for each feature. TorchRec and fbgemm do both, with the update inside the backward pass.
+
+    When to ignore it
+    With weight decay, momentum, Adam's decay of rows that were not read, or gradient clipping over all parameters: the result differs. Many
+    small tables under `SparseAdam` launch more kernels than dense ones: sixteen took twice the time; join them first.
+
+    References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
+    https://docs.pytorch.org/torchrec/
+    """
+    if not len(timeline.cpu_ops):
+        raise Unavailable("no framework ops were recorded", RECORD_BOTH)
+    if not timeline.source.shapes:
+        raise Unavailable("input shapes were not recorded", RECORD_SHAPES)
+    if not len(dense.gradients):
+        return Clear(why="no embedding table gets a dense gradient")
+    long = (dense.read > 0) & (dense.table >= min_rows_per_read * dense.read)
+    if not long.any():
+        return Clear(why=f"no embedding table has {min_rows_per_read:g} times as many rows as a step reads")
+    of_long = np.r_[long, False][dense.within]
+    fills = dense.fills[of_long[dense.fills]]
+    sparse = combine(WithoutOps(fills), WithDurations(dense.updates, work.dur_us[dense.updates] * (1.0 - dense.share)))
+    joined = sparse
+    tables = work.a_step(np.flatnonzero(long))
+    several = tables > 1 and len({shape[1] for shape in dense.shapes}) == 1
+    if several:
+        joined = combine(sparse, *_one_of_many(timeline, work, dense, host_time))
+    touched = np.flatnonzero(of_long)
+    spent = work.us_a_step(touched) + float((work.dur_us[dense.updates] * dense.share).sum()) / work.schedule.steps
+    rows, read = int(dense.table[long].sum()) / work.schedule.steps, int(dense.read[long].sum()) / work.schedule.steps
+    return Found(
+        summary=f"{counted(tables, 'embedding table')} of {rows:,.0f} rows get{'s' if tables == 1 else ''} a dense gradient each step, for {read:,.0f} rows that are read: "
+        f"filling, adding up and applying them takes {duration(spent)} of GPU time.",
+        edits=Edits(sparse, joined, joined),
+        removes="dense gradients of embedding tables",
+        quiet=f"dense gradients of embedding tables take {duration(spent)} a step",
+        evidence=witness.of_gpu(
+            work.rows[np.r_[touched, dense.updates]], ["dense gradient"] * len(touched) + ["update of the whole table"] * len(dense.updates)
+        ),
+        confidence=0.9,
+        fix=Fix(
+            title="Join the tables into one with sparse gradients" if several else "Use sparse gradients for the embedding table",
+            steps=(
+                *(("Make one embedding table of those that have one width, and add an offset to each feature's ids.",) if several else ()),
+                "Pass sparse=True to the table, so that its gradient holds the rows of the batch alone.",
+                "Use an optimizer that takes sparse gradients: SGD without momentum and weight decay, Adagrad, or SparseAdam for the table and another for the rest.",
+            ),
+            code=_ONE_TABLE if several else _SPARSE,
+            url="https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html",
+            risk="Momentum, weight decay and Adam's averages no longer change rows that the batch did not read. Clipping by the norm of all gradients needs its own code.",
+        ),
+    )
+
+
+def _one_of_many(timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime) -> tuple[WithoutOps, ...]:
+    """What goes where the tables of a step are one: lookups and gradients of all but the first. The first then takes the rows of all, which costs little beside
+    its launch."""
+    gone, started, ended = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0)]
+    start = timeline.cpu_ops["start_us"].to_numpy()
+    end = start + timeline.cpu_ops["dur_us"].to_numpy()
+    for rows, of in ((dense.gradients, dense.within), (dense.lookups, dense.reading)):
+        at = np.flatnonzero(of >= 0)
+        if not len(at):
+            continue
+        _, first = np.unique(work.step[at], return_index=True)
+        others = at[~np.isin(of[at], of[at[first]])]
+        others = others[~np.isin(others, dense.fills)]
+        calls = rows[np.unique(of[others])]
+        gone.append(others)
+        started.append(start[calls])
+        ended.append(end[calls])
+    return WithoutOps(np.concatenate(gone)), host_time.without(union(np.concatenate(started), np.concatenate(ended)))
