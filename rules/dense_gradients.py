@@ -11,7 +11,7 @@ from advisor.knowledge.how_to_record import RECORD_BOTH, RECORD_SHAPES
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import Clear, Code, Fix
 from advisor.report.numbers import counted, duration
-from advisor.views.replay.edits import Edits, WithDurations, WithoutOps, combine
+from advisor.views.replay.edits import Edit, Edits, WithDurations, WithoutOps, combine
 from advisor.views.replay.embedding_tables import DenseGradients
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.replay.host_time import HostTime
@@ -102,7 +102,7 @@ def dense_gradients(
     )
 
 
-def _one_of_many(timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime) -> tuple[WithoutOps, ...]:
+def _one_of_many(timeline: Timeline, work: GpuWork, dense: DenseGradients, host_time: HostTime) -> tuple[Edit, ...]:
     """What goes where the tables of a step are one: lookups and gradients of all but the first. The first then takes the rows of all, which costs little beside
     its launch."""
     gone, started, ended = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0)]

@@ -136,11 +136,12 @@ def _in_steps(found: InSteps, min_busy_share: float) -> Outcome:
 
 def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
     """What works on FP64, if that takes enough: arrays of NumPy are FP64 where nothing else is said, and so are the tensors made of them."""
-    work, double = found.work, DoubleWork.build(found.work, found.roofline)
+    work, double = found.work, DoubleWork.build(found.work, found.roofline, found.program.framework == "jax")
     share = float(work.dur_us[double.at].sum()) / max(work.busy_us, 1e-9)
     if share < min_busy_share or not len(double.at):
         return None
-    training = found.program.training
+    # jax_enable_x64 makes every array FP64 that has no type of its own, in the whole process: nobody chose it for this kernel.
+    chosen = not found.program.training and found.program.framework != "jax"
     took = f"{a_step(work.a_step(double.at), 'kernel', 'work')} on FP64, for {duration(work.us_a_step(double.at))} of {duration(work.step_us)}"
     return Found(
         title="The program computes in double precision",
@@ -151,9 +152,10 @@ def _in_double(found: InSteps, min_busy_share: float) -> Found | None:
         evidence=found.witness.of_gpu(work.rows[double.at], _labels(work, found.roofline, double.at)),
         confidence=0.85,
         at_most="medium",  # some training needs it: forces, equations of physics
-        status="found" if training else "possible",
-        possible_why="" if training else "whether seven digits are enough for what it computes is not in a trace",
-        decide_with="" if training else "run it once in FP32 and hold the results against each other",
+        status="possible" if chosen else "found",
+        possible_why="whether seven digits are enough for what it computes is not in a trace" if chosen else "",
+        decide_with="run it once in FP32 and hold the results against each other" if chosen else "",
+        cause="fp64",
         fix=for_program(found.program, "fp64", _SINGLE),
     )
 

@@ -215,10 +215,11 @@ NAMES_FP64 = re.compile(r"\bdouble\d?\b|complex128|(?<![a-z])[dz]gem[mv]|d884|(?
 
 # Tokens of cuBLAS, cuDNN, CUTLASS, MIOpen and template arguments; the first match wins. TF32 stands before the others
 # because its kernels read FP32 and say so: `sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32`; `s1688` without a type
-# is TF32 too. FP32 stands last: it is also what the others accumulate in.
+# is TF32 too. FP64 by its operands stands first: on Hopper its tiles are `tensor16x8x8`, as those of TF32 are. FP32 stands last: it is also what the others accumulate in.
 _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (precision, re.compile(pattern))
     for precision, pattern in (
+        ("fp64", r"(?<![a-z0-9])f64f64"),
         ("fp4", r"e2m1|mxfp4|nvfp4|_f4_|fp4"),
         ("fp8", r"e4m3|e5m2|qgmma|float_?8|fp8(?!kvcache)|(?<![a-z0-9])f8f8|_f8_"),
         ("tf32", r"tf32|tfloat32|tensor16x8x8|tensorop_s1688(gemm|fprop|dgrad|wgrad)"),

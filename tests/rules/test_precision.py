@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.knowledge.kernel_names import precision
 from advisor.recordings.timeline import Device
 from advisor.views.replay.gpu_work import GpuWork
 from advisor.views.time.double_work import DoubleWork
@@ -144,3 +145,9 @@ def test_a_number_beside_tensors_is_no_double():
 def test_where_types_were_not_recorded_the_kernel_tells():
     trace = queued(lambda trace, host, gpu: trace.launch(host + 5, gpu, gpu + 1000, "vectorized_elementwise_kernel<4, CUDAFunctor_add<double>>"), gpu=1000)
     assert found("precision", trace).saving.expected_us == pytest.approx(250, rel=0.02)
+
+
+def test_doubles_of_a_compiler_are_told_as_such():
+    """A kernel of XLA has no recorded inputs: the op that it was made of says its types, and Hopper's FP64 tiles are no TF32."""
+    assert precision("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16_stage3_warpsize2x2x1_tensor16x8x8_execute_kernel__5x_cublas") == "fp64"
+    assert precision("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel") == "tf32"

@@ -24,6 +24,8 @@ _DOUBLES = {"double", "c10::complex<double>"}
 _FLOATS = {"float", "c10::complex<float>", "c10::Half", "c10::BFloat16"}
 _SHORTER = re.compile(r"\bfloat\b|Half|BFloat16")
 """A type beside doubles in a kernel's name: it converts, or only sums in FP64."""
+_SHORT_OPERAND = re.compile(r"\bb?float(16|32)\[")
+"""Likewise among the operands of an op that a compiler made."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class DoubleWork:
     best: Edit
 
     @classmethod
-    def build(cls, work: GpuWork, roofline: Roofline) -> DoubleWork:
+    def build(cls, work: GpuWork, roofline: Roofline, single_is_tf32: bool = False) -> DoubleWork:
+        """single_is_tf32: whether the framework multiplies FP32 in TF32 unless told otherwise, as JAX does."""
         at = np.flatnonzero(work.kernel & _takes_doubles(work))
         dur, rows = work.dur_us[at], work.rows[at]
         dense = work.of(*PRODUCTS)[at]
@@ -47,22 +50,32 @@ class DoubleWork:
         devices = work.column("device")[at]
         for device in distinct(devices[dense]).tolist():
             products = dense & (devices == device)
-            single, fewest = _of_products(roofline.peaks.get(device))
+            single, fewest = _of_products(roofline.peaks.get(device), single_is_tf32)
             likely[products], best[products] = dur[products] * single, dur[products] * fewest
         return cls(at, *(WithDurations(at, np.fmin(np.maximum(times, SHORTEST_US), dur)) for times in (likely, best)))
 
 
-def _of_products(peaks: Peaks | None) -> tuple[float, float]:
-    """What is left of a product in FP64 at the rate of FP32 and, at best, of TF32."""
+def _of_products(peaks: Peaks | None, single_is_tf32: bool) -> tuple[float, float]:
+    """What is left of a product in FP64 at the rate of FP32, or the one of TF32 that large products reach, and at best at TF32's."""
     double, single, tf32 = ((peaks.flops_per_s(name) if peaks else None) for name in ("fp64", "fp32", "tf32"))
+    if single_is_tf32 and peaks and tf32:
+        single = peaks.achievable_flops_per_s("tf32") or single
     of_rate = min(double / single, 1.0) if double and single else 1.0
     return of_rate, double / tf32 if double and tf32 else min(of_rate, 0.5)
+
+
+def _compiled_of_doubles(work: GpuWork) -> Mask:
+    """(n,) kernels that a compiler made of an op whose floating operands are all FP64."""
+    operands = work.timeline.compiled_ops["operands"]
+    doubles = np.array([*("float64[" in text and not _SHORT_OPERAND.search(text) for text in operands), False], bool)
+    found: Mask = doubles[work.column("compiled")]
+    return found
 
 
 def _takes_doubles(work: GpuWork) -> Mask:
     """(n,) whether the floating tensors that the op takes which launched it are FP64; by its name where none is known. A number that
     stands beside tensors is recorded as a double without a shape, and is computed in their type."""
-    found = work.named(NAMES_FP64) & ~work.named(_SHORTER)
+    found = (work.named(NAMES_FP64) & ~work.named(_SHORTER)) | _compiled_of_doubles(work)
     if not work.timeline.source.shapes:
         return found
     columns = [work.timeline.cpu_ops[name].cat for name in ("types", "dims")]

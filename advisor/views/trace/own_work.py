@@ -250,7 +250,7 @@ def _of_tensors(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, 
     for begin, until, first, last in zip(between[0][long].tolist(), between[1][long].tolist(), *edges.tolist(), strict=True):
         tree = trees[slice(*np.searchsorted(start[trees], (begin, until)))]
         if (dur[tree] >= min_us).any():
-            work = OwnWork(f"tensor ops on the CPU: {', '.join(_longest(names.categories, codes[tree], dur[tree]))}", None, "prepared")
+            work = OwnWork(f"tensor ops on the CPU: {', '.join(_longest(list(names.categories), codes[tree], dur[tree]))}", None, "prepared")
         else:
             work = OwnWork(f"short tensor ops on the CPU, most of them {names.categories[int(np.bincount(codes[rows[first:last]]).argmax())]}", None, "cpu-ops")
         found.append((begin, until, work))

@@ -59,8 +59,8 @@ def _next_starts(ops: Ops, nodes: Ints, after: Floats, start: Floats, end: Float
     owner = owner[inside]
     order = np.lexsort((start[inside], owner))
     found = end[nodes].copy()
-    bounds = np.searchsorted(owner[order], np.c_[nodes, nodes + 1])
-    for k, (low, high) in enumerate(bounds.tolist()):
+    first, past = (np.searchsorted(owner[order], edge) for edge in (nodes, nodes + 1))
+    for k, (low, high) in enumerate(zip(first.tolist(), past.tolist(), strict=True)):
         begins = start[inside[order[low:high]]]
         at = int(np.searchsorted(begins, after[k]))
         if at < len(begins):
