@@ -62,5 +62,5 @@ def _made(*how):
 
 
 WORKLOADS = (
-    Workload("decoder", "attention-mask", "four causal layers of 2,048 tokens with a boolean mask, trained", "is_causal=True", _made("flag"), _made("boolean"), alone={"attention-mask/float": _made("float")}, main=True, severity="low", gpu_bound=True, fixed_quiet=False),
+    Workload("decoder", "attention-mask", "four causal layers of 2,048 tokens with a boolean mask, trained", "is_causal=True", _made("flag"), _made("boolean"), main=True, severity="low", gpu_bound=True, fixed_quiet=False),
 )
