@@ -14,16 +14,19 @@ from advisor.engine.kinds import ABSTAINS, Judge, judge
 from advisor.engine.outcome import Outcomes
 from advisor.engine.rule import LEAST_GAIN, Found, Judged, Rule
 from advisor.engine.terms import in_terms_of_cuda, in_terms_of_device, in_terms_of_jax, in_terms_of_one_run
-from advisor.errors import STOPS, Unavailable
+from advisor.errors import STOPS, Unavailable, UsageError
 from advisor.knowledge.devices import Peaks
 from advisor.recordings.garbage import uncollected
 from advisor.recordings.recording import Recording
 from advisor.report.finding import Clear, Failed, Skipped
 from advisor.report.model import Report
+from advisor.report.numbers import duration
 from advisor.report.recording import Health
 from advisor.views.device_rates import DeviceRates
 from advisor.views.memory.beside import MemoryBeside
+from advisor.views.replay.build import Replay
 from advisor.views.replay.calibration import Calibration
+from advisor.views.replay.true_step import Timed
 from advisor.views.trace.program import Program
 from advisor.views.workspace import Workspace, speaks_of
 
@@ -43,6 +46,8 @@ def evaluate(
     settled = {rule.id: rule.settled(options.get(rule.id, {})) for rule in rules}
     measured = () if step_ms is None else (Calibration((step_ms * 1000,)),)
     workspace = Workspace(*recording.parts, *measured, DeviceRates(tuple(devices)))
+    if step_ms is not None:
+        _refuse_other_step(workspace.get(Replay).true_step.timed)
     kind = judge(recording.kind)
     outcomes = _outcomes(workspace, kind, rules, settled, allow)
     if workspace.can(MemoryBeside.build):
@@ -62,6 +67,15 @@ def evaluate(
     if made.source.format == "jax" or framework == "jax":
         return in_terms_of_jax(made)
     return in_terms_of_cuda(made) if framework == "cuda" else made
+
+
+def _refuse_other_step(timed: Timed | None) -> None:
+    """Raises UsageError where the step time that was given is of no step that this trace can hold."""
+    if timed is None or not (timed.shorter or timed.longer):
+        return
+    holds = f"kernels run for {duration(timed.working_us)} of it" if timed.shorter else f"it was recorded at {duration(timed.recorded_us)}, with the profiler"
+    told = f"--step-ms says {duration(timed.us)}, which this trace's step cannot take: {holds}"
+    raise UsageError(told, "Measure the same step as the trace holds, with a synchronize before the clock is read, or leave --step-ms out.")
 
 
 def _outcomes(workspace: Workspace, kind: Judge, rules: Iterable[Rule], settled: Mapping[str, dict[str, Any]], allow: Mapping[str, str]) -> Outcomes:

@@ -227,20 +227,11 @@ def test_a_measured_step_time_corrects_the_hosts(tmp_path):
     assert report["headline"]["step_us"] == pytest.approx(1000 * cases["slow_ms"])
     after = report["headline"]["predicted_step_us"]
     assert after["low"] <= after["expected"] <= after["high"] < report["headline"]["step_us"]
-    for given, status in (("3.9", "degraded"), ("20", "failed"), ("0.01", "failed")):  # the GPU alone takes 0.24 ms, the recorded step 3.48
-        far = json.loads(advisor("analyze", SLOW, "--step-ms", given, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
-        (check,) = (h for h in far["health"] if h["check"] == "recording-cost")
-        assert check["status"] == status and "that were measured" in check["detail"], given
-        assert (far["headline"]["judged"] == "partly", "another step" in check["detail"]) == (status == "failed",) * 2
-    estimated = json.loads(advisor("analyze", SLOW, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
-    for given in ("4.5", "0.0001"):  # no step of this trace: every figure is of the estimated one, and the time stands beside it
-        other = json.loads(advisor("analyze", SLOW, "--step-ms", given, "-f", "json", "-o", "-", cwd=tmp_path).stdout)
-        assert other["headline"]["step_us"] == estimated["headline"]["step_us"] and other["headline"]["summary"] == estimated["headline"]["summary"]
-        assert other["window"]["unused_step_us"] == pytest.approx(1000 * float(given)) and "are not used" in str(other["health"])
+    for given, why in (("20", "was recorded at 3.48 ms"), ("0.01", "kernels run for")):  # the GPU alone takes 0.24 ms, the recorded step 3.48
+        other = advisor("analyze", SLOW, "--step-ms", given, "-f", "json", "-o", "-", cwd=tmp_path)
+        assert other.returncode == 2 and not other.stdout and why in " ".join(other.stderr.decode().split()), given
     ends = json.loads(advisor("analyze", SLOW, "--step-ms", "0.25", "-f", "json", "-o", "-", cwd=tmp_path).stdout)
     assert "at the least, whatever recording cost, not the 250 µs" in str(ends["health"]) and not ends["window"]["unused_step_us"]
-    said = advisor("analyze", SLOW, "--step-ms", "20", cwd=tmp_path).stdout.decode()
-    assert "20.0 ms was measured without the profiler" in said and "by what the trace tells" not in said
     refused = advisor("analyze", SLOW, "--step-ms", "-1", cwd=tmp_path)
     assert refused.returncode == 2 and b"Traceback" not in refused.stderr
 
