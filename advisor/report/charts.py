@@ -123,6 +123,21 @@ class MemoryCurve:
 
 
 @dataclass(frozen=True, eq=False)
+class QueueCurve:
+    """GPU ops of one device that the host has launched and that have not begun: (n,) `length` of them from each `time_us` to the next, over
+    all of the trace. Over the window: the most, the number that stands there for half of the time, the share of the time in which none
+    does, and how long before its begin an op was launched, in the median."""
+
+    device: int
+    time_us: Floats
+    length: Ints
+    most: int
+    median: int
+    empty_share: float
+    ahead_us: float
+
+
+@dataclass(frozen=True, eq=False)
 class Launched:
     """(n,) launches of one kernel in the window: when each ran, from the window's start, and for how long."""
 
@@ -148,6 +163,9 @@ class Picture:
     memory: tuple[MemoryCurve, ...]
     launched: Mapping[str, Launched] = field(default_factory=dict)
     """Of kernels that were measured one by one too, by their name in the timeline."""
+    queues: tuple[QueueCurve, ...] = ()
+    """How far the host runs ahead of each device."""
+    window_us: tuple[float, float] = (0.0, 0.0)
 
     @cached_property
     def whole(self) -> Cut | None:

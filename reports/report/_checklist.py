@@ -51,7 +51,12 @@ def checklist(report: Report, picture: Picture | None) -> list[Answer]:
     if report.kind not in ASKED:
         return []
     head = report.headline
-    bound = Answer("What bounds it?", "good" if not report.findings and head.judged == "yes" else "look", f"{_phrases.first_up(head.bottleneck)}.", "#time")
+    bound = Answer(
+        "What bounds it?",
+        "good" if not report.findings and head.judged == "yes" else "look",
+        f"{_phrases.first_up(head.bottleneck)}.",
+        "#time" if report.time else "#why",
+    )
     trust = _phrases.trust(report)
     status: Status = {"ok": "good", "unknown": "unknown"}.get(trust.status, "look")  # type: ignore[assignment]
     made = [bound, *(_shown(report, at) for at in range(len(report.checklist))), *([_steady(picture)] if report.kind == "trace" else [])]

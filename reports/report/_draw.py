@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, StepTimes
+from advisor.report.charts import Cut, Leaf, MemoryCurve, Picture, QueueCurve, StepTimes
 from advisor.report.kernels import KernelRow
 from advisor.report.model import Report
 from advisor.report.roofline import PRECISIONS, Reach, peaks_of, reach
 from advisor.reports._clean import shortened
 from advisor.reports._names import short
+from advisor.reports.report._queue import points
 from advisor.reports.report._wide import shown_moment, wide
 
 NAME = 160
@@ -78,6 +79,7 @@ def embedded(report: Report, picture: Picture | None, slices: int) -> str:
             "hostTree": _tree(picture.host_leaves, names),
             "steps": _steps(picture.steps),
             "memory": [_memory(curve) for curve in picture.memory],
+            "queues": [_queue(curve, picture.window_us) for curve in picture.queues],
         }
     data |= {"names": names.texts, "short": names.shorts}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
@@ -144,6 +146,21 @@ def _memory(curve: MemoryCurve) -> dict[str, Any]:
         "time": _numbers(curve.time_us - curve.time_us[0] if len(curve.time_us) else [], 1),
         "used": curve.allocated_bytes.tolist(),
         "held": curve.reserved_bytes.tolist(),
+    }
+
+
+QUEUE_POINTS = 600
+"""Of a curve: a chart is about this many pixels wide."""
+
+
+def _queue(curve: QueueCurve, window_us: tuple[float, float]) -> dict[str, Any]:
+    found = points(curve, *window_us, QUEUE_POINTS)
+    return {
+        "device": curve.device,
+        "time": _numbers(found.time_us - window_us[0], 1),
+        "end": _number(window_us[1] - window_us[0], 1),
+        "used": found.most.tolist(),
+        "held": [] if (found.least == found.most).all() else found.least.tolist(),
     }
 
 

@@ -18,7 +18,7 @@ from advisor.report.roofline import peaks_of, reach
 from advisor.reports import _pages, _phrases
 from advisor.reports._clean import Limits, clean, visible
 from advisor.reports._names import short, trace_id
-from advisor.reports.report import _draw, _job, _memory, _tpu
+from advisor.reports.report import _draw, _job, _memory, _queue, _tpu
 from advisor.reports.report._checklist import checklist, tally
 from advisor.reports.report._launches import launches_drawn
 from advisor.reports.report._occupancy import occupancy_curve, occupancy_limits
@@ -80,6 +80,7 @@ def _document(report: Report, limits: Limits) -> str:
         pages={at: _pages.without(page, _IGNORE) for at, page in pages.items()},
         peaks=peaks,
         picture=picture,
+        queues=[_queue.said(curve) for curve in picture.queues] if picture else [],
         roofline=any(at.intensity > 0 for row in shown.kernels if (at := reach(row, peaks))),
         rows=limits.rows,
         top=_first(shown),

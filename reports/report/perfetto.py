@@ -1,4 +1,4 @@
-"""A Chrome trace for https://ui.perfetto.dev: the representative step, with the findings as tracks of their own."""
+"""A Chrome trace for https://ui.perfetto.dev: the representative step and its launch queue, with the findings as tracks of their own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from advisor.report.charts import Cut, Lane, Moment
+from advisor.report.charts import Cut, Lane, Moment, QueueCurve
 from advisor.report.finding import BytesSaved, Finding
 from advisor.report.model import Report
 from advisor.reports._clean import visible
 from advisor.reports._phrases import source_line, unseen
+from advisor.reports.report._queue import points
 
 NAME = "perfetto"
 SUFFIX = ".perfetto.json"
@@ -24,6 +25,8 @@ def render(report: Report) -> str:
     """Chrome trace JSON, in the trace's own time. A saved report holds no step: its findings alone are written."""
     picture = report.picture
     events = [*_cut(picture.step)] if picture and picture.step else []
+    if picture and picture.step:
+        events += [event for curve in picture.queues for event in _queue(curve, picture.step)]
     moments = picture.moments if picture else ()
     # Of a snapshot beside a trace, the moments are not the trace's.
     shown = [at for at, finding in enumerate(report.findings) if report.kind != "trace" or not isinstance(finding.saving, BytesSaved)]
@@ -77,6 +80,18 @@ def _cut(cut: Cut) -> Iterator[dict[str, Any]]:
                 "tid": caller.track & _BITS,
             }
             yield {"ph": "f", "bp": "e", "name": "launch", "cat": "launch", "id": row, "ts": start, **place}
+
+
+_COUNTS = 20_000
+"""Of a counter: every change of a step of ten thousand ops."""
+
+
+def _queue(curve: QueueCurve, step: Cut) -> Iterator[dict[str, Any]]:
+    """How many ops of a device are launched and have not begun, as a counter of its process."""
+    place = {"ph": "C", "name": "launch queue", "cat": "launch", "pid": _process(Lane("", "gpu", curve.device, 0))}
+    found = points(curve, step.start_us, step.end_us, _COUNTS)
+    for time, length in zip(found.time_us.tolist(), found.most.tolist(), strict=True):
+        yield {**place, "ts": time, "args": {"ops": length}}
 
 
 def _finding(number: int, finding: Finding, moment: Moment | None) -> Iterator[dict[str, Any]]:

@@ -342,23 +342,27 @@ const timeChart = (root) => {
   views[0][1](area);
 };
 
-const memoryChart = (root, curve) => {
+// Two stairs over the window: `used` with its area, `held` as a thin line.
+const stairsChart = (root, curve, label, unit, least = 0) => {
   const height = 180, left = 66, bottom = 24;
-  const top = Math.max(...curve.held, ...curve.used, 1) * 1.1, end = curve.time[curve.time.length - 1] || 1;
+  const top = Math.max(...curve.held, ...curve.used, 1) * 1.1, end = curve.end ?? (curve.time[curve.time.length - 1] || 1);
   const y = (n) => height - bottom - (n / top) * (height - bottom - 8);
-  canvasOf(root, height, `Memory of GPU ${curve.device} over the window: at most ${bytes(Math.max(...curve.used))} allocated`, "img")((picture, width) => {
+  canvasOf(root, height, label, "img")((picture, width) => {
     const x = (us) => left + (us / end) * (width - left - 10);
-    const size = tick(top, 4);
+    const size = Math.max(tick(top, 4), least);
     for (let n = 0; n <= top; n += size) {
       picture.append(svg("line", { x1: left, x2: width - 10, y1: y(n), y2: y(n), class: "grid" }));
-      picture.append(svg("text", { x: left - 6, y: y(n) + 4, class: "tick end" }, bytes(n)));
+      picture.append(svg("text", { x: left - 6, y: y(n) + 4, class: "tick end" }, unit(n)));
     }
     const size2 = tick(end, Math.max(width / 120, 2));
     for (let us = 0; us <= end; us += size2) picture.append(svg("text", { x: x(us), y: height - 7, class: "tick mid" }, duration(us)));
     const stair = (values) => values.map((n, at) => `${at ? `H${x(curve.time[at]).toFixed(1)}V` : `M${x(curve.time[at]).toFixed(1)} `}${y(n).toFixed(1)}`).join("");
     picture.append(svg("path", { d: `${stair(curve.used)}H${x(end)}V${y(0)}H${x(0)}Z`, class: "used" }));
-    picture.append(svg("path", { d: stair(curve.used), class: "used-line" }));
-    if (Math.max(...curve.held) > 0) picture.append(svg("path", { d: stair(curve.held), class: "held-line" }));
+    picture.append(svg("path", { d: `${stair(curve.used)}H${x(end)}`, class: "used-line" }));
+    if (Math.max(...curve.held) > 0) picture.append(svg("path", { d: `${stair(curve.held)}H${x(end)}`, class: "held-line" }));
   });
 };
-
+const memoryChart = (root, curve) =>
+  stairsChart(root, curve, `Memory of GPU ${curve.device} over the window: at most ${bytes(Math.max(...curve.used))} allocated`, bytes);
+const queueChart = (root, curve) =>
+  stairsChart(root, curve, `Launch queue of GPU ${curve.device} over the window: at most ${Math.max(...curve.used).toLocaleString("en")} ops`, (n) => n.toLocaleString("en"), 1);

@@ -6,6 +6,7 @@ const charts = {
   steps: (root) => data.steps && stepsChart(root, data.steps),
   roofline: (root) => data.roofline && roofChart(root, data.roofline),
   tree: (root) => data.tree.length && timeChart(root),
+  queue: (root) => data.queues?.[Number(root.dataset.at)] && queueChart(root, data.queues[Number(root.dataset.at)]),
   memory: (root) => data.memory?.[Number(root.dataset.at)] && memoryChart(root, data.memory[Number(root.dataset.at)]),
 };
 each("[data-chart]", (root) => { if (charts[root.dataset.chart]) once(root, () => charts[root.dataset.chart](root)); });

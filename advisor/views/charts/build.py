@@ -13,7 +13,7 @@ from advisor.intervals import EMPTY, Floats, Ints, overlap_with
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.charts import CopyRow, Cut, Launched, Leaf, Picture, StepTimes
 from advisor.report.finding import BytesSaved, Finding
-from advisor.views.charts import memory
+from advisor.views.charts import memory, queue
 from advisor.views.charts.slices import Cutter
 from advisor.views.charts.spotlight import moment
 from advisor.views.kernels.measured import MeasuredKernels
@@ -61,6 +61,8 @@ def picture(workspace: Workspace, findings: Sequence[Finding]) -> Picture:
         copies=tables.copies,
         memory=memory.curves(cutter.timeline, steps),
         launched=_launched(workspace.get(MeasuredKernels), steps) if workspace.can(MeasuredTable.build) else {},
+        queues=queue.curves(cutter.timeline, cutter.launches, steps),
+        window_us=(steps.start_us, steps.end_us),
     )
 
 
