@@ -146,6 +146,27 @@ def over_ancestors(parents: Ints, own: Ints, none: int, merge: Callable[[Ints, I
     return found[:n]
 
 
+def levels(parents: Ints) -> list[Ints]:
+    """Rows by how many ancestors they have: the roots first, the deepest last."""
+    depth = over_ancestors(parents, (parents >= 0).astype(np.int64), 0, np.add)
+    return np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]) if len(depth) else []
+
+
+def walk(parents: Ints) -> tuple[Ints, Ints]:
+    """For each row its place in a walk that comes to a row, then to all below it, in order; and the place behind the last of these. Shape (n,) each."""
+    below = levels(parents)
+    size, first = np.ones(len(parents), np.int64), np.zeros(len(parents), np.int64)
+    for level in reversed(below[1:]):
+        np.add.at(size, parents[level], size[level])
+    for level in below:
+        rows = level[np.argsort(parents[level], kind="stable")]
+        above = parents[rows]
+        before = np.cumsum(size[rows]) - size[rows]
+        of_first = before[np.searchsorted(above, above)]
+        first[rows] = before - of_first + np.where(above >= 0, first[above] + 1, 0)
+    return first, first + size
+
+
 def outermost(inner: Ints, outer: Ints) -> Ints:
     """Merges rows of `over_ancestors`: the outermost that is one, -1 where none is."""
     return np.where(outer >= 0, outer, inner)

@@ -60,11 +60,12 @@ def _compiled_images(work: GpuWork, conv_share: float) -> Mask:
 def _turning_copies(work: GpuWork) -> Mask:
     """(n,) copy kernels whose recorded strides go from channels second to channels last, or back."""
     chosen = work.of(Family.COPY, Family.ELEMENTWISE) & (work.op >= 0)
+    in_product = work.ops.within(work.ops.named(_PRODUCTS))
     turning = [
         op
         for op in np.unique(work.op[chosen]).tolist()
         if work.ops.name(op) == "aten::copy_"
-        and not any(_PRODUCTS.search(n) for n in work.ops.chain(op))
+        and not in_product[op]
         and _turns(*map(arguments.numbers, (work.timeline.op_text("dims", op), work.timeline.op_text("strides", op))))
     ]
     return chosen & np.isin(work.op, turning)

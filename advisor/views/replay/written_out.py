@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, Mask
 from advisor.knowledge.op_costs import DTYPE_BYTES
 from advisor.recordings.timeline import Timeline
 from advisor.views.replay.gpu_work import GpuWork
@@ -120,17 +120,25 @@ class WrittenOut:
 
 def _forward(work: GpuWork) -> list[Chain]:
     """Written-out ops of the forward pass (or of inference), each by the first pattern that fits."""
-    signs = _signs(work)
+    signs, composite = _signs(work), _in_composite(work)
     found: list[Chain] = []
     for stream in np.unique(work.schedule.stream):
         here = np.flatnonzero((work.schedule.stream == stream) & work.kernel)
         # No chain spans two steps.
         for run in np.split(here, np.flatnonzero(np.diff(work.step[here])) + 1):
-            found += _in_run(work, run, "".join(signs[run]))
+            found += _in_run(work, run, "".join(signs[run]), composite)
     return found
 
 
-def _in_run(work: GpuWork, run: Ints, text: str) -> list[Chain]:
+def _in_composite(work: GpuWork) -> Mask:
+    """(n,) whether each kernel is one of those that PyTorch's own op launched."""
+    ops = work.ops
+    inside = np.r_[ops.within(np.array([name == COMPOSITE for name in ops.categories], bool)[ops.names]), False]
+    found: Mask = inside[np.where(work.op >= 0, work.op, -1)]
+    return found
+
+
+def _in_run(work: GpuWork, run: Ints, text: str, composite: Mask) -> list[Chain]:
     taken = np.zeros(len(run), bool)
     found = []
     for kind, pattern in _PATTERNS:
@@ -138,7 +146,7 @@ def _in_run(work: GpuWork, run: Ints, text: str) -> list[Chain]:
             here = slice(*match.span())
             if taken[here].any():
                 continue
-            if chain := _checked(work, kind, run[here], [_TOKEN[sign] for sign in match[0]]):
+            if chain := _checked(work, kind, run[here], [_TOKEN[sign] for sign in match[0]], composite):
                 taken[here] = True
                 found.append(chain)
     return found
@@ -152,8 +160,9 @@ def _signs(work: GpuWork) -> np.ndarray:
     if len(work.ops.names):
         by_op = np.array([_sign_of_op(n) for n in (*work.ops.categories, "")])
         signs = np.where(work.op >= 0, by_op[np.where(work.op >= 0, work.ops.names[work.op], -1)], signs)
-        inside = [op for op in np.unique(work.op[signs != _OTHER]).tolist() if op >= 0 and any(_FUSED_ALREADY.search(n) for n in work.ops.chain(op)[1:])]
-        signs[np.isin(work.op, inside)] = _OTHER
+        parent, fused = work.ops.parent, work.ops.within(work.ops.named(_FUSED_ALREADY))
+        inside = (parent >= 0) & fused[parent]
+        signs[(work.op >= 0) & inside[work.op]] = _OTHER
     return signs
 
 
@@ -165,7 +174,7 @@ def _sign_of_op(name: str) -> str:
     return next((_SIGN[token] for token, (op, _) in _TOKENS.items() if re.search(op, base)), _OTHER)
 
 
-def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> Chain | None:
+def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str], composite: Mask) -> Chain | None:
     """The chain as matched, less the scale or cast at its end that works on another tensor; None where shapes disagree."""
     shapes = [tensors_of(work.timeline, op) for op in work.op[members].tolist()]
     if not all(shapes):
@@ -196,7 +205,7 @@ def _checked(work: GpuWork, kind: str, members: Ints, tokens: Sequence[str]) -> 
     itemsize = shapes[0][-1][1] if tokens[0] == "cast" else shapes[0][0][1]
     written = shapes[-1][0][1] if tokens[-1] == "cast" else max(size for _, size in shapes[-1])
     weight = max((size for s in shapes[first + 1 :] for shape, size in s if len(shape) == 1 and _is_weight(whole, shape)), default=0)
-    mixed, inside = kind == "RMSNorm" and weight > itemsize, COMPOSITE in work.ops.chain(int(work.op[members[0]]))
+    mixed, inside = kind == "RMSNorm" and weight > itemsize, bool(composite[members[0]])
     chain = Chain(kind, members, float(n * (itemsize + written)), mixed=mixed, inside=inside)
     if not mixed or inside:
         return chain

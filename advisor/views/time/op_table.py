@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, nest
+from advisor.intervals import Floats, Ints, levels, nest, walk
 from advisor.recordings.timeline import Timeline
 from advisor.report.step import OpRow
 from advisor.views.groups import Groups
@@ -92,21 +92,22 @@ def _row(name: str, row: dict[str, float], whole: float) -> OpRow:
 
 def _with_inner(ops: Ops, own: Floats) -> Floats:
     """(n_cpu,) each op's value with those of all ops inside of it."""
-    total, up, rows = own.copy(), ops.parent, np.arange(len(own))
-    while len(rows := rows[alive := up >= 0]):
-        up = up[alive]
-        np.add.at(total, up, own[rows])
-        up = ops.parent[up]
+    total = own.copy()
+    for level in reversed(levels(ops.parent)[1:]):
+        np.add.at(total, ops.parent[level], total[level])
     return total
 
 
 def _inside_same_name(ops: Ops) -> np.ndarray:
     """(n_cpu,) whether an op of the same name is around it: a total counts recursion once."""
-    found, up, rows = np.zeros(len(ops.parent), bool), ops.parent, np.arange(len(ops.parent))
-    while (alive := (up >= 0) & ~found[rows]).any():
-        rows, up = rows[alive], up[alive]
-        found[rows] |= ops.names[up] == ops.names[rows]
-        up = ops.parent[up]
+    place, behind = walk(ops.parent)
+    order = np.lexsort((place, ops.names))
+    # Those of one name, as a walk comes by: what lies in one of them ends before that does.
+    name = ops.names[order]
+    far = name * (len(order) + 1)
+    reach = np.maximum.accumulate(behind[order] + far) - far
+    found = np.zeros(len(order), bool)
+    found[order[1:]] = (name[1:] == name[:-1]) & (reach[:-1] > place[order][1:])
     return found
 
 

@@ -73,14 +73,13 @@ class Launches:
         chosen[one] = order[first[one]]
         # Several calls of one id: a driver call inside a runtime call, or ids of merged ranks. The latest that starts
         # before the op does is the one that can have launched it.
-        gpu_start = ops["start_us"].to_numpy()
-        ambiguous = 0
-        for i in np.flatnonzero(count > 1):
-            rows = order[first[i] : first[i] + count[i]]
-            before = rows[start[rows] <= gpu_start[i]]
-            chosen[i] = before[-1] if len(before) else rows[0]
-            spread = start[rows[-1]] - start[rows[0]]
-            ambiguous += spread > calls["dur_us"].to_numpy()[rows[0]]
+        gpu_start, begun = ops["start_us"].to_numpy(), start[order]
+        several = np.flatnonzero(count > 1)
+        for i in several.tolist():
+            before = int(np.searchsorted(begun[first[i] : first[i] + count[i]], gpu_start[i], side="right"))
+            chosen[i] = order[first[i] + max(before - 1, 0)]
+        earliest, latest = order[first[several]], order[first[several] + count[several] - 1]
+        ambiguous = np.count_nonzero(start[latest] - start[earliest] > calls["dur_us"].to_numpy()[earliest])
         times = np.where(chosen >= 0, start[chosen], np.nan) if len(start) else np.full(len(ops), np.nan)
         return cls(chosen, times, roles, int(ambiguous))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Ints, Mask, nest, over_ancestors
+from advisor.intervals import Ints, Mask, innermost, nest, over_ancestors
 from advisor.intervals import outermost as the_outermost
 from advisor.recordings.timeline import Timeline
 from advisor.views.trace.launches import Launches
@@ -59,6 +59,11 @@ class Ops:
         """(n_cpu,) for each op the outermost op around or equal to it that is chosen, -1 where none is."""
         return over_ancestors(self.parent, np.where(chosen, np.arange(len(chosen)), -1), -1, the_outermost)
 
+    def within(self, chosen: np.ndarray) -> Mask:
+        """(n_cpu,) whether each op is one that is chosen, or lies in one."""
+        found: Mask = self.outermost_where(chosen) >= 0
+        return found
+
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """(n_cpu,) whether each op's name matches; each distinct name is looked at once."""
         by_name = np.array([*(pattern.search(name) is not None for name in self.categories), False], bool)
@@ -73,9 +78,9 @@ class Ops:
         parents = nest(thread_ids(ops, calls), start, end)
         n = len(ops)
         # A driver call inside a runtime call belongs to the op around both.
-        around = parents.copy()
-        while (inside := around >= n).any():
-            around[inside] = around[around[inside]]
+        rows = np.arange(len(parents))
+        op = over_ancestors(parents, np.where(rows < n, rows, -1), -1, innermost)
+        around = np.where(parents >= 0, op[parents], -1) if len(parents) else parents
         parent, of_call = around[:n], around[n:]
         outermost = over_ancestors(parent, np.arange(n), -1, the_outermost)
         launcher = launches.call

@@ -80,7 +80,8 @@ class StartUp:
     @classmethod
     def build(cls, timeline: Timeline, launches: Launches, ops: Ops) -> StartUp:
         long = (*_once(timeline, launches, ops), *_tuned(timeline), *_fused(timeline, ops), *captures(timeline))
-        calls = (*long, *(call for call in _cold(timeline, launches) if call not in long))
+        known = set(long)
+        calls = (*long, *(call for call in _cold(timeline, launches) if call not in known))
         return cls(*_earlier(timeline, launches), _spans(calls), calls, _spans(long)[1])
 
 
@@ -116,7 +117,7 @@ def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, 
     long = np.flatnonzero(((dur > LOADING_US) & np.isin(launches.roles, kinds)) | _first_launches(timeline.gpu_ops, launches, dur) | loads)
     around = ops.of_call[long]
     inside = long[(around >= 0) & (np.r_[timeline.cpu_ops["dur_us"].to_numpy(), 0.0][around] > LOADING_US)]
-    spans = np.array([_in_op(timeline, launches, ops, row) for row in inside.tolist()], float).reshape(-1, 2)
+    spans = _around(timeline, launches, ops, inside)
     wider = spans[:, 1] - spans[:, 0] > LOADING_US
     # An op that mostly takes or gives back memory may do so again; who makes a handle does it in passing.
     memory = spans_of(calls, launches.roles == list(ApiRole).index(ApiRole.ALLOCATION))
@@ -124,36 +125,46 @@ def _once(timeline: Timeline, launches: Launches, ops: Ops) -> tuple[tuple[str, 
     names = [f"{calls['name'].iat[row]} in {ops.name(int(ops.of_call[row]))}" for row in inside[wider].tolist()]
     alone = (*_idle(timeline, names, *spans[wider].T), *_on_idle_device(timeline, long))
     outlasting = _outlasting(timeline, np.flatnonzero(_first(timeline.gpu_ops, launches, len(dur)) & (dur > LOADING_US)))
-    return (*alone, *(call for call in outlasting if not any(start < call[2] and end > call[1] for _, start, end in alone)))
+    begins, ends = _spans(alone)
+    last = np.searchsorted(begins, [call[2] for call in outlasting]) - 1
+    return (*alone, *(call for call, at in zip(outlasting, last.tolist(), strict=True) if at < 0 or ends[at] <= call[1]))
 
 
 def _outlasting(timeline: Timeline, rows: Ints) -> tuple[tuple[str, float, float], ...]:
     """Of first launches that began while the device worked, what came after: one that waits for the device returns before that has nothing left to do,
     one that goes on for long on an idle device loads its kernel."""
     calls, ops = timeline.api_calls, timeline.gpu_ops
-    called, dur = calls["start_us"].to_numpy(), calls["dur_us"].to_numpy()
-    start, end = ops["start_us"].to_numpy(), (ops["start_us"] + ops["dur_us"]).to_numpy()
-    found = []
-    for row in rows.tolist():
-        returns = float(called[row] + dur[row])
-        done = float(end[start < returns].max(initial=called[row]))
-        if returns - done >= FIRST_US:
-            found.append((str(calls["name"].iat[row]), done, returns))
-    return tuple(found)
+    called = calls["start_us"].to_numpy()[rows]
+    returns = called + calls["dur_us"].to_numpy()[rows]
+    reach = np.r_[-np.inf, np.maximum.accumulate((ops["start_us"] + ops["dur_us"]).to_numpy())]
+    done = np.maximum(reach[np.searchsorted(ops["start_us"].to_numpy(), returns)], called)
+    late = np.flatnonzero(returns - done >= FIRST_US)
+    names = calls["name"].iloc[rows[late]].tolist()
+    return tuple((str(name), float(done[i]), float(returns[i])) for name, i in zip(names, late.tolist(), strict=True))
 
 
-def _in_op(timeline: Timeline, launches: Launches, ops: Ops, row: int) -> tuple[float, float]:
-    """What the op around a call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
+def _around(timeline: Timeline, launches: Launches, ops: Ops, rows: Ints) -> Floats:
+    """(n, 2) what the op around each call does from its last launch before to its next: a library that loads code, or makes a handle, in a call of the driver
     does more around it, and no op takes that long to issue a kernel."""
-    calls, op = timeline.api_calls, int(ops.of_call[row])
+    calls, cpu, of = timeline.api_calls, timeline.cpu_ops, ops.of_call
     start, end = calls["start_us"].to_numpy(), (calls["start_us"] + calls["dur_us"]).to_numpy()
-    begun = float(timeline.cpu_ops["start_us"].to_numpy()[op])
     issued = launches.calls_with(ApiRole.LAUNCH, ApiRole.GRAPH_LAUNCH)
-    issued = issued[(ops.of_call[issued] == op) & (issued != row)]
-    before, after = end[issued][end[issued] <= start[row]], start[issued][start[issued] >= end[row]]
-    if launches.roles[row] == list(ApiRole).index(ApiRole.LAUNCH):
-        after = end[[row]]
-    return float(before.max(initial=begun)), float(after.min(initial=begun + float(timeline.cpu_ops["dur_us"].to_numpy()[op])))
+    issued = issued[np.isin(of[issued], of[rows])]
+    # Calls of one op in order, once by their ends and once by their starts: the neighbours of a moment among them.
+    by_end, by_start = issued[np.lexsort((end[issued], of[issued]))], issued[np.lexsort((start[issued], of[issued]))]
+    spans = np.c_[cpu["start_us"].to_numpy()[of[rows]], (cpu["start_us"] + cpu["dur_us"]).to_numpy()[of[rows]]]
+    a, b = np.searchsorted(of[by_end], of[rows], "left").tolist(), np.searchsorted(of[by_end], of[rows], "right").tolist()
+    launching = launches.roles == list(ApiRole).index(ApiRole.LAUNCH)
+    for i, row in enumerate(rows.tolist()):
+        before = a[i] + int(np.searchsorted(end[by_end[a[i] : b[i]]], start[row], "right"))
+        after = a[i] + int(np.searchsorted(start[by_start[a[i] : b[i]]], end[row], "left"))
+        if before > a[i]:
+            spans[i, 0] = max(spans[i, 0], end[by_end[before - 1]])
+        if launching[row]:
+            spans[i, 1] = min(spans[i, 1], end[row])
+        elif after < b[i]:
+            spans[i, 1] = min(spans[i, 1], start[by_start[after]])
+    return spans
 
 
 def _cold(timeline: Timeline, launches: Launches) -> tuple[tuple[str, float, float], ...]:
@@ -215,11 +226,13 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
     _, first = np.unique(table["name"].cat.codes.to_numpy()[rows], return_index=True)
     start, edges = table["start_us"].to_numpy(), _edges(timeline)
     pid, tid = table["pid"].to_numpy(), table["tid"].to_numpy()
-    found = {}
-    for row in rows[first].tolist():
+    found: dict[float, tuple[str, float, float]] = {}
+    passed: set[int] = set()
+    for row in rows[first][::-1].tolist():
         mine = edges[int(pid[row]), int(tid[row])]
         at, around = row, int(ops.parent[row])
-        while around >= 0:
+        while around >= 0 and at not in passed:
+            passed.add(at)  # what is around it has been looked at with it
             begun = max(float(start[around]), float(mine[max(np.searchsorted(mine, start[at]) - 1, 0)]))
             if start[at] - begun > LOADING_US:
                 found[begun] = (f"compiling {table['name'].iat[row]} in {table['name'].iat[around]}", begun, float(start[at]))
