@@ -27,7 +27,10 @@ def family_of(home: Computation, at: int, called: list[Computation]) -> Family |
         return next((family for family, pattern in _CALLS if pattern.search(target)), None)
     if opcode != "fusion" or not called:
         return Family.LAYOUT if opcode == "transpose" else _PRODUCTS.get(opcode)
-    body = called[0]
+    return called[0].once(_of_body)
+
+
+def _of_body(body: Computation) -> Family | None:
     opcodes = [text_of(body.parts(i), hlo.OPCODE) for i in range(len(body.names))]
     if product := next((_PRODUCTS[o] for o in opcodes if o in _PRODUCTS), None):
         return product

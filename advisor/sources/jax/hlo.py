@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from advisor.intervals import innermost, outermost, over_ancestors
 from advisor.knowledge.library_files import IN_LIBRARY
+from advisor.recordings.links import Forest, forest
 from advisor.sources.protobuf import Value, fields, message, text, whole
 
+T = TypeVar("T")
 Parts = dict[int, list[Value]]
 """The fields of a message, by number."""
 
@@ -27,8 +33,8 @@ NAME, OPCODE, SHAPE, METADATA, PARAMETER, WINDOW, CONVOLUTION, TARGET, DOT, ID, 
 OP_NAME, FILE, LINE, FRAME = 2, 3, 4, 15
 # ShapeProto: element_type, dimensions, tuple_shapes.
 _ELEMENT, _DIMENSIONS, _TUPLE = 2, 3, 4
-_MOST_ARRAYS = 64
-"""Of a tuple, so many are looked at."""
+_MOST_ARRAYS, _DEEPEST_TUPLE = 64, 16
+"""Of a shape, so many arrays are looked at, in tuples in tuples so deep: results of a program are one tuple of arrays."""
 
 ELEMENTS = {
     1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32", 9: "uint64", 10: "float16", 11: "float32",
@@ -79,6 +85,15 @@ class Computation:
                 root = whole(value)
         self._root = root
         self._decoded: dict[int, Parts] = {}
+        self._results: dict[int, tuple[Shape, ...]] = {}
+        self._answers: dict[Callable[[Computation], Any], Any] = {}
+
+    def once(self, question: Callable[[Computation], T]) -> T:
+        """What a function says of the computation, which is asked once: thousands of instructions may call one."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        answer: T = self._answers[question]
+        return answer
 
     def parts(self, at: int) -> Parts:
         """Fields of the instruction at a place."""
@@ -101,7 +116,27 @@ class Computation:
 
     def results(self, at: int) -> tuple[Shape, ...]:
         """Arrays that the instruction at a place makes."""
-        return tuple(shapes_of(self.parts(at).get(SHAPE, [])))
+        if at not in self._results:
+            self._results[at] = tuple(shapes_of(self.parts(at).get(SHAPE, [])))
+        return self._results[at]
+
+    @cached_property
+    def _viewed(self) -> Forest:
+        """For each bitcast the place of the instruction whose array it shows, -1 for others."""
+        taken = [next(iter(self.taken(parts)), -1) if text_of(parts := self.parts(at), OPCODE) == "bitcast" else -1 for at in range(len(self._raw))]
+        return forest(np.array(taken, np.int64))
+
+    @cached_property
+    def origins(self) -> list[int]:
+        """For each instruction the place of the one whose array it shows, through bitcasts: of most, its own."""
+        to = self._viewed.to
+        found: list[int] = over_ancestors(to, np.arange(len(to)), -1, outermost).tolist()
+        return found
+
+    @property
+    def cut(self) -> int:
+        """How many links from bitcasts to what they show were left out, as far as any was asked for."""
+        return self._viewed.cut if "_viewed" in self.__dict__ else 0
 
     def operands(self, parts: Parts) -> tuple[Shape, ...]:
         """Arrays that an instruction of this computation takes."""
@@ -127,20 +162,28 @@ class Frames:
         self._files = [text(v) for v in parts.get(1, [])]
         self._locations = [whole_fields(v) for v in parts.get(3, [])]
         self._frames = [whole_fields(v) for v in parts.get(4, [])]
+        self._callers = forest(np.array([min(frame.get(2, 0), len(self._frames) + 1) - 1 for frame in self._frames], np.int64))
+        self.cut = self._callers.cut
+        """How many links from a frame to its caller were left out."""
 
     def user(self, frame: int) -> tuple[str, int]:
         """File and line of the innermost frame around that is no library's; "" and 0 where there is none."""
-        for _ in range(len(self._frames)):
-            if not 0 < frame <= len(self._frames):
-                break
-            location = self._frames[frame - 1].get(1, 0)
-            if 0 < location <= len(self._locations):
-                said = self._locations[location - 1]
-                file = self._files[said.get(1, 0) - 1] if 0 < said.get(1, 0) <= len(self._files) else ""
-                if file and not LIBRARY.search(file):
-                    return file, said.get(3, 0)
-            frame = self._frames[frame - 1].get(2, 0)
-        return "", 0
+        at = self._users[frame - 1] if 0 < frame <= len(self._frames) else -1
+        return self._line(at) if at >= 0 else ("", 0)
+
+    @cached_property
+    def _users(self) -> list[int]:
+        """For each frame the place of the innermost around, itself among them, that is no library's; -1 where there is none."""
+        own = [at if (file := self._line(at)[0]) and not LIBRARY.search(file) else -1 for at in range(len(self._frames))]
+        found: list[int] = over_ancestors(self._callers.to, np.array(own, np.int64), -1, innermost).tolist()
+        return found
+
+    def _line(self, at: int) -> tuple[str, int]:
+        """File and line of the frame at a place, "" and 0 where it does not say."""
+        location = self._frames[at].get(1, 0)
+        said = self._locations[location - 1] if 0 < location <= len(self._locations) else {}
+        file = self._files[said.get(1, 0) - 1] if 0 < said.get(1, 0) <= len(self._files) else ""
+        return file, said.get(3, 0)
 
 
 def by_number(data: memoryview) -> Parts:
@@ -174,10 +217,14 @@ def _packed(data: memoryview) -> Iterator[int]:
 
 
 def shapes_of(values: list[Value]) -> Iterator[Shape]:
-    """Arrays of a shape, those of a tuple one by one."""
-    for value in values:
+    """Arrays of a shape, those of a tuple one by one, as many as are looked at."""
+    return islice(_arrays(values, 0), _MOST_ARRAYS)
+
+
+def _arrays(values: list[Value], depth: int) -> Iterator[Shape]:
+    for value in values[:_MOST_ARRAYS]:
         parts = by_number(message(value))
         if _TUPLE in parts:
-            yield from shapes_of(parts[_TUPLE][:_MOST_ARRAYS])
+            yield from _arrays(parts[_TUPLE], depth + 1) if depth < _DEEPEST_TUPLE else ()
         elif (element := ELEMENTS.get(whole(parts.get(_ELEMENT, [0])[0]))) is not None:
             yield Shape(element, tuple(numbers(parts.get(_DIMENSIONS, []))))

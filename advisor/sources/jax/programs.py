@@ -107,6 +107,11 @@ class Programs:
             self._programs[name] = Program(self._raw[name], module)
         return self._programs[name]
 
+    @property
+    def cut(self) -> int:
+        """How many links of the programs that were looked at led in a ring or too far: from frames to their callers, from bitcasts to what they show."""
+        return sum(program.cut for program in self._programs.values())
+
     def table(self) -> pd.DataFrame:
         """`compiled_ops`: a row for each instruction that was asked for."""
         columns: dict[str, Any] = {
@@ -166,6 +171,11 @@ class Program:
     def _frames(self) -> Frames:
         return Frames(self._parts.get(_FRAMES, []))
 
+    @property
+    def cut(self) -> int:
+        """How many links in it were left out."""
+        return self._frames.cut + sum(computation.cut for computation in self._computations.values())
+
     @cached_property
     def libraries(self) -> list[str]:
         """Names of the instructions that a library computes, in order."""
@@ -192,7 +202,7 @@ class Program:
 
     def _decode(self, computation: Computation, at: int) -> Instruction:
         parts = computation.parts(at)
-        called = [c for number in numbers(parts.get(hlo.CALLED, [])) if (c := self._computations.get(number))]
+        called = [c for number in dict.fromkeys(numbers(parts.get(hlo.CALLED, []))) if (c := self._computations.get(number))]
         opcode = text_of(parts, hlo.OPCODE)
         path, file, line = self._origin(parts, called)
         scope, backward = scopes_of(path)
@@ -205,24 +215,41 @@ class Program:
 
     def _origin(self, parts: Parts, called: list[Computation]) -> tuple[str, str, int]:
         """Name, file and line where an instruction comes from: its own, else of what it computes last, else of anything in it."""
-        inner = [c.parts(i) for c in called for i in (c.root, *range(len(c.names)))]
-        path, file, line = "", "", 0
-        for candidate in (parts, *inner):
-            metadata = by_number(message(candidate[hlo.METADATA][0])) if hlo.METADATA in candidate else {}
-            path = path or text_of(metadata, hlo.OP_NAME)
-            if not file:
-                file, line = self._frames.user(whole(metadata.get(hlo.FRAME, [0])[0]))
-            if not file and not hlo.LIBRARY.search(own := text_of(metadata, hlo.FILE)):
-                file, line = own, whole(metadata.get(hlo.LINE, [0])[0])
+        path, file, line = self._said(parts)
+        for body in called:
             if path and file:
                 break
+            inner = body.once(self._origin_inside)
+            path = path or inner[0]
+            if not file:
+                _, file, line = inner
         return path, file, min(line, 1 << 30)
+
+    def _origin_inside(self, body: Computation) -> tuple[str, str, int]:
+        """The first name, and the first file and line, of what a computation gives back and of all else in it."""
+        path, file, line = "", "", 0
+        for at in (body.root, *range(len(body.names))):
+            own_path, own, own_line = self._said(body.parts(at))
+            path = path or own_path
+            if not file:
+                file, line = own, own_line
+            if path and file:
+                break
+        return path, file, line
+
+    def _said(self, parts: Parts) -> tuple[str, str, int]:
+        """Name, file and line of an instruction by its own metadata: of the innermost frame that is no library's, else as they stand there."""
+        metadata = by_number(message(parts[hlo.METADATA][0])) if hlo.METADATA in parts else {}
+        file, line = self._frames.user(whole(metadata.get(hlo.FRAME, [0])[0]))
+        if not file and not hlo.LIBRARY.search(own := text_of(metadata, hlo.FILE)):
+            file, line = own, whole(metadata.get(hlo.LINE, [0])[0])
+        return text_of(metadata, hlo.OP_NAME), file, line
 
     def _precision(self, computation: Computation, opcode: str, parts: Parts, called: list[Computation]) -> str:
         """The numbers that the first matrix product in it multiplies; "" where there is none."""
         products = [(computation, parts)] if opcode in _PRODUCTS or (opcode == "custom-call" and _multiplies(text_of(parts, hlo.TARGET))) else []
-        products += [(c, p) for c in called for i in range(len(c.names)) if text_of(p := c.parts(i), hlo.OPCODE) in _PRODUCTS]
-        for home, product in products:
+        products += [(c, product) for c in called if (product := c.once(_first_product))]
+        for home, product in products[:1]:
             operands = home.operands(product)
             element = operands[0].element if operands else ""
             if element != "float32":
@@ -236,12 +263,19 @@ class Program:
         if match := _COLLECTIVE.fullmatch(opcode):
             return match[1], parts
         if opcode in ("async-start", "fusion", "call"):
-            for computation in called:
-                for i in range(len(computation.names)):
-                    inner = computation.parts(i)
-                    if match := _COLLECTIVE.fullmatch(text_of(inner, hlo.OPCODE)):
-                        return match[1], inner
+            return next((found for computation in called if (found := computation.once(_first_collective))), ("", {}))
         return "", {}
+
+
+def _first_product(body: Computation) -> Parts | None:
+    return next((parts for i in range(len(body.names)) if text_of(parts := body.parts(i), hlo.OPCODE) in _PRODUCTS), None)
+
+
+def _first_collective(body: Computation) -> tuple[str, Parts] | None:
+    for i in range(len(body.names)):
+        if match := _COLLECTIVE.fullmatch(text_of(parts := body.parts(i), hlo.OPCODE)):
+            return match[1], parts
+    return None
 
 
 def _multiplies(target: str) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
+_OPENS = re.compile(r"(?:[A-Za-z_]\w*\()+")
+"""What stands before a name that is wrapped: `transpose(jvp(`."""
+_MARKS = re.compile(r"[()/]")
 # Steps in the path that are JAX's own, not the program's.
 _OWN = frozenset(
     ["main", "while", "body", "cond", "scan", "checkpoint", "remat", "remat2", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
@@ -25,9 +27,13 @@ def scopes_of(path: str) -> tuple[str, bool]:
 
 def _inside(part: str, outermost: bool) -> list[str]:
     """What of one step of the path the program named: the function that is jitted, or a scope, whatever transformation is around it."""
-    how = ""
-    while match := _WRAPPED.fullmatch(part):
-        how, part = match["how"], match["what"]
+    how, opens = "", _OPENS.match(part)
+    if opens:
+        names = opens[0][:-1].split("(")
+        layers = min(len(names), len(part) - len(part.rstrip(")")))
+        if layers:
+            how = names[layers - 1]
+            part = part[sum(len(name) + 1 for name in names[:layers]) : len(part) - layers]
     if how in _FUNCTIONS:
         return [part] if outermost and part not in _OWN else []
     return [name for name in _parts(part) if name and name not in _OWN] if "/" in part else [part] if part and part not in _OWN else []
@@ -35,11 +41,10 @@ def _inside(part: str, outermost: bool) -> list[str]:
 
 def _parts(path: str) -> list[str]:
     """Steps of a path; slashes in brackets belong to a step."""
-    parts, depth = [""], 0
-    for letter in path:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "/" and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+    parts, depth, begun = [], 0, 0
+    for mark in _MARKS.finditer(path):
+        depth += (mark[0] == "(") - (mark[0] == ")")
+        if mark[0] == "/" and depth <= 0:
+            parts.append(path[begun : mark.start()])
+            begun = mark.end()
+    return [*parts, path[begun:]]

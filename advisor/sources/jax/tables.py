@@ -15,6 +15,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.intervals import Ints
 from advisor.knowledge.occupancy import WARP
+from advisor.recordings import links
 from advisor.recordings.timeline import TABLES, CopyKind, Device, GpuKind, MemoryKind, ReadIssue, Source, Timeline, table
 from advisor.recordings.tpu import TpuProfile
 from advisor.sources.jax import command_buffers, driver_threads, names
@@ -295,6 +296,8 @@ class Tables:
             ops["compiled"] = command_buffers.joined(ops["compiled"], ops["name"], ops["device"], ops["start_us"], list(self.unjoined), self.programs)
         frames = {into: table(into, made) for into, made in columns.items()}
         frames |= {"compiled_ops": self.programs.table(), "programs": self.programs.compiled_again()}
+        if cut := self.programs.cut:
+            issues = [*issues, ReadIssue(links.CHECK, links.told("compiled instructions and frames to what they come from", cut))]
         source = Source(
             path=path,
             format="jax",

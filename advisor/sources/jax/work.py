@@ -53,8 +53,7 @@ def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
     parts = home.parts(at)
     opcode = text_of(parts, hlo.OPCODE)
     if opcode == "fusion" and called:
-        body = called[0]
-        found = Work(sum(_flops(body, i) for i in range(len(body.names))), _read(body) + _written(body, body.root))
+        found = called[0].once(_of_body)
     elif opcode == "custom-call":
         found = _of_library(home, parts, at)
     elif not _NOT_COUNTED.fullmatch(opcode):
@@ -62,6 +61,11 @@ def work_of(home: Computation, at: int, called: list[Computation]) -> Work:
     else:
         return UNKNOWN
     return found if all(0 <= number < _LARGEST for number in found) else UNKNOWN
+
+
+def _of_body(body: Computation) -> Work:
+    """The work of a fusion."""
+    return Work(sum(_flops(body, i) for i in range(len(body.names))), _read(body) + _written(body, body.root))
 
 
 def _total(arrays: Iterable[Shape]) -> float:
@@ -140,37 +144,29 @@ def _moved(home: Computation, at: int, opcode: str) -> float:
 
 def _read(body: Computation) -> float:
     """Bytes that a fusion reads: of each parameter all, or as much as the slices of it have."""
-    users: dict[int, list[tuple[int, int]]] = {}
-    for i in range(len(body.names)):
-        for position, place in enumerate(body.taken(body.parts(i))):
-            users.setdefault(place, []).append((i, position))
-    return sum(_read_of(body, i, users, 0) for i in range(len(body.names)) if _opcode(body, i) == "parameter")
-
-
-def _read_of(body: Computation, at: int, users: dict[int, list[tuple[int, int]]], depth: int) -> float:
-    whole = _total(body.results(at))
-    read = 0.0
-    for user, position in users.get(at, []):
+    parameters = {i: _total(body.results(i)) for i in range(len(body.names)) if _opcode(body, i) == "parameter"}
+    read = dict.fromkeys(parameters, 0.0)
+    for user in range(len(body.names)):
         opcode = _opcode(body, user)
-        if opcode == "bitcast" and depth < 4:
-            read += _read_of(body, user, users, depth + 1)
-        elif opcode in _SLICES and position == 0:
-            read += _total(body.results(user))
-        elif not (opcode == "dynamic-update-slice" and position == 0):
-            return whole
-    return min(read, whole)
+        for position, place in enumerate(body.taken(body.parts(user)) if opcode != "bitcast" else ()):
+            if (origin := body.origins[place]) not in read:
+                continue
+            if opcode in _SLICES and position == 0:
+                read[origin] += _total(body.results(user))
+            elif not (opcode == "dynamic-update-slice" and position == 0):
+                read[origin] = math.inf
+    return sum(min(read[at], whole) for at, whole in parameters.items())
 
 
-def _written(body: Computation, at: int, depth: int = 0) -> float:
+def _written(body: Computation, root: int) -> float:
     """Bytes that a fusion writes: of an array that is updated in place only what changes."""
-    opcode, taken = _opcode(body, at), body.taken(body.parts(at))
-    if opcode == "tuple" and not depth:
-        return sum(_written(body, place, 1) for place in taken)
-    if opcode == "bitcast" and taken and depth < 4:
-        return _written(body, taken[0], depth + 1)
-    if opcode == "dynamic-update-slice" and len(taken) > 1:
-        return _total(body.results(taken[1]))
-    return _total(body.results(at))
+    made = body.taken(body.parts(root)) if _opcode(body, root) == "tuple" else [root]
+    return sum(_changed(body, body.origins[at]) for at in made)
+
+
+def _changed(body: Computation, at: int) -> float:
+    taken = body.taken(body.parts(at))
+    return _total(body.results(taken[1] if _opcode(body, at) == "dynamic-update-slice" and len(taken) > 1 else at))
 
 
 def _opcode(body: Computation, at: int) -> str:

@@ -23,6 +23,10 @@ _MAX_LONG_BYTES = 16
 """Of an integer: addresses and times need eight; one of megabytes takes minutes to build."""
 
 
+_KEYS = frozenset((str, int, float, bool, bytes, type(None)))
+"""What keys a dict. Hashing a tuple walks all that it holds, each time anew where it holds one thing twice: a few hundred bytes can take for ever."""
+
+
 class _Malformed(Exception):
     """What the pickle holds is no data pickle: an index or a stack that does not fit."""
 
@@ -86,8 +90,8 @@ class _Machine:
 
 def _setitem(m: _Machine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
-    if type(m.stack[-1]) is not dict:
-        raise _Malformed("it sets an item of what is no dict")
+    if type(m.stack[-1]) is not dict or type(key) not in _KEYS:
+        raise _Malformed("it sets an item of what is no dict, or with a key that is no text or number")
     m.stack[-1][key] = value
 
 
@@ -118,6 +122,8 @@ def _append(m: _Machine) -> None:
 
 def _dict(m: _Machine) -> None:
     items = m.since_mark()
+    if not _KEYS.issuperset(map(type, items[::2])):
+        raise _Malformed("a dict has a key that is no text or number")
     m.stack.append(dict(zip(items[::2], items[1::2], strict=True)))
 
 
@@ -239,8 +245,8 @@ def _run(m: _Machine) -> Any:
             mark = marks.pop()
             items = stack[mark:]
             del stack[mark:]
-            if type(stack[-1]) is not dict or len(items) % 2:
-                raise _Malformed("it sets items of what is no dict")
+            if type(stack[-1]) is not dict or len(items) % 2 or not _KEYS.issuperset(map(type, items[::2])):
+                raise _Malformed("it sets items of what is no dict, or with a key that is no text or number")
             stack[-1].update(zip(items[::2], items[1::2], strict=True))
         elif code == 0x4A:  # BININT
             push(int.from_bytes(data[at : at + 4], "little", signed=True))

@@ -38,6 +38,7 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
     locations = {whole(f[1][0]): _frames(f, functions, texts) for f in map(_message, parts[4])}
     stacks: dict[Stack, int] = {}
     blocks: dict[int, list[Block]] = defaultdict(list)
+    held: dict[int, int] = defaultdict(int)
     for sample in map(_message, parts[2]):
         labels = {texts[whole(label[1][0])]: texts[whole(label[2][0])] for label in map(_message, sample[3]) if 2 in label}
         size = _numbers(sample[2])[1]
@@ -45,8 +46,8 @@ def _snapshot(data: bytes, path: str) -> MemorySnapshot:
         if size > 0 and where and where["kind"].lower() != "cpu":
             stack = tuple(frame for place in _numbers(sample[1]) for frame in locations[place])
             device = int(where["number"])
-            at = sum(block.size for block in blocks[device])
-            blocks[device].append(Block(at, size, size, True, True, stacks.setdefault(stack, len(stacks))))
+            blocks[device].append(Block(held[device], size, size, True, True, stacks.setdefault(stack, len(stacks))))
+            held[device] += size
     if not blocks:
         raise TraceError(f"{path} is a memory profile that holds no buffers of a GPU: the program held nothing, or ran on the CPU", RECORD)
     return MemorySnapshot(

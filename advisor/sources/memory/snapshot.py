@@ -102,10 +102,10 @@ class _Stacks:
         return index
 
     def _frame(self, frame: Mapping[str, Any]) -> Frame:
-        key = frame["name"], frame["filename"], frame["line"]
+        key = _text(frame["name"]), _text(frame["filename"]), _whole(frame["line"], _NO_LINE)
         made = self._frames.get(key)
         if made is None:
-            made = self._frames[key] = Frame(str(key[0]), str(key[1]).replace("\\", "/"), 0 if key[2] == _NO_LINE else _whole(key[2]))
+            made = self._frames[key] = Frame(key[0], key[1].replace("\\", "/"), 0 if key[2] == _NO_LINE else key[2])
         return made
 
 
@@ -131,11 +131,18 @@ def _segment(segment: Mapping[str, Any], stacks: _Stacks) -> Segment:
     )
 
 
-def _whole(value: Any) -> int:
-    """An address, a stream, a time, …: raises ValueError where the difference of two, or a size more, is beyond 64 bits."""
-    if abs(int(value)) >= _LARGEST:
+def _whole(value: Any, besides: int = 0) -> int:
+    """An address, a stream, a time, …: raises ValueError where the difference of two, or a size more, is beyond 64 bits. besides: another that may stand."""
+    if abs(int(value)) >= _LARGEST and value != besides:
         raise ValueError(f"{value} is beyond 64 bits")
     return int(value)
+
+
+def _text(value: Any) -> str:
+    """Raises TypeError for what is no text: a tuple that holds itself in many ways takes for ever to compare or to spell."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} stands where a text belongs")
+    return value
 
 
 def _size(value: Any) -> int:
@@ -169,7 +176,7 @@ def _columns(rows: list[dict[str, Any]]) -> _Rows:
         return np.fromiter(values, kind, len(rows))
 
     return _Rows(
-        action=column((_ACTIONS.get(e["action"], Action.OTHER) for e in rows), "i1"),
+        action=column((_ACTIONS.get(_text(e["action"]), Action.OTHER) for e in rows), "i1"),
         address=column((e.get("addr", -1) for e in rows), "i8"),
         size=column((e.get("size", 0) for e in rows), "i8"),
         stream=column((e.get("stream", 0) for e in rows), "i8"),
@@ -190,7 +197,7 @@ def _of_columns(count: int, columns: dict[str, Any]) -> _Rows | None:
     if not all(isinstance(column, np.ndarray) for column in numbers.values()):
         return None
     try:
-        action = np.fromiter((_ACTIONS.get(a, Action.OTHER) for a in actions), "i1", count)
+        action = np.fromiter((_ACTIONS.get(_text(a), Action.OTHER) for a in actions), "i1", count)
     except TypeError:
         return None
     return _Rows(action=action, frames=frames, **numbers)
@@ -215,7 +222,7 @@ def _marks(annotations: list[dict[str, Any]]) -> tuple[Mark, ...]:
     opened: dict[tuple[str, int], list[int]] = {}
     marks = []
     for note in annotations:
-        name, device, time_us = str(note["name"]), _whole(note.get("device", 0)), _whole(note["time_us"])
+        name, device, time_us = _text(note["name"]), _whole(note.get("device", 0)), _whole(note["time_us"])
         if note.get("stage") == "START":
             opened.setdefault((name, device), []).append(time_us)
         elif starts := opened.get((name, device)):

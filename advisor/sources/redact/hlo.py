@@ -45,6 +45,10 @@ _LARGEST = 1e18
 """No array has more elements: such sizes are damaged, or a text."""
 
 
+_WRAPPED = re.compile(r"(?P<how>[A-Za-z_]\w*)\((?P<what>.*)\)")
+"""A transformation and what it is of."""
+
+
 def program(name: str, names: Names) -> str:
     """A program's name with its number, `jit_step(12)`, as its events have it without."""
     function, _, number = name.removesuffix(")").rpartition("(")
@@ -59,7 +63,7 @@ def path(name: str, names: Names) -> str:
 
 
 def _step(part: str, names: Names, depth: int = 0) -> str:
-    match = scopes._WRAPPED.fullmatch(part)
+    match = _WRAPPED.fullmatch(part)
     if match is None or depth > _DEEPEST:
         return part if part in scopes._OWN else names.range(part)
     how = names.function(match["how"])

@@ -8,13 +8,14 @@ from advisor.recordings.timeline import Timeline
 from advisor.report.recording import Health
 from advisor.views.health.cost import recording_cost, replayed
 from advisor.views.health.events import causality, faster_than_possible, links, stream_order
-from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, runtime, several, unnamed
+from advisor.views.health.reading import as_read, complete, graphs, open_ranges, poorer_format, recorded_links, runtime, several, unnamed
 from advisor.views.health.steps import start_up, step_marks
 from advisor.views.health.unrecorded import failed_calls, gpu_events, unread_spans, unseen_work
 from advisor.views.replay.build import Replay
 from advisor.views.time.roofline import Roofline
 from advisor.views.trace.launches import Launches
 from advisor.views.trace.program import Program
+from advisor.views.trace.python_frames import PythonFrames
 from advisor.views.trace.startup import StartUp
 from advisor.views.trace.steps import Steps
 from advisor.views.trace.unseen import Unseen
@@ -33,7 +34,16 @@ class TraceHealth:
 
     @classmethod
     def build(
-        cls, timeline: Timeline, launches: Launches, steps: Steps, replay: Replay, startup: StartUp, roofline: Roofline, program: Program, unseen: Unseen
+        cls,
+        timeline: Timeline,
+        launches: Launches,
+        steps: Steps,
+        replay: Replay,
+        startup: StartUp,
+        roofline: Roofline,
+        program: Program,
+        unseen: Unseen,
+        frames: PythonFrames,
     ) -> TraceHealth:
         return cls(
             (
@@ -61,6 +71,7 @@ class TraceHealth:
                 *unread_spans(timeline, unseen, program),
                 *unnamed(timeline),
                 *open_ranges(timeline),
+                *recorded_links(timeline, frames),
                 *poorer_format(timeline),
                 *runtime(program),
             )

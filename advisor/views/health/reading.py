@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from advisor.recordings import links
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import counted, percent
 from advisor.report.recording import LOOK_AT_EACH, Health
 from advisor.views.health.grades import FEW, HOST, KERNELS, Status, graded
 from advisor.views.trace.program import Program
+from advisor.views.trace.python_frames import PythonFrames
 
 GRAPH_SHARE = 0.2
 """Where graphs recorded whole, or kernels without a name, take more of the busy time than this, the kernels that are known say little."""
@@ -60,6 +62,15 @@ def several(timeline: Timeline) -> tuple[Health, ...]:
         for i in timeline.source.issues
         if i.check in kinds
     )
+
+
+def recorded_links(timeline: Timeline, frames: PythonFrames) -> tuple[Health, ...]:
+    """Links of the recording that lead in a ring, or further than any program nests: they touch the lines and modules that are shown, and no figure."""
+    said = [i.detail for i in timeline.source.issues if i.check == links.CHECK]
+    if cut := frames.callers.cut:
+        said.append(links.told("Python frames to their callers", cut))
+    hint = "record again: a recorder that links its events so has lost some, or the file was changed since"
+    return (Health(check=links.CHECK, status="degraded", detail="; ".join(said), touches=(), record_with=hint),) if said else ()
 
 
 def unnamed(timeline: Timeline) -> tuple[Health, ...]:

@@ -15,9 +15,13 @@ from advisor.views.trace.source_lines import user_frame
 
 _MODULE = "nn.Module: "
 
+MOST_MODULES = 128
+"""Around one place, those that are told apart: what lies deeper counts as of the last of them. Models nest some twenty deep; a path of thousands
+at each of thousands of places would be a square of what the trace holds."""
+
 
 class Place(NamedTuple):
-    """Modules, outermost first, and the innermost line of the program, `file.py:12`."""
+    """Modules, outermost first and at most `MOST_MODULES`, and the innermost line of the program, `file.py:12`."""
 
     modules: tuple[str, ...] = ()
     line: str = ""
@@ -70,19 +74,28 @@ def _places(timeline: Timeline, pid: Ints, tid: Ints, time: Floats) -> tuple[lis
     group = thread_ids(around, pd.DataFrame({"pid": pid, "tid": tid}))
     start = np.r_[around["start_us"].to_numpy(), np.nan_to_num(time, neginf=-1e300)]
     parents = nest(group, start, start + np.r_[around["dur_us"].to_numpy(), np.zeros(len(time))])
-    of_frame = codes[frames].tolist()
+    asked = np.unique(parents[len(frames) :])
     places: dict[Place, int] = {Place(): 0}
-    of_row: dict[int, int] = {-1: 0}
-    for row in np.unique(parents[len(frames) :]).tolist():
-        modules, line, up = [], "", row
-        while up >= 0:
-            name = names[of_frame[up]]
-            if name.startswith(_MODULE):
-                modules.append(name.removeprefix(_MODULE))
-            line = line or lines[of_frame[up]]
-            up = int(parents[up])
-        of_row[row] = places.setdefault(Place(tuple(reversed(modules)), line), len(places))
+    place_of = _walked(asked, parents, [names[code] for code in codes[frames].tolist()], [lines[code] for code in codes[frames].tolist()])
+    of_row = {row: places.setdefault(place_of[row], len(places)) for row in asked.tolist()}
     return list(places), np.array([of_row[row] for row in parents[len(frames) :].tolist()], np.int64)
+
+
+def _walked(asked: Ints, parents: Ints, names: list[str], lines: list[str]) -> dict[int, Place]:
+    """The place of each frame that is asked for, and of all around them: each is come by once. -1 is no frame."""
+    found = {-1: Place()}
+    for row in asked.tolist():
+        below = []
+        while row not in found:
+            below.append(row)
+            row = int(parents[row])
+        for inner in reversed(below):
+            modules, line = found[row]
+            if names[inner].startswith(_MODULE) and len(modules) < MOST_MODULES:
+                modules = (*modules, names[inner].removeprefix(_MODULE))
+            found[inner] = Place(modules, lines[inner] or line)
+            row = inner
+    return found
 
 
 def _scopes(timeline: Timeline, inside: Ints) -> tuple[list[Place], Ints]:

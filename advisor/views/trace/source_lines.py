@@ -15,16 +15,20 @@ from functools import cached_property, lru_cache
 import numpy as np
 import pandas as pd
 
-from advisor.intervals import Floats, Ints, nest
+from advisor.intervals import Floats, Ints, innermost, over_ancestors
 from advisor.knowledge.library_files import IN_LIBRARY
 from advisor.recordings.timeline import Timeline
 from advisor.report.finding import SourceLine
 from advisor.views.trace.ops import Ops, thread_ids
+from advisor.views.trace.python_frames import PythonFrames
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$")
 _LIBRARY = re.compile(IN_LIBRARY + r"|(^|/)torch/|^\.\.\.")
 # The profiler cuts sys.path from file names, so the standard library's files look like the user's.
 _LIBRARY_ROOTS = sys.stdlib_module_names | {"torch", "torchvision", "triton", "numpy", "functorch", "tqdm"}
+
+_STRIDES = 5
+"""Frames are passed 32 at a time: a look-up among as many as may nest takes some 500 turns at most, and the usual one a few."""
 
 
 @lru_cache(maxsize=65536)
@@ -48,36 +52,55 @@ class Sources:
 
     timeline: Timeline
     ops: Ops
+    frames: PythonFrames
     rows: dict[tuple[int, int], Ints]
 
     @classmethod
-    def build(cls, timeline: Timeline, ops: Ops) -> Sources:
+    def build(cls, timeline: Timeline, ops: Ops, frames: PythonFrames) -> Sources:
         frame = timeline.python_calls
         if not len(frame):
-            return cls(timeline, ops, {})
+            return cls(timeline, ops, frames, {})
         threads = thread_ids(frame)
         order = _outer_first(threads, frame["start_us"].to_numpy(), frame["dur_us"].to_numpy())
         bounds = np.flatnonzero(np.diff(threads[order])) + 1
         groups = np.split(order, bounds)
         pid, tid = frame["pid"].to_numpy(), frame["tid"].to_numpy()
-        return cls(timeline, ops, {(int(pid[g[0]]), int(tid[g[0]])): g for g in groups})
-
-    @cached_property
-    def _times(self) -> tuple[Floats, Floats]:
-        frame = self.timeline.python_calls
-        start = frame["start_us"].to_numpy()
-        return start, start + frame["dur_us"].to_numpy()
+        return cls(timeline, ops, frames, {(int(pid[g[0]]), int(tid[g[0]])): g for g in groups})
 
     @cached_property
     def _starts(self) -> dict[tuple[int, int], Floats]:
         """Starts of `rows`, so that a look-up costs a binary search alone."""
-        return {thread: self._times[0][rows] for thread, rows in self.rows.items()}
+        start = self.timeline.python_calls["start_us"].to_numpy()
+        return {thread: start[rows] for thread, rows in self.rows.items()}
+
+    @cached_property
+    def _end(self) -> Floats:
+        frame = self.timeline.python_calls
+        end: Floats = frame["start_us"].to_numpy() + frame["dur_us"].to_numpy()
+        return end
+
+    @cached_property
+    def _far(self) -> tuple[Ints, Floats]:
+        """For each frame the one `2 ** _STRIDES` calls further out, -1 for none, and when the last of those before it ends."""
+        n = len(self._end)
+        out, end = np.r_[np.where(self.frames.callers.to >= 0, self.frames.callers.to, n), n], np.r_[self._end, -np.inf]
+        for _ in range(_STRIDES):
+            end, out = np.maximum(end, end[out]), out[out]
+        return np.where(out < n, out, -1)[:n], end[:n]
 
     # As arrays and lists: taking one value out of a table costs tens of microseconds.
     @cached_property
     def _names(self) -> tuple[list[str], Ints]:
         names = self.timeline.python_calls["name"].cat
         return list(map(str, names.categories)), names.codes.to_numpy()
+
+    @cached_property
+    def _users(self) -> Ints:
+        """(n_python,) the innermost of the user's frames that each is, or is called from; -1 for none."""
+        names, codes = self._names
+        of_user = np.array([user_frame(name, self._scripts) is not None for name in names], bool)
+        rows = np.arange(len(codes))
+        return over_ancestors(self.frames.callers.to, np.where(of_user[codes], rows, -1), -1, innermost)
 
     @cached_property
     def _calls(self) -> tuple[Ints, Ints, Floats]:
@@ -89,29 +112,38 @@ class Sources:
         return _placed(self.timeline.cpu_ops)
 
     @cached_property
-    def _sequences(self) -> tuple[Ints, Ints, Ints]:
-        """The number of each op that autograd runs backwards, the ops in order of it, and it in that order."""
-        sequence = self.timeline.cpu_ops["sequence"].to_numpy()
-        order = np.argsort(sequence, kind="stable")
-        return sequence, order, sequence[order]
+    def _numbered(self) -> Ints:
+        """(n_cpu,) each op, or the innermost around it, that autograd gave a number; -1 for none."""
+        numbered = self.timeline.cpu_ops["sequence"].to_numpy() >= 0
+        return over_ancestors(self.ops.parent, np.where(numbered, np.arange(len(numbered)), -1), -1, innermost)
 
     @cached_property
-    def _parents(self) -> Ints:
-        """The frame around each: as the profiler recorded it, by time where it did not."""
-        frame = self.timeline.python_calls
-        parent_id, python_id = frame["parent_id"].to_numpy(), frame["python_id"].to_numpy()
-        if not (parent_id >= 0).any():
-            return nest(thread_ids(frame), *self._times)
-        order = np.argsort(python_id, kind="stable")
-        at = np.minimum(np.searchsorted(python_id[order], parent_id), len(order) - 1)
-        found = order[at]
-        return np.where((parent_id >= 0) & (python_id[found] == parent_id), found, -1)
+    def _elsewhere(self) -> Ints:
+        """(n_cpu,) the first op with the number of each that is of another thread; -1 for none."""
+        frame = self.timeline.cpu_ops
+        sequence, tid = frame["sequence"].to_numpy(), frame["tid"].to_numpy()
+        order = np.argsort(sequence, kind="stable")
+        begins = np.flatnonzero(np.r_[True, np.diff(sequence[order]) != 0])
+        first = np.repeat(order[begins], np.diff(np.r_[begins, len(order)]))
+        # Of each number the first op, and the first of another thread than that one's.
+        other, found = np.full(len(order), -1, np.int64), np.full(len(order), -1, np.int64)
+        differ = np.flatnonzero(tid[order] != tid[first])[::-1]
+        other[first[differ]] = order[differ]
+        found[order] = np.where(tid[order] != tid[first], first, other[first])
+        return found
 
     @cached_property
     def _stacks(self) -> tuple[list[str], Ints]:
         """The texts of all stacks, and which one each op has."""
         stacks = self.timeline.cpu_ops["call_stack"].cat
         return list(map(str, stacks.categories)), stacks.codes.to_numpy()
+
+    @cached_property
+    def _stacked(self) -> Ints:
+        """(n_cpu,) each op, or the innermost around it, that has a stack; -1 for none."""
+        texts, codes = self._stacks
+        has = np.array([*map(bool, texts), False], bool)[codes]
+        return over_ancestors(self.ops.parent, np.where(has, np.arange(len(has)), -1), -1, innermost)
 
     @cached_property
     def _stack_lines(self) -> list[SourceLine | None]:
@@ -130,7 +162,7 @@ class Sources:
         """The files that Python was started with: their module's frame has none around it, while an import is made by another."""
         names, codes = self._names
         modules = np.array([name.endswith("): <module>") for name in names], bool)
-        outermost = np.flatnonzero(modules[codes] & (self._parents < 0)) if modules.any() else codes[:0]
+        outermost = np.flatnonzero(modules[codes] & (self.frames.callers.to < 0)) if modules.any() else codes[:0]
         return frozenset(match["file"] for code in np.unique(codes[outermost]).tolist() if (match := _FRAME.match(names[code])))
 
     def line_of_call(self, call: int) -> SourceLine | None:
@@ -148,41 +180,36 @@ class Sources:
         return lines.most_common(1)[0][0] if lines else None
 
     def _forward_line(self, op: int) -> SourceLine | None:
-        sequences, by_sequence, sorted_sequences = self._sequences
-        sequence = -1
-        while op >= 0 and sequence < 0:
-            sequence = int(sequences[op])
-            root = op
-            op = int(self.ops.parent[op])
-        if sequence < 0:
+        numbered = int(self._numbered[op]) if op >= 0 else -1
+        forward = int(self._elsewhere[numbered]) if numbered >= 0 else -1
+        if forward < 0:
             return None
         pid, tid, start = self._ops
-        low, high = (int(np.searchsorted(sorted_sequences, sequence, side)) for side in ("left", "right"))
-        forward = next((row for row in by_sequence[low:high].tolist() if tid[row] != tid[root]), None)
-        return None if forward is None else self._at(int(pid[forward]), int(tid[forward]), float(start[forward])) or self._stack_line(forward)
+        return self._at(int(pid[forward]), int(tid[forward]), float(start[forward])) or self._stack_line(forward)
 
     def _stack_line(self, op: int) -> SourceLine | None:
         """The line by the stack of the op, or of the innermost one around it that has any."""
-        if self.rows or not self.recorded:
+        if self.rows or not self.recorded or op < 0:
             return None
-        texts, codes = self._stacks
-        while op >= 0 and not (codes[op] >= 0 and texts[codes[op]]):
-            op = int(self.ops.parent[op])
-        return self._stack_lines[codes[op]] if op >= 0 else None
+        stacked = int(self._stacked[op])
+        return self._stack_lines[self._stacks[1][stacked]] if stacked >= 0 else None
 
     def _at(self, pid: int, tid: int, time_us: float) -> SourceLine | None:
+        """The line of the innermost of the user's frames around a moment: what called a frame that runs does so too."""
         mine = self.rows.get((pid, tid))
         if mine is None:
             return None
-        _, end = self._times
         i = int(np.searchsorted(self._starts[pid, tid], time_us, side="right")) - 1
         row = int(mine[i]) if i >= 0 else -1
+        # The latest to begin, or the innermost around it, that has not returned: of many that have, most are passed at once.
+        out, end_of_all = self._far
+        while row >= 0 and end_of_all[row] <= time_us:
+            row = int(out[row])
+        while row >= 0 and self._end[row] <= time_us:
+            row = int(self.frames.callers.to[row])
+        user = int(self._users[row]) if row >= 0 else -1
         names, codes = self._names
-        while row >= 0:
-            if end[row] > time_us and (line := user_frame(names[codes[row]], self._scripts)):
-                return line
-            row = int(self._parents[row])
-        return None
+        return user_frame(names[codes[user]], self._scripts) if user >= 0 else None
 
 
 def _placed(frame: pd.DataFrame) -> tuple[Ints, Ints, Floats]:
