@@ -39,4 +39,14 @@ def describe_copy(name: str, kind: str = "", src: str = "", dst: str = "") -> tu
 
 def memory_kind(text: str) -> str:
     """The MemoryKind value of what a trace calls a kind of memory, in any case of letters."""
-    return _MEMORY.get(text.strip().lower(), MemoryKind.UNKNOWN).value
+    return _MEMORY.get(text.strip().lower().replace("_", " "), MemoryKind.UNKNOWN).value
+
+
+BARE = "Memcpy"
+"""A copy as torch 2.15's CUPTI backend names it: what it copies stands in its arguments alone."""
+
+
+def copy_name(kind: str, src: str, dst: str) -> str:
+    """The name that Kineto gives the copy of these arguments: `Memcpy HtoD (Pageable -> Device)`."""
+    ends = [end.replace("_", " ").title() for end in (src, dst)]
+    return f"{BARE} {kind}{f' ({ends[0]} -> {ends[1]})' if all(ends) else ''}" if kind else BARE

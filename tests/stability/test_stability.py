@@ -62,8 +62,8 @@ def test_a_saving_moves_by_more_than_five_points_of_the_step(report):
         assert compared("t", ANY, report, other).moved == moved
 
 
-FEW = ("launch-gap/slow", "sync-stall/slow", "precision/slow", "unfused-attention/slow")
-"""Traces of a few steps each, whose findings rest on the host's time, on waits, on shapes and on kernels' names."""
+FEW = ("launch-gap/slow", "sync-stall/slow", "precision/slow", "unfused-attention/slow", "graph-candidate/products_behind_gpu.fixed")
+"""Traces of a few steps each, whose findings rest on the host's time, on waits, on shapes and on kernels' names; and one of a CUDA graph."""
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from advisor.lab.stability import extra, spelling, times
+from advisor.lab.stability import exporters, extra, spelling, times
 from advisor.lab.stability.events import Recorded
 
 
@@ -30,6 +30,9 @@ CHANGES = (
     Change("call-names", spelling.call_suffixes),
     Change("kernel-names", spelling.bare_kernels),
     Change("step-names", spelling.own_ranges),
+    Change("cupti-exporter", exporters.by_cupti),
+    Change("python-exporter", exporters.by_python),
+    Change("graph-lanes", exporters.graph_lanes),
     Change("event-order", spelling.shuffled),
     Change("renumbered", spelling.renumbered),
     Change("no-external-id", spelling.no_external_id),

@@ -10,20 +10,22 @@ from advisor.lab.stability.events import CALLS, ON_DEVICE, Event, Recorded, argu
 from advisor.lab.stability.times import STEP
 
 OVERLOADS = {
-    "Tensor": "add add_ sub sub_ mul mul_ div div_ eq ne gt lt ge le slice index index_put_ split bitwise_and bitwise_or logical_and masked_select "
-    "masked_fill_ remainder floor_divide silu_backward",
-    "Scalar": "pow_ clamp_min clamp_max fill_ masked_fill rsub",
+    "Tensor": "add add_ sub sub_ mul mul_ div div_ eq ne gt lt ge le slice index split bitwise_and bitwise_or remainder divide_ result_type __and__",
+    "Scalar": "pow_ fill_ masked_fill masked_fill_ rsub lerp_ _foreach_addcmul_ _foreach_lerp_ _foreach_norm",
     "Tensor_Scalar": "pow",
-    "dim": "mean max min any all squeeze logsumexp",
+    "dim": "mean max min any all squeeze",
     "dim_IntList": "sum",
-    "int": "softmax log_softmax transpose select flatten",
+    "int": "softmax log_softmax transpose select unbind unflatten",
+    "using_ints": "flatten",
     "memory_format": "empty",
     "dtype": "to",
     "self": "where",
+    "src": "scatter_",
     "correction": "std var",
     "ScalarOpt_dim": "norm",
     "start_step": "arange",
-    "List": "_foreach_add_ _foreach_mul_ _foreach_div_",
+    "List": "_foreach_add_ _foreach_mul_",
+    "ScalarList": "_foreach_div_ _foreach_addcdiv_",
 }
 OVERLOAD_OF = {f"aten::{op}": f"aten::{op}.{overload}" for overload, ops in OVERLOADS.items() for op in ops.split()}
 """Names as `capture_overload_names=True` writes them, of ops that have overloads."""

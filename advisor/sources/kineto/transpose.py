@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.recordings.timeline import GpuKind
-from advisor.sources.copies import describe_copy
+from advisor.sources.copies import BARE, copy_name, describe_copy
 from advisor.sources.kineto import native
 from advisor.sources.kineto.columns import DURATION, START, Codes, Column, InexactTimes, Microseconds, Strings, integer, nanoseconds, strings
 from advisor.sources.kineto.events import Event, parse, parse_times
@@ -276,7 +276,7 @@ def _gpu_ops(fields: Fields) -> dict[str, Column]:
     own = fields.integers("bytes")
     columns: dict[str, Column] = {
         "kind": kinds,
-        "name": fields.texts("name"),
+        "name": _gpu_names(fields),
         "device": _device(fields),
         "stream": _ran_on(fields),
         **_ints(fields, "correlation", "shared_bytes", "in_elements", "out_elements", "collective_sequence"),
@@ -295,6 +295,19 @@ def _gpu_ops(fields: Fields) -> dict[str, Column]:
         ids = fields.integers(column)
         columns[column] = np.where(ids == 0, -1, ids)
     return columns | dict(zip(("copy_kind", "src_kind", "dst_kind"), _copies(fields, kinds), strict=True))
+
+
+def _gpu_names(fields: Fields) -> Strings:
+    """One name for a copy, whichever exporter wrote it."""
+    names = fields.texts("name")
+    if BARE not in names.values:
+        return names
+    rows = names.rows()
+    bare = np.flatnonzero(names.codes == names.values.index(BARE))
+    said = zip(*(fields.texts(name).at(bare) for name in ("copy_kind", "src_kind", "dst_kind")), strict=True)
+    for row, copy in zip(bare.tolist(), said, strict=True):
+        rows[row] = copy_name(*copy)
+    return strings(rows)
 
 
 def _gpu_kinds(fields: Fields) -> Strings:

@@ -254,10 +254,13 @@ def test_cuspy_copies_say_it_in_their_arguments() -> None:
         "args": {"copy kind": "DtoH", "src kind": "device", "dst kind": "pinned", "stream": 7},
     }
     memset = {**x("gpu_memset", "Memset", 1, pid=0), "args": {"memory kind": 2, "kind": 2, "stream": 7}}
-    ops = one(event, memset).gpu_ops
+    static = {**x("gpu_memcpy", "Memcpy", 1, pid=0), "args": {"copy kind": "DtoD", "src kind": "device_static", "dst kind": "managed", "stream": 7}}
+    unsaid = {**x("gpu_memcpy", "Memcpy", 1, pid=0), "args": {"stream": 7}}
+    ops = one(event, memset, static, unsaid).gpu_ops
     assert ops[["kind", "copy_kind", "src_kind", "dst_kind"]].to_numpy().tolist() == [
-        ["memcpy", "DtoH", "device", "pinned"], ["memset", "", "", ""],
+        ["memcpy", "DtoH", "device", "pinned"], ["memset", "", "", ""], ["memcpy", "DtoD", "device", "managed"], ["memcpy", "", "", ""],
     ]  # fmt: skip
+    assert ops["name"].tolist() == ["Memcpy DtoH (Device -> Pinned)", "Memset", "Memcpy DtoD (Device Static -> Managed)", "Memcpy"]
 
 
 def test_an_op_has_one_name_whatever_the_profiler_was_asked_for() -> None:
