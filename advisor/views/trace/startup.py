@@ -237,7 +237,7 @@ def _fused(timeline: Timeline, ops: Ops) -> tuple[tuple[str, float, float], ...]
             if start[at] - begun > LOADING_US:
                 found[begun] = (f"compiling {table['name'].iat[row]} in {table['name'].iat[around]}", begun, float(start[at]))
             at, around = around, int(ops.parent[around])
-    told = tuple(found.values())
+    told = tuple(found[begun] for begun in sorted(found))
     if not told or not _seldom(timeline, np.array([one[1] for one in told])):
         return ()
     return _idle(timeline, [one[0] for one in told], np.array([one[1] for one in told]), np.array([one[2] for one in told]))
