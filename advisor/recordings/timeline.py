@@ -234,6 +234,8 @@ class Source:
     """Times of steps of the same run that nobody profiled, as the recorder measured them; empty where it did not."""
     left_out: tuple[LeftOut, ...] = ()
     """What the file holds with a duration and was not read: what may be a device's work stands first."""
+    device_clock_us: float = 0.0
+    """How much later the devices' times are than recorded: launches took less time than any does, so that their clock was behind."""
     borrowed: bool = False
     """Whether shapes, frames and memory come from another trace of the same run: recording them cost this one nothing."""
     metadata: dict[str, Any] = field(default_factory=dict)

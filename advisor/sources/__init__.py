@@ -16,6 +16,7 @@ from advisor.recordings.timeline import ReadIssue, Timeline
 from advisor.recordings.tpu import TpuProfile
 from advisor.report.numbers import counted
 from advisor.sources import archive, run
+from advisor.sources.clocks import aligned
 from advisor.sources.damaged import without_damage
 from advisor.sources.masking import without_secrets
 from advisor.sources.opened import STANDARD_INPUT, STDIN, Opened, Source
@@ -200,8 +201,14 @@ def _record(file: BinaryIO, path: str, size: int, max_bytes: int, progress: Prog
     stream = Stream(inner, size or None, max_bytes, progress)
     opened = Opened(path, stream, stream.peek(SNIFF_BYTES), size, max_bytes, processes, held.command if held else "")
     if found := source_of(opened.head):
-        made = without_damage(without_secrets(source(found).record(opened)))
+        made = _clocked(without_damage(without_secrets(source(found).record(opened))))
         return replace(made, parts=tuple(_chosen(part, held.told, "fuller-file") for part in made.parts)) if held and held.told else made
     if stream.truncated and not opened.head:
         raise TraceError(f"{path} cannot be unpacked: {stream.truncated}", "Copy or record the file again.")
     raise refuse_foreign(opened.head, path)
+
+
+def _clocked(recording: Recording) -> Recording:
+    """The recording with the clocks of its timelines' devices set by the host's."""
+    parts = tuple(aligned(part) if isinstance(part, Timeline) else part for part in recording.parts)
+    return replace(recording, parts=parts)

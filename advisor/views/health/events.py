@@ -41,7 +41,9 @@ def causality(timeline: Timeline, launches: Launches, steps: Steps) -> Health:
     if not bad:
         of, before = counted(len(early), "GPU op"), int((early > 0).sum())
         some = f"{before:,} of {of} start before their launch, by up to {three(early.max())} µs ({slack})"
-        return Health(check=check, status="ok", detail=some if before else f"of {of} with a launch none starts before it", touches=HOST)
+        set_by = timeline.source.device_clock_us
+        told = f"; the device's clock was behind: it is set forward by {three(set_by)} µs, as no launch is faster" if set_by else ""
+        return Health(check=check, status="ok", detail=(some if before else f"of {of} with a launch none starts before it") + told, touches=HOST)
     failed = bad / int(known.sum()) > MANY and _in_doubt(timeline, steps, float(early.max())) > SKEWED
     return Health(
         check=check,
