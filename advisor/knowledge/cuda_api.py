@@ -61,6 +61,9 @@ WAITS_IN_THE_RUNTIME = re.compile(r"[a-z]+[A-Z]\w*Synchronize|synchronizeStream$
 FREES = re.compile(r"^(cudaFree|hipFree|cuMemFree)(_v\d+)?$")
 """Calls that give memory back at once, for which the device must be idle: they wait for it."""
 
+ASYNCHRONOUS = re.compile(r"Async\b|Async_")
+"""Calls that queue a copy and return, where the device reaches both ends of it: of pageable memory they copy on the host."""
+
 RETURNS = re.compile(r"Free|Release|Unmap")
 """Calls that give memory back, of whichever kind."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from advisor.intervals import Floats, Ints, Spans, joined, subtract, union
 from advisor.knowledge import cuda_api
-from advisor.recordings.timeline import CopyKind, GpuKind, Timeline
+from advisor.recordings.timeline import CopyKind, GpuKind, MemoryKind, Timeline
 from advisor.views.groups import Groups
 from advisor.views.trace.frames import matches, spans_of
 from advisor.views.trace.launches import Launches
@@ -102,10 +102,24 @@ def _blocking_copies(timeline: Timeline, launches: Launches) -> Ints:
     within = (ops["copy_kind"] == CopyKind.DTOD.value).to_numpy()
     rows = np.flatnonzero((ops["kind"] == GpuKind.MEMCPY.value).to_numpy() & ~within & (launches.call >= 0))
     rows = rows[~np.isin(launches.call[rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH))]  # a replay returns whatever is in it
+    rows = rows[~_asynchronous(timeline, launches, rows)]
     caller = launches.call[rows]
     op_start, op_dur = ops["start_us"].to_numpy()[rows], ops["dur_us"].to_numpy()[rows]
     call_end = (calls["start_us"] + calls["dur_us"]).to_numpy()[caller]
     return np.unique(caller[held_by_copy(op_start, op_dur, call_end)])
+
+
+def _asynchronous(timeline: Timeline, launches: Launches, copies: Ints) -> np.ndarray:
+    """(k,) which of these copies do not hold the host, by what their call promises: of memory that the device reaches itself, and no longer than queueing
+    takes. Whether such a call ends before its copy begins, clocks that agree to some µs do not tell."""
+    ops, calls, called = timeline.gpu_ops, timeline.api_calls["name"], launches.call[copies]
+    reached = np.ones(len(copies), bool)
+    for side in ("src_kind", "dst_kind"):
+        reached &= ops[side].isin([MemoryKind.PINNED.value, MemoryKind.DEVICE.value]).to_numpy()[copies]
+    named = np.array([cuda_api.ASYNCHRONOUS.search(name) is not None for name in calls.cat.categories], bool)
+    queued = timeline.api_calls["dur_us"].to_numpy()[called] < DISPATCH_PAUSE_US
+    found: np.ndarray = reached & queued & named[calls.cat.codes.to_numpy()[called]]
+    return found
 
 
 def held_by_copy(op_start: Floats, op_dur: Floats, call_end: Floats) -> np.ndarray:
