@@ -27,7 +27,7 @@ from advisor.views.trace.compilation import Compilation
 from advisor.views.trace.evidence import folded
 from advisor.views.trace.host_activity import HostActivity
 from advisor.views.trace.launches import Launches, behind_reads
-from advisor.views.trace.own_work import HALF, UNNAMED_FACTOR, around, own_work
+from advisor.views.trace.own_work import HALF, UNNAMED_FACTOR, around, names_pauses, own_work
 from advisor.views.trace.program import Program
 from advisor.views.trace.steps import Steps
 
@@ -119,12 +119,17 @@ def _between_launches(
         if not seen and program.framework != "cuda":
             raise Unavailable("no framework ops were recorded, so the host's own work cannot be told apart", RECORD_BOTH)
         # What a shorter pause without a name is, nobody knows.
-        least_us = min_pause_us * (1.0 if len(timeline.python_calls) else UNNAMED_FACTOR)
+        least_us = min_pause_us * (1.0 if names_pauses(timeline, host) else UNNAMED_FACTOR)
         return Clear(why=f"the host never pauses for {least_us:.0f} µs, nor computes on tensors of its own for as long, inside the window")
-    per_step = overlap_with(steps.host_edges_us[:-1], steps.host_edges_us[1:], spans)
+    # Whether what one step does comes again, the step that closes the window tells.
+    looked_at = steps if steps.steps > 1 else steps.with_closing()
+    seen_in = spans if looked_at is steps else own_work(timeline, looked_at, host, work.ops, program, others, min_pause_us)[0]
+    per_step = overlap_with(looked_at.host_edges_us[:-1], looked_at.host_edges_us[1:], seen_in)
     busy = int((per_step >= min_pause_us).sum())
-    if busy < max(2.0, min_steps_share * steps.steps):
-        return Clear(why=f"the host works for itself in {busy} of {counted(steps.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two")
+    if busy < max(2.0, min_steps_share * looked_at.steps):
+        return Clear(
+            why=f"the host works for itself in {busy} of {counted(looked_at.steps, 'step')} only; reported from {min_steps_share:.0%} of them, and two"
+        )
     known = all(w.kind != "unknown" for w in works)
     # What stands in generated code is told from what is around it alone.
     told = np.array([w.kind != "generated" for w in works])

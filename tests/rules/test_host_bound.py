@@ -51,6 +51,25 @@ def test_python_between_launches_is_found_and_named():
     assert finding.saving.low_us == pytest.approx(1500, rel=0.03)
 
 
+@pytest.mark.parametrize(("pauses", "busy"), [((3000, 3000), True), ((3000, 20), False)])
+def test_of_a_window_of_one_step_the_one_that_closes_it_tells_whether_work_comes_again(pauses, busy):
+    trace = Trace()
+    for s, pause in enumerate(pauses):
+        trace.step(3200.0 * s, pause + 150, s + 1)
+        work(pause)(trace, 3200.0 * s)
+    assert bool([f for f in run(trace.timeline(), built_in().values()).findings if f.rule == "host-bound"]) == busy
+
+
+def test_frames_of_other_threads_name_no_pause():
+    """Without a name a pause of 700 µs may be the framework's."""
+
+    def body(trace, at):
+        work(700, frames=())(trace, at)
+        trace.python("threading.py(982): run", at, 800, tid=99)
+
+    assert "never pauses for 1000 µs" in clear("host-bound", repeat(period(700), body))
+
+
 def test_what_the_host_makes_and_sends_may_be_made_on_the_gpu():
     """Each step makes an array for 2 ms, copies it for 1 ms while the host waits, and works on it for 0.1."""
 
@@ -397,7 +416,7 @@ def test_most_of_the_work_is_half_of_it(names, said):
 
 
 def test_no_more_is_saved_than_the_host_works():
-    """The replay of this recording takes 61 of its 70 ms: what it does not explain is no work of the host's, which takes 10.5 ms of 59.7."""
+    """The replay of this recording takes 61 of its 70 ms: what it does not explain is no work of the host's, which takes 10.6 ms of 60.0."""
     finding = next(f for f in analysed(ROOT / "samples" / "advised" / "nanopore_basecaller.slow.json.gz").findings if f.rule == "host-bound")
-    assert "works 10.5 ms of each 59.7 ms" in finding.summary
+    assert "works 10.6 ms of each 60.0 ms" in finding.summary
     assert finding.saving.low_us < finding.saving.expected_us == pytest.approx(sum(edit.host_us for edit in finding.edits), rel=1e-3)

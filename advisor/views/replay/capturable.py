@@ -139,12 +139,15 @@ def _launched(steps: Steps, launches: Launches) -> list[Ints]:
     """Rows of the GPU ops that each step of the window launched, in order: of a long window the replay holds some steps alone."""
     rows = np.flatnonzero(launches.call >= 0)
     rows = rows[np.argsort(launches.start_us[rows], kind="stable")]
-    of = steps.of_host_time(launches.start_us[rows])
-    return [rows[first:last] for first, last in pairwise(np.searchsorted(of, np.arange(steps.steps + 1)).tolist())]
+    edges = np.searchsorted(steps.of_host_time(launches.start_us[rows]), np.arange(steps.steps + 1)).tolist()
+    launched = [rows[first:last] for first, last in pairwise(edges)]
+    # A window of one step is held against the step that closes it, where that was recorded as far.
+    closing = rows[edges[-1] : edges[-1] + len(launched[0])]
+    return [*launched, closing] if steps.steps == 1 and len(closing) == len(launched[0]) else launched
 
 
 def _why_not(steps: Steps, work: GpuWork, calls: HostCalls, launches: Launches, parts: list[Ints]) -> str:
-    if not steps.repeats or steps.steps < 2:
+    if not steps.repeats or len(parts) < 2:
         return "the window holds no two steps to compare"
     if np.isin(launches.call[work.rows], launches.calls_with(cuda_api.ApiRole.GRAPH_LAUNCH)).any():
         return "CUDA graphs are in use already"

@@ -82,7 +82,7 @@ def own_work(
         others,
     )
     pauses = complement(issuing, steps.host_start_us, steps.host_end_us)
-    named = bool(len(timeline.python_calls))
+    named = names_pauses(timeline, host)
     long = pauses[1] - pauses[0] >= min_pause_us * (1.0 if named else UNNAMED_FACTOR)
     pauses = pauses[0][long], pauses[1][long]
     found: list[tuple[float, float, OwnWork]] = []
@@ -114,6 +114,11 @@ def own_work(
     until = np.maximum.accumulate([f[1] for f in found])
     found = [f for i, f in enumerate(found) if not i or f[0] >= until[i - 1]]
     return (np.array([f[0] for f in found]), np.array([f[1] for f in found])), [f[2] for f in found]
+
+
+def names_pauses(timeline: Timeline, host: HostActivity) -> bool:
+    """Whether the frames of the threads that launch were recorded: those of others name no pause of theirs."""
+    return bool(host.on_threads(timeline.python_calls).any())
 
 
 def around(timeline: Timeline, steps: Steps, host: HostActivity, ops: Ops, launched: Ints, others: Spans, pauses: Spans) -> Spans:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from advisor.intervals import Floats, Ints, Mask, Spans, complement, length, union
 from advisor.knowledge.cuda_api import ApiRole
+from advisor.knowledge.kernel_names import Family, family
 from advisor.recordings.timeline import GpuKind, Timeline
 from advisor.report.numbers import duration
 from advisor.views.trace.frames import matches
@@ -48,6 +50,7 @@ class Steps:
     that lies before and after a launch sequence that repeats, less what was copied before it, as weights are; or in marked steps of other kinds
     than these. kind, unjudged: of which kind they are, "" where nothing says, and the marked steps that are not in the window. ran_ahead: of a single step,
     whether the host issued what it could of it while the device did unrecorded work from before: its own time for a step is not known.
+    closes_us: where the host ends the step that closes the window, NaN where no mark says so.
     """
 
     basis: Basis
@@ -62,6 +65,7 @@ class Steps:
     ran_ahead: bool = False
     kind: str = ""
     unjudged: tuple[Unjudged, ...] = ()
+    closes_us: float = np.nan
 
     @property
     def host_start_us(self) -> float:
@@ -103,6 +107,19 @@ class Steps:
             host_edges_us=self.host_edges_us[first : last + 1],
             steps=last - first,
             periods_us=self.periods_us[first:last],
+            closes_us=self.closes_us if last == self.steps else float(self.host_edges_us[last + 1]),
+        )
+
+    def with_closing(self) -> Steps:
+        """The window and the step that closes it, as far as the host's part of that was recorded; as it is where nothing marks that step's end."""
+        if not self.closes_us > self.host_end_us:
+            return self
+        return replace(
+            self,
+            end_us=self.end_us + self.step_us,
+            host_edges_us=np.r_[self.host_edges_us, self.closes_us],
+            steps=self.steps + 1,
+            periods_us=np.r_[self.periods_us, self.step_us],
         )
 
     def holds(self, times_us: Floats) -> Mask:
@@ -176,18 +193,18 @@ def _window(timeline: Timeline, launches: Launches, startup: StartUp, basis: Bas
     first_kernel = _first_kernel_of_steps(timeline, launches, np.r_[starts, max(ends[-1], starts[-1])])
     if np.isnan(first_kernel).all() or len(starts) == 1:
         if len(starts) > 1:
-            return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host")
+            return _from(basis, detail + "; no GPU work could be tied to them", starts, starts, "host", float(ends[-1]))
         return _single(timeline, launches, startup, basis, detail, float(starts[0]), float(ends[0]))
     known = ~np.isnan(first_kernel)
     if known.sum() < 2 or (np.diff(first_kernel[known]) <= 0).any():
-        return _from(basis, detail, starts, starts, "host")
+        return _from(basis, detail, starts, starts, "host", float(ends[-1]))
     # A step that launched nothing is a step all the same: it begins on the GPU where its mark lies between the others'.
     whole = slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
     edges = np.interp(starts[whole], starts[known], first_kernel[known])
-    return _from(basis, detail, edges, starts[whole], "gpu")
+    return _from(basis, detail, edges, starts[whole], "gpu", float(ends[-1]))
 
 
-def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"]) -> Steps | None:
+def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: Literal["gpu", "host"], closes_us: float) -> Steps | None:
     periods = np.diff(edges)
     skip = 0
     while len(periods) - skip > FEWEST_REPEATS and periods[skip] > OUTLIER * np.median(periods):
@@ -204,6 +221,7 @@ def _from(basis: Basis, detail: str, edges: Floats, host_edges: Floats, clock: L
         len(edges) - 1,
         np.diff(edges),
         clock,
+        closes_us=closes_us,
     )
 
 
@@ -259,7 +277,7 @@ def _closed_alike(timeline: Timeline, rows: Ints, steps: Steps, most_us: float) 
 
 
 def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats) -> Floats:
-    """Start of the first kernel that each step launched, on the device with most of them; NaN for a step without."""
+    """Start of the first kernel that each step launched, on the stream that computes most of the device with most of them; NaN for a step without."""
     ops = timeline.gpu_ops
     n = len(edges) - 1
     found = np.full(n, np.nan)
@@ -273,9 +291,24 @@ def _first_kernel_of_steps(timeline: Timeline, launches: Launches, edges: Floats
         device = ops["device"].to_numpy()
         values, counts = np.unique(device[chosen], return_counts=True)
         chosen &= device == values[counts.argmax()]
+        chosen = _on_main_stream(ops, chosen, step, n)
         start = ops["start_us"].to_numpy()
         np.fmin.at(found, step[chosen], start[chosen])
     return found
+
+
+def _on_main_stream(ops: pd.DataFrame, chosen: Mask, step: Ints, steps: int) -> Mask:
+    """Of the chosen ops those of the stream that computes most, where it works in each step in which any does: a stream beside it, which has little to do,
+    begins a step's work while the device is still at that of earlier ones."""
+    waits = np.array([family(name) is Family.COMMUNICATION for name in ops["name"].cat.categories], bool)[ops["name"].cat.codes.to_numpy()]
+    computes = np.flatnonzero(chosen & ~waits)
+    if not len(computes):
+        return chosen
+    streams, of = np.unique(ops["stream"].to_numpy()[computes], return_inverse=True)
+    main = streams[np.bincount(of, ops["dur_us"].to_numpy()[computes]).argmax()]
+    on_main: Mask = chosen & (ops["stream"].to_numpy() == main)
+    works, any_works = (np.bincount(step[some], minlength=steps) > 0 for some in (on_main, chosen))
+    return on_main if (works == any_works).all() else chosen
 
 
 def _single(timeline: Timeline, launches: Launches, startup: StartUp, basis: Basis, detail: str, start: float, end: float) -> Steps:

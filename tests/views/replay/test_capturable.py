@@ -26,6 +26,14 @@ def test_a_window_too_long_to_be_replayed_is_compared_whole():
     assert "different kernels" in steps_of(kernels, 5, odd=1).get(Capturable).why_not
 
 
+def test_a_window_of_one_step_is_compared_with_the_step_that_closes_it():
+    assert not steps_of(10, 2).get(Capturable).why_not
+    assert "different kernels" in steps_of(10, 2, odd=1).get(Capturable).why_not
+    cut = steps_of(10, 2)
+    cut.rows["gpu_ops"] = cut.rows["gpu_ops"][:-1]
+    assert "no two steps" in cut.get(Capturable).why_not, "it was not recorded as far"
+
+
 def test_steps_of_other_sizes_are_told_from_steps_of_other_ops():
     def steps(name, size, first="aten::mul"):
         trace = Trace()

@@ -81,6 +81,23 @@ def test_a_prefetch_copy_launched_first_does_not_begin_the_step():
     assert (trace.get(Steps).start_us, trace.get(Steps).step_us) == (200, 80)
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_tiny_kernel_on_a_stream_beside_begins_no_step(beside):
+    """The host is two steps ahead of the device: what has a stream of its own runs at once, long before the rest of its step."""
+    trace = loop(100, 400, steps=5)
+    for s in range(5 * beside):
+        trace.launch(100.0 * s + 50, 100 * s + 55, 100 * s + 56, "tiny", stream=9)
+    steps = trace.get(Steps)
+    assert (steps.steps, steps.step_us, steps.start_us) == (4, 400, 5)
+
+
+def test_where_no_stream_works_in_every_step_the_first_kernel_of_any_begins_it():
+    trace = Trace()
+    for s in range(4):
+        trace.step(100.0 * s, 99, s + 1).launch(100.0 * s + 1, 100 * s + 5, 100 * s + 50, stream=7 + s % 2)
+    assert trace.get(Steps).step_us == 100
+
+
 def test_a_step_of_copies_alone_still_has_a_clock():
     trace = Trace()
     for s in range(4):
